@@ -17,7 +17,7 @@ PENSTOCK_BODY void RotateHeads::operator()(const Thread& t) const {
 }
 PENSTOCK_KERNEL(RotateHeads)
 
-// --- Storing.
+// --- Storing keys and values.
 
 namespace {
 
@@ -27,11 +27,11 @@ PENSTOCK_DEVICE void store_number(KvCode code, std::byte* row, int i, float x) {
   if (code == KvCode::kBF16) reinterpret_cast<uint16_t*>(row)[i] = float_to_bf16(x);
 }
 
-// By a warp.
+// Stores a head's row in the cache's type. REQUIRES: called by a whole warp.
 PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, const float* x,
                                std::byte* row, float* scale) {
   if (!layer.has_scales()) {
-    constexpr int kAtOnce = 4;  // are read before one is written
+    constexpr int kAtOnce = 4;  // loads in flight per lane
     for (int from = t.lane(); from < layer.head_dim; from += kAtOnce * kWarp) {
       float numbers[kAtOnce];
 #pragma unroll
@@ -60,8 +60,8 @@ PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, co
   if (t.lane() == 0) *scale = most / largest;
 }
 
-// kHeads of the n heads from `heads` on, of one token, by a warp: an angle is taken once, and all
-// numbers are read before one is written.
+// Rotates up to kHeads of n heads of one token, starting at `heads`, by one warp: each angle is
+// computed once for all heads, and all loads precede the stores.
 PENSTOCK_DEVICE void rotate_heads(const Thread& t, const Rotation& rotation, float* heads, int n,
                                   int dim, int position) {
   constexpr int kHeads = StoreKv::kHeads;
@@ -82,7 +82,7 @@ PENSTOCK_DEVICE void rotate_heads(const Thread& t, const Rotation& rotation, flo
 PENSTOCK_BODY void StoreKv::operator()(const Thread& t) const {
   const int dim = layer.head_dim, n_tokens = batch->n_tokens, n_queries = q.cols / dim;
   const bool is_token = t.x < n_tokens;
-  // The warp's heads: some of q, or one of k, or of v.
+  // The warp has up to kHeads heads of q, or one of k, or one of v.
   const int warp = t.y * kWarps + t.warp(), other = warp - query_warps;
   const bool is_key = other >= 0 && other < layer.n_kv_heads, is_value = other >= layer.n_kv_heads;
   const int head = is_value ? other - layer.n_kv_heads : other, first = warp * kHeads;
@@ -121,11 +121,11 @@ PENSTOCK_DEVICE float number_at(KvCode code, const std::byte* row, int i) {
   }
 }
 
-// Of some heads of one kv head of a token.
+// Some query heads of one kv head for one token: a block's work.
 struct HeadTile {
   int kv_head, first_query, n;
-  float *q, *sums, *weights, *most, *total, *factor;  // shared memory
-  float* joined;                                      // sums of the pieces before
+  float *q, *sums, *weights, *most, *total, *factor;  // in shared memory
+  float* joined;  // sums of earlier pieces
 
   PENSTOCK_DEVICE HeadTile(const Thread& t, const AttentionOnDevice& k) {
     const int tiles = (k.n_queries + Attend::kHeads - 1) / Attend::kHeads;
@@ -172,7 +172,7 @@ PENSTOCK_DEVICE void score_token(const Thread& t, const AttentionOnDevice& k, co
   }
 }
 
-// Scores of a chunk become weights, by a warp per head.
+// Online softmax of a chunk: turns scores into weights. One warp per head.
 PENSTOCK_DEVICE void weigh_chunk(const Thread& t, const HeadTile& tile) {
   const int h = t.warp();
   if (h >= tile.n) return;
@@ -188,14 +188,14 @@ PENSTOCK_DEVICE void weigh_chunk(const Thread& t, const HeadTile& tile) {
     sum += weights[i];
   }
   sum = warp_sum(t, sum);
-  t.sync_warp();  // all have read what is written now
+  t.sync_warp();  // all lanes have read most and total, which lane 0 overwrites
   if (t.lane() != 0) return;
   tile.factor[h] = expf(before - reference);
   tile.total[h] = tile.total[h] * tile.factor[h] + sum;
   tile.most[h] = most;
 }
 
-// Sums over what is seen of [begin, end), a piece, into tile.sums, most and total.
+// Attention over the visible tokens of the piece [begin, end): sets tile.sums, most and total.
 PENSTOCK_DEVICE void attend_piece(const Thread& t, const AttentionOnDevice& k, const HeadTile& tile,
                                   const Sight& sight, int begin, int end) {
   constexpr int kThreads = Attend::kThreads, kChunk = Attend::kChunk, kHeads = Attend::kHeads;
@@ -242,23 +242,23 @@ PENSTOCK_DEVICE void attend_piece(const Thread& t, const AttentionOnDevice& k, c
   t.sync();
 }
 
-// The sums of the pieces so far, of one head, and how those of one more come to them.
+// Joins the results of pieces of one head, in order, by their softmax references.
 struct Joined {
   float most = kNothing, total = 0.0f;
-  float before, here;  // factors of the last piece that was joined
+  float before, here;  // factors of the sums before the last piece, and of it
 
-  // REQUIRES: something of the piece is seen.
+  // REQUIRES: at least one token of the piece is visible.
   PENSTOCK_DEVICE void join(float piece_most, float piece_total) {
     const float now = fmaxf(most, piece_most);
     before = expf(most - now), here = expf(piece_most - now);
     total = fmaf(total, before, piece_total * here);
     most = now;
   }
-  // fmaf: the same whoever does it.
+  // An explicit fmaf, so that Attend and JoinPieces give the same bits.
   PENSTOCK_DEVICE float sum(float so_far, float piece) const {
     return fmaf(so_far, before, piece * here);
   }
-  // What sums are multiplied with at the end; sink: of the head.
+  // Returns the final factor of the sums: the inverse of the total weight, with the head's sink.
   PENSTOCK_DEVICE float factor(const float* sinks, int head) const {
     return 1.0f / (sinks != nullptr ? total + expf(fminf(sinks[head] - most, 87.0f)) : total);
   }
@@ -302,7 +302,7 @@ PENSTOCK_BODY void Attend::operator()(const Thread& t) const {
       }
     }
   }
-  // A thread reads the sums it has written.
+  // No sync: every thread reads only the sums that it wrote.
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
     if (h >= tile.n) continue;

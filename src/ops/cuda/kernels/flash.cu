@@ -6,11 +6,11 @@
 namespace penstock::cuda {
 namespace {
 
-// --- Tiles.
+// --- FlashTiles.
 
-// Asks for the tokens [begin, begin + kTokens) of a sequence, as far as some are in [from, end);
-// the others, and features that a head does not have, become zeros, so that all are multiplied: a
-// branch for each 16 features kept the compiler from reading ahead of the products.
+// Starts copies of a tile: keys and values of the tokens [begin, begin + kTokens) of a sequence.
+// Tokens outside [from, end) and features beyond the head's become zeros, so that products need no
+// branches, which would keep the compiler from prefetching operands.
 template <class K>
 PENSTOCK_DEVICE void bring_tile(const Thread& t, const K& k, const TokenPlace& place, int kv_head,
                                 int begin, int from, int end, std::byte* to) {
@@ -33,8 +33,8 @@ PENSTOCK_DEVICE void bring_tile(const Thread& t, const K& k, const TokenPlace& p
   }
 }
 
-// A warp's 16 rows, of which a lane knows g and g + 8: their queries, rounded, and sums over the
-// tokens so far.
+// State of a warp's 16 query rows, of which a lane holds rows g and g + 8 (fragments of mma):
+// rounded queries, and accumulators over the tokens so far.
 template <class K, int kDim, KvCode kCode>
 struct WarpRows {
   using Numbers = Halves<kCode>;
@@ -43,12 +43,12 @@ struct WarpRows {
   const K& of;
   const Scoring& scoring;
   const TileRow (&rows)[2];
-  Chunk* shared_queries;  // of the lane, where they are there
+  Chunk* shared_queries;  // of the lane, if kSharedQueries
   int dim, q4;
   uint32_t queries[K::kSharedQueries ? 1 : kSteps][4];
   float units[2], slope[2];
   float sums[2 * kSteps][4], highest[2] = {kNothing, kNothing}, total[2] = {0.0f, 0.0f};
-  float scores[2 * kPairs][4];  // of a tile
+  float scores[2 * kPairs][4];  // of one tile of keys
 
   PENSTOCK_DEVICE WarpRows(const Thread& thread, const K& kernel, const Scoring& how,
                            const TileRow (&own)[2], Chunk* shared)
@@ -98,8 +98,8 @@ struct WarpRows {
     }
   }
 
-  // Of four matrices that are read at once: keys of tokens 0-7 and 8-15, of features 0-7 and 8-15
-  // each; values of features 0-7 and 8-15, of tokens 0-7 and 8-15 each.
+  // load_matrices() reads four matrices [8, 8] at once: keys of tokens 0-7 and 8-15 by features 0-7
+  // and 8-15; add_values(): values of features 0-7 and 8-15 by tokens 0-7 and 8-15.
   PENSTOCK_DEVICE void multiply_keys(const std::byte* tile_keys) {
     const int lane = t.lane(), key_chunk = (lane / 8 % 2 ^ lane % 8) * 16;
     const std::byte* const keys = tile_keys + (lane / 16 * 8 + lane % 8) * K::kRowBytes;
@@ -128,8 +128,8 @@ struct WarpRows {
       }
     }
   }
-  // Scores become weights, and sums what they are beside them. edge: not all rows see all of the
-  // tile.
+  // Online softmax: turns scores into weights and rescales the sums to the new reference. edge:
+  // some rows do not see the whole tile.
   PENSTOCK_DEVICE void weigh(int tile, bool edge) {
     float now[2] = {highest[0], highest[1]};
 #pragma unroll
@@ -225,7 +225,7 @@ PENSTOCK_BODY void FlashTiles<kDim, kCode>::operator()(const Thread& t) const {
     const TileRow rows[2] = {
         row_of(*this, t.warp() * 16 + g, first_token, first_head, n_heads, sequence),
         row_of(*this, t.warp() * 16 + g + 8, first_token, first_head, n_heads, sequence)};
-    // What any of the warp's rows sees, and what all see.
+    // Tokens that at least one of the warp's rows sees, and tokens that all of them see.
     const int any_from = -warp_max(t, -least(rows[0].first, rows[1].first));
     const int any_end = warp_max(t, most(rows[0].end, rows[1].end));
     const int all_from = warp_max(t, most(rows[0].first, rows[1].first));
@@ -249,7 +249,7 @@ PENSTOCK_BODY void FlashTiles<kDim, kCode>::operator()(const Thread& t) const {
         warp.weigh(tile, tile < all_from || tile + kTokens > all_end);
         warp.add_values(tiles + which * kTileBytes + kPartBytes);
       }
-      t.sync();  // the tile may be overwritten
+      t.sync();  // all warps have read the tile, which is overwritten next
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r)
@@ -265,15 +265,15 @@ PENSTOCK_KERNEL(FlashTiles<128, KvCode::kBF16>)
 PENSTOCK_KERNEL(FlashTiles<256, KvCode::kF16>)
 PENSTOCK_KERNEL(FlashTiles<256, KvCode::kBF16>)
 
-// --- Pieces.
+// --- FlashPieces.
 
 namespace {
 
-// Lower, or upper, numbers of two words as one word.
+// The lower, or the upper, 16-bit elements of two words, as one word.
 PENSTOCK_DEVICE uint32_t lower_two(uint32_t a, uint32_t b) { return (a & 0xffffu) | b << 16; }
 PENSTOCK_DEVICE uint32_t upper_two(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xffff0000u); }
 
-// 2^x of a whole x, exactly, if it is a normal number; of less, 0.
+// Returns 2^x exactly for an integer x; 0 below 2^-126. x is clamped to 127.
 PENSTOCK_DEVICE float power_of_two(float x) {
   if (!(x >= -126.0f)) return 0.0f;
   return float_of_bits(static_cast<uint32_t>(static_cast<int>(fminf(x, 127.0f)) + 127) << 23);
@@ -282,10 +282,10 @@ PENSTOCK_DEVICE bool is_for_tiles(const BatchOnDevice& batch, int token) {
   return batch.tree_masks[token] == 0 && !is_of_few(batch, batch.sequences[token]);
 }
 
-// What a warp reads of a sequence: keys and values of some tokens, straight from the cache.
+// Keys and values of a warp's tokens, loaded from the cache directly to registers.
 template <class K, int kDim>
 struct SeenTokens {
-  // runs of features: of keys, of values
+  // numbers of runs of features: of 32 of keys, of 64 of values
   static constexpr int kSpans = kDim / 32, kWide = kDim / 64;
   static constexpr int kGroups = K::kTokens / 16;
   const TokenPlace& place;
@@ -303,7 +303,7 @@ struct SeenTokens {
         end(to),
         g(t.lane() / 4),
         q4(t.lane() % 4) {}
-  // The row of one of the step's tokens may be written meanwhile.
+  // Whether the cache holds the row: rows of the step's own tokens may be being written.
   PENSTOCK_DEVICE bool is_stored(int index) const { return !K::kStores || index < own.begin; }
   PENSTOCK_DEVICE void bring_keys(int begin) {
 #pragma unroll
@@ -345,7 +345,8 @@ struct SeenTokens {
       }
     }
   }
-  // Those of the step itself, where bring_keys() and bring_values() left zeros.
+  // Whether the warp's tokens have some of the step, for which bring_keys() and bring_values() set
+  // zeros.
   PENSTOCK_DEVICE bool has_own(int begin) const {
     return K::kStores && begin + K::kTokens > own.begin;
   }
@@ -383,8 +384,8 @@ struct SeenTokens {
   }
 };
 
-// Queries of head g, as sums of two numbers, into shared memory; units: what products are
-// multiplied with, of heads 2 q4 and + 1.
+// Splits the queries of head g into two 16-bit numbers each, in shared memory. units: factors of
+// the products, for heads 2 q4 and 2 q4 + 1.
 template <class K, int kDim, KvCode kCode>
 PENSTOCK_DEVICE void split_queries(const Thread& t, const K& of, const Scoring& scoring,
                                    const float* heads, int stride, int n_heads, Chunk* queries,
@@ -393,7 +394,7 @@ PENSTOCK_DEVICE void split_queries(const Thread& t, const K& of, const Scoring& 
   constexpr int kSpans = kDim / 32;
   const int dim = of.layer.head_dim, lane = t.lane(), g = lane / 4, q4 = lane % 4;
   const auto* const from = reinterpret_cast<const Four*>(heads + g * stride + 8 * q4);
-  const auto four_of = [&](int s, int e) {  // of 32 s + 8 q4 + 4 e on
+  const auto four_of = [&](int s, int e) {  // features from 32 s + 8 q4 + 4 e on
     return g < n_heads && 32 * s + 8 * q4 < dim ? from[8 * s + e] : Four{};
   };
   float largest = 0.0f;
@@ -418,7 +419,7 @@ PENSTOCK_DEVICE void split_queries(const Thread& t, const K& of, const Scoring& 
   }
 }
 
-// A warp's sums over its tokens of a piece: heads are columns.
+// A warp's partial attention over its tokens of a piece; heads are the columns of products.
 template <class K, int kDim, KvCode kCode>
 struct WarpPiece {
   using Numbers = Halves<kCode>;
@@ -442,7 +443,7 @@ struct WarpPiece {
     seen.add_own_keys(at);
 #pragma unroll
     for (int m = 0; m < kGroups; ++m) {
-      float parts[2][2][4];  // four sums, so that they need not wait for each other
+      float parts[2][2][4];  // four independent accumulators, to hide latency
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         parts[0][0][i] = parts[0][1][i] = parts[1][0][i] = parts[1][1][i] = 0.0f;
@@ -465,7 +466,7 @@ struct WarpPiece {
         scores[m][i] = (parts[0][0][i] + parts[1][0][i]) + (parts[0][1][i] + parts[1][1][i]);
     }
   }
-  // Of tokens from `at` on; is_masked: of a tree.
+  // Scores of tokens from `at` on. is_masked: the token belongs to a tree.
   PENSTOCK_DEVICE void score(int at, const float (&units)[2], int token, int first_head,
                              int n_heads, bool is_masked) {
     const int g = seen.g, q4 = seen.q4, first = seen.first, end = seen.end;
@@ -497,7 +498,7 @@ struct WarpPiece {
       }
     }
   }
-  // And sums are what they are beside them.
+  // Sets the reference to the largest score, rounded up, and rescales the sums to it.
   PENSTOCK_DEVICE void refer() {
     float now[2] = {highest[0], highest[1]};
 #pragma unroll
@@ -552,12 +553,12 @@ struct WarpPiece {
   }
 };
 
-// What a block's warps have of a piece, and of all pieces so far, in shared memory.
+// Shared memory of a block: the results of its warps for a piece, and of all pieces so far.
 template <class K, int kDim>
 struct PieceMemory {
   float *part_sums, *part_most, *part_total;  // [warp][head][kDim], [warp][head]
   float *joined, *joined_most, *joined_total, *factors;
-  float* of_piece;  // [head][dim + 2] for FlashJoin, or null: pieces are joined here
+  float* of_piece;  // [head][dim + 2] for FlashJoin; null: pieces are joined in the block
   int dim, n_heads;
 
   PENSTOCK_DEVICE PieceMemory(const Thread& t, float* to, int n_features, int heads)
@@ -584,17 +585,17 @@ struct PieceMemory {
       for (int s = 0; s < kDim / 64; ++s) {
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
-          // Features 8 g + 2 w and + 1 of 64.
+          // Features 8 g + 2 w and 8 g + 2 w + 1 of the run of 64.
           float* const at = part_sums + head * kDim + 64 * s + 8 * g + 2 * w;
           at[0] = warp.to[4 * s + w][c], at[1] = warp.to[4 * s + w][2 + c];
         }
       }
     }
   }
-  // The warps' sums, then those of the pieces so far.
+  // Adds the results of the warps, and then adds the piece to the earlier ones.
   PENSTOCK_DEVICE void join(const Thread& t) {
     t.sync();
-    // what the warps' sums are multiplied with, and what all pieces before
+    // factors of the warps' sums, and of the sums of earlier pieces
     if (t.index < K::kHeads) {
       const int head = t.index;
       float reference = kNothing, weight = 0.0f;
@@ -658,7 +659,8 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode, Stores>::operator()(const Thread& t)
     return;
   }
   if (is_for_tiles(*batch, token)) return;
-  int first, end, sequence, new_begin;  // what the token sees; where the step's tokens begin
+  // [first, end): tokens that the token sees; new_begin: the step's first token
+  int first, end, sequence, new_begin;
   bool is_masked;
   {
     const Sight sight = sight_of(*this, token);
@@ -676,7 +678,7 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode, Stores>::operator()(const Thread& t)
   const bool has_own = kStores && own.k.cols > 0;
   const OwnRows<FlashPieces, kDim> own_rows(t, has_own ? new_begin : end);
   SeenTokens<FlashPieces, kDim> seen(t, place, own_rows, kv_head, first, end);
-  // The warp's tokens of a piece that are seen: kTokens from `at` on, and so on.
+  // The warp's visible tokens of a piece: kTokens from `at` on, then every kStep tokens.
   constexpr int kStep = kTokens * kWarps;
   int at = 0, seen_end = 0;
   const auto begin_piece = [&] {
@@ -689,15 +691,15 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode, Stores>::operator()(const Thread& t)
   if (piece < pieces_end) begin_piece();
 
   auto* const queries =
-      t.shared_as<Chunk>(kQueriesAt) + lane;  // [2 kDim / 32][lane]: of 16 features hi, hi, lo, lo
+      t.shared_as<Chunk>(kQueriesAt) + lane;  // [2 kDim / 32][lane]: hi, hi, lo, lo of 16 features
   float units[2];
   if constexpr (kStores) {
-    // Rows of those that the block sees, and of the token itself.
+    // The new tokens that the block sees, and the token itself.
     const int past = most(end - new_begin, token - batch->seq_offsets[sequence] + 1);
     const int from = sums != nullptr ? most(0, piece - new_begin) : 0;
     const int to =
         !has_own ? from : most(from, sums != nullptr ? least(past, pieces_end - new_begin) : past);
-    auto* const rotated = t.shared_as<float>();  // where sums will be
+    auto* const rotated = t.shared_as<float>();  // aliases the memory of sums
     bring_own<FlashPieces, kDim, kCode>(t, *this, own_rows, token, kv_head, first_head, n_heads,
                                         from, to, of_heads == 0, rotated, rotated + kHeads * kDim);
     split_queries<FlashPieces, kDim, kCode>(t, *this, scoring, rotated, kDim, n_heads, queries,
@@ -718,7 +720,7 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode, Stores>::operator()(const Thread& t)
     for (; at < seen_end; at += kStep) {
       const bool more = kAhead && at + kStep < seen_end;
       if (!kAhead) seen.bring_keys(at);
-      t.sync_warp();  // or queries would be kept in registers
+      t.sync_warp();  // keeps the compiler from holding queries in registers
       warp.multiply_keys(at, queries);
       if (more) seen.bring_keys(at + kStep);
       if (!kAhead) seen.bring_values(at, 0);

@@ -1,5 +1,5 @@
-// What the kernels of attention over caches of 16 bits (kernels/flash.h, kernels/flash_wide.h) have
-// in common.
+// Common parts of the attention kernels over caches of 16 bits (kernels/flash.h,
+// kernels/flash_wide.h).
 #pragma once
 #include "ops/cuda/kernels/own_rows.h"
 #include "ops/cuda/kernels/sight.h"
@@ -11,7 +11,7 @@ inline constexpr float kNothing = -INFINITY, kLog2E = 1.4426950408889634f;
 PENSTOCK_DEVICE int least(int a, int b) { return a < b ? a : b; }
 PENSTOCK_DEVICE int most(int a, int b) { return a > b ? a : b; }
 
-// The power of two that brings what is at most `most` to [1, 2), and its inverse.
+// The power of two that scales `most` into [1, 2), and its inverse; ones for extreme values.
 struct PowerOfTwo {
   float down, up;
 };
@@ -22,12 +22,12 @@ PENSTOCK_DEVICE PowerOfTwo unit_of(float most) {
           float_of_bits(static_cast<uint32_t>(exponent) << 23)};
 }
 
-// For pieces, or for tiles?
+// Whether the sequence has few new tokens, which FlashPieces computes.
 PENSTOCK_DEVICE bool is_of_few(const BatchOnDevice& batch, int sequence) {
   return batch.seq_offsets[sequence + 1] - batch.seq_offsets[sequence] <= BatchOnDevice::kFewTokens;
 }
 
-// Where the tokens of a sequence lie.
+// Location of a sequence's tokens in the cache.
 struct TokenPlace {
   const KvLayerOnDevice& layer;
   const int32_t* table;
@@ -38,14 +38,14 @@ struct TokenPlace {
     table = kv.block_tables + kv.table_offsets[sequence];
     first_position = kv.first_positions[sequence];
   }
-  // Of 16 tokens from a multiple of 16 on, which are not before those that the table has.
+  // Address of the 16 tokens from `index` on. REQUIRES: index % 16 == 0, and they are in the table.
   PENSTOCK_DEVICE const std::byte* unit(int index, int kv_head) const {
     const int at = index - first_position;
     const int block = block_shift >= 0 ? at >> block_shift : at / layer.block_size;
     const int slot = table[block] * layer.block_size + (at - block * layer.block_size);
     return layer.key(slot, kv_head);
   }
-  // Which unit of the layer they are, of blocks whose size is a power of two.
+  // Index of that unit in the layer. REQUIRES: block_shift >= 0 (block sizes are powers of two).
   PENSTOCK_DEVICE int unit_at(int index) const {
     const int at = index - first_position;
     const int slot = (table[at >> block_shift] << block_shift) + (at & ((1 << block_shift) - 1));
@@ -53,13 +53,13 @@ struct TokenPlace {
   }
 };
 
-// What becomes of a product of a query and a key.
+// Converts products of queries and keys to scores.
 struct Scoring {
   float softcap;
   bool capped, sloped;
   PENSTOCK_DEVICE explicit Scoring(const AttentionOnDevice& k)
       : softcap(k.softcap), capped(k.softcap > 0.0f), sloped(k.slopes != nullptr) {}
-  // In powers of two, without slopes. unit: unit() of the head's queries.
+  // Score in powers of two (times log2 e), without slopes. unit: unit() of the head's queries.
   PENSTOCK_DEVICE float score(float product, float unit) const {
     return capped ? softcap * kLog2E * tanhf(product * unit) : product * unit;
   }
@@ -72,9 +72,9 @@ PENSTOCK_DEVICE float sink_of(const float* sinks, int head, float reference) {
   return sinks != nullptr ? exp2_near(fminf(sinks[head] * kLog2E - reference, 126.0f)) : 0.0f;
 }
 
-// The rows g and g + 8 of a warp's 16: as a lane knows them.
+// One of a lane's query rows of a warp, g or g + 8.
 struct TileRow {
-  // head: of all query heads; token < 0: nobody's
+  // head: among all query heads; token < 0: the row is padding
   int token, head;
   int first, end, position;
   PENSTOCK_DEVICE const float* in(const Rows& rows, int dim) const {
@@ -94,9 +94,9 @@ PENSTOCK_DEVICE TileRow row_of(const K& k, int row, int first_token, int first_h
   return {token, first_head + head, sight.first, sight.end, sight.position};
 }
 
-// What a block of K has: some tokens and heads of one kv head.
+// The work of a block of kernel K: some tokens and heads of one kv head.
 struct FlashBlock {
-  int kv_head, first_head, n_heads;  // of all query heads
+  int kv_head, first_head, n_heads;  // among all query heads
   int first_token, past;
 
   template <class K>
@@ -104,10 +104,10 @@ struct FlashBlock {
     const int of_heads = t.y % k.head_tiles * k.heads;
     kv_head = t.y / k.head_tiles, n_heads = least(k.heads, k.n_queries - of_heads);
     first_head = kv_head * k.n_queries + of_heads;
-    first_token = (t.n_x - 1 - t.x) * k.tokens;  // the last tokens have the most to do
+    first_token = (t.n_x - 1 - t.x) * k.tokens;  // last tokens, which see the most, first
     past = least(first_token + k.tokens, k.batch->n_tokens);
   }
-  // Zeros, where rows stand for no token.
+  // Writes zeros to rows of padding.
   template <class K>
   PENSTOCK_DEVICE void clear_nobodys(const Thread& t, const K& k) const {
     const int dim = k.layer.head_dim;
@@ -116,13 +116,13 @@ struct FlashBlock {
       for (int i = t.index; i < n_heads * dim; i += K::kThreads)
         k.out.row(token)[first_head * dim + i] = 0.0f;
   }
-  // Whether it has tokens of a sequence that are for tiles.
+  // Whether the block has tokens of a sequence that are computed by tiles.
   PENSTOCK_DEVICE bool has(const BatchOnDevice& batch, int sequence) const {
     return !is_of_few(batch, sequence) && batch.seq_offsets[sequence] < past &&
            batch.seq_offsets[sequence + 1] > first_token;
   }
-  // The tokens of a sequence that anybody of the block sees: who comes later sees no earlier token,
-  // and no less of the later ones.
+  // Range of the sequence's tokens that some row of the block sees. The first row sees the earliest
+  // token, and the last row the latest: ranges do not move back from token to token.
   struct Seen {
     int first, end;
   };

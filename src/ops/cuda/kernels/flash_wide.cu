@@ -6,9 +6,9 @@
 namespace penstock::cuda {
 namespace {
 
-// Brings keys, or values, of a sequence into shared memory, kTokens at a time: tiles of 64
-// features, one behind the other. Tokens that are not in [from, end), and features that a head does
-// not have, become zeros.
+// Copies keys or values of a sequence to shared memory, kTokens at a time, as consecutive
+// tiles of 64 features. Tokens outside [from, end) and features beyond the head's become
+// zeros.
 template <class K, int kDim>
 class TileBringer {
   static constexpr int kPieces = kDim / 8, kPerPass = K::kThreads / kPieces,
@@ -17,8 +17,8 @@ class TileBringer {
   const TokenPlace& place_;
   int from_, end_, row_, piece_;
   bool has_;
-  const std::byte* data_;  // the thread's piece of the first token of the layer
-  int tile_at_;            // in what a tile of tokens has
+  const std::byte* data_;  // the thread's 16 bytes of the layer's first token
+  int tile_at_;  // offset within a tile of tokens
 
  public:
   PENSTOCK_DEVICE TileBringer(const Thread& t, const K& k, const TokenPlace& place, int kv_head,
@@ -34,13 +34,13 @@ class TileBringer {
               (has_ ? piece_ * 16 : 0)),
         tile_at_(piece_ / 8 * (K::kTokens * kTileRowBytes)) {}
 
-  // Of the tile of tokens from `begin` on, in lane u: where in the layer the unit of its tokens 16
-  // u to 16 u + 15 is, or one that exists.
+  // For the tile of tokens from `begin` on: lane u returns the layer's unit with tokens 16 u to 16
+  // u + 15 of it, clamped to units that the sequence has.
   PENSTOCK_DEVICE int units(int begin) const {
     const int index = begin + kUnit * (t_.lane() % (K::kTokens / kUnit));
     return place_.unit_at(most(least(index, (end_ - 1) / kUnit * kUnit), from_ / kUnit * kUnit));
   }
-  // part_at: where in a unit the keys are, or the values.
+  // part_at: offset of keys, or of values, in a unit.
   PENSTOCK_DEVICE void bring(int units, int64_t part_at, int begin, std::byte* to) const {
     const std::byte* const part = data_ + part_at;
 #pragma unroll
@@ -54,16 +54,16 @@ class TileBringer {
   }
 };
 
-// A warp's 16 rows, of which a lane knows g and g + 8: sums over the tokens so far.
+// A warp's 16 query rows, of which a lane holds g and g + 8: accumulators over the tokens so far.
 template <class K, int kDim, KvCode kCode>
 struct GroupRows {
   using Numbers = Halves<kCode>;
   static constexpr TileNumbers kNumbers = Numbers::kF16 ? TileNumbers::kF16 : TileNumbers::kBF16;
   static constexpr int kPairs = K::kTokens / 16, kScores = K::kTokens / 2, kSums = kDim / 2;
   const Thread& t;
-  const std::byte* queries;  // the group's rows of the first tile
-  int first[2], end[2];      // what the rows see
-  float units[2];            // scores in powers of two are products times this
+  const std::byte* queries;  // rows of the warp group in the first tile
+  int first[2], end[2];  // tokens that the rows see
+  float units[2];  // factors from products to scores in powers of two
   float highest[2] = {kNothing, kNothing}, total[2] = {0.0f, 0.0f};
   float sums[kSums], scores[kScores];
   uint32_t weights[kPairs][4];
@@ -73,7 +73,7 @@ struct GroupRows {
     for (float& sum : sums) sum = 0.0f;
   }
 
-  // Rounded to the cache's numbers, into tiles.
+  // Rounds queries to the cache's type, into tiles in shared memory.
   PENSTOCK_DEVICE void round_queries(const K& of, const TileRow (&rows)[2], std::byte* tiles) {
     const int dim = of.layer.head_dim, q4 = t.lane() % 4, row = t.warp() * 16 + t.lane() / 4;
 #pragma unroll
@@ -113,8 +113,8 @@ struct GroupRows {
     end_wgmma();
   }
 
-  // Scores become weights before they are rounded; factor: what sums have to be multiplied with
-  // beside them. edge: not all rows see all of the tile.
+  // Online softmax: turns scores into weights, not yet rounded. factor: what the sums must be
+  // multiplied by. edge: some rows do not see the whole tile.
   PENSTOCK_DEVICE void weigh(int tile, bool edge, float (&factor)[2]) {
     const int q4 = t.lane() % 4;
     if (edge) {
@@ -124,7 +124,7 @@ struct GroupRows {
         if (index < first[r] || index >= end[r]) scores[n] = kNothing;
       }
     }
-    float now[2] = {highest[0], highest[1]}, reference[2];  // of products
+    float now[2] = {highest[0], highest[1]}, reference[2];  // in units of products
 #pragma unroll
     for (int n = 0; n < kScores; ++n) now[n >> 1 & 1] = fmaxf(now[n >> 1 & 1], scores[n]);
 #pragma unroll
@@ -143,7 +143,7 @@ struct GroupRows {
       total[r] += scores[n];
     }
   }
-  // Behind the products that read the weights before.
+  // Rounds the weights. REQUIRES: products that read the earlier weights are complete.
   PENSTOCK_DEVICE void round_weights() {
 #pragma unroll
     for (int k = 0; k < kPairs; ++k)
@@ -176,7 +176,7 @@ struct GroupRows {
 template <int kDim, KvCode kCode>
 PENSTOCK_BODY void FlashWide<kDim, kCode>::operator()(const Thread& t) const {
 #if defined(__CUDA_ARCH__) && !defined(PENSTOCK_WGMMA)
-  return;  // too much shared memory for some: nobody asks for it
+  return;  // launched only for small blocks, which fit without wgmma
 #endif
   const int g = t.lane() / 4;
   const FlashBlock block(t, *this);
@@ -203,7 +203,7 @@ PENSTOCK_BODY void FlashWide<kDim, kCode>::operator()(const Thread& t) const {
     bringer.bring(units, 0, begin, keys);
     t.end_copies();
     GroupRows<FlashWide, kDim, kCode> rows(t);
-    int all_from, all_end;  // what all of the warp's rows see
+    int all_from, all_end;  // tokens that all rows of the warp see
     {
       const TileRow own[2] = {
           row_of(*this, t.warp() * 16 + g, first_token, first_head, n_heads, sequence),
@@ -212,7 +212,7 @@ PENSTOCK_BODY void FlashWide<kDim, kCode>::operator()(const Thread& t) const {
       all_end = -warp_max(t, -least(own[0].end, own[1].end));
       rows.round_queries(*this, own, query_tiles);
     }
-    // Of the first tile nothing is there to be multiplied meanwhile.
+    // The first tile: no product of values overlaps with it.
     t.template wait_for_copies<0>();
     show_wgmma();
     t.sync();
@@ -232,7 +232,7 @@ PENSTOCK_BODY void FlashWide<kDim, kCode>::operator()(const Thread& t) const {
       const int next = tile + kTokens;
       t.template wait_for_copies<0>();
       show_wgmma();
-      t.sync();  // the next keys and these values are there; those before may be overwritten
+      t.sync();  // next keys and current values have arrived; older tiles are free
       units = next_units, next_units = bringer.units(next + kTokens);
       bringer.bring(next_units, 0, next + kTokens, part_of(keys, tile));
       bringer.bring(units, layer.values_at, next, part_of(values, next));
@@ -243,7 +243,7 @@ PENSTOCK_BODY void FlashWide<kDim, kCode>::operator()(const Thread& t) const {
       wait_for_wgmma<1>();
       settle_wgmma(rows.scores);
       rows.weigh(next, next < all_from || next + kTokens > all_end, factor);
-      // weights are made while values are multiplied
+      // computes weights while wgmma multiplies values
       hold_until_known(rows.total[0] + rows.total[1]);
       wait_for_wgmma<0>();
       settle_wgmma(rows.sums);

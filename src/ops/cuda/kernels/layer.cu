@@ -23,7 +23,7 @@ PENSTOCK_DEVICE float with_bias(float sum, const float* bias, int row) {
 
 constexpr int kSums = LayerProduct::kSumBytes / static_cast<int>(sizeof(float));
 
-// Whose tile a block has; of two that share tiles the first.
+// Returns the target of a block's tile; for kGate, whose two targets share tiles, the first.
 PENSTOCK_DEVICE const LayerProduct::Target& target_of(const LayerProduct& k, int x) {
   int index = 0;
   if (k.end != LayerProduct::End::kGate)
@@ -31,8 +31,8 @@ PENSTOCK_DEVICE const LayerProduct::Target& target_of(const LayerProduct& k, int
   return k.targets[index];
 }
 
-// multiply(moments of the rows, levels of both, sums): the warp's part of a tile, of kGate of two,
-// kSums apart.
+// Common body: moments, multiply(moments of the rows, levels, sums), sums of the warps, and `end`.
+// multiply writes the warp's part of a tile to sums; for kGate of two tiles, kSums apart.
 template <bool kTables, class Multiply>
 PENSTOCK_DEVICE void multiply_layer(const Thread& t, const LayerProduct& k, Multiply multiply) {
   using End = LayerProduct::End;
@@ -97,16 +97,16 @@ PENSTOCK_KERNEL(LayerProduct)
 
 namespace {
 
-// A tile of those that a block takes one after the other; of two weights that are gated, which are
-// alike, first the first one's.
+// Iterates over the tiles of a block. For kGate, tiles of the two weights, which have one layout,
+// alternate, the first weight's first.
 template <class K>
 struct StreamTile {
   const K& of;
   int x, which = 0;
-  int target = 0, end = 0;  // its weight; where the weight's tiles end
+  int target = 0, end = 0;  // index of the weight; end of the weight's tiles
   int n_units = 0;
   const std::byte* data = nullptr;
-  int64_t step = 0, apart = 0;  // to the block's next one; to the second weight's
+  int64_t step = 0, apart = 0;  // bytes to the block's next tile; to the second weight's tile
 
   PENSTOCK_DEVICE StreamTile(const K& k, int first) : of(k), x(first) {
     if (there()) find();
@@ -142,7 +142,7 @@ struct StreamTile {
   }
 };
 
-// The rows that a block multiplies, and their norm.
+// The rows that a block multiplies.
 struct StreamInputs {
   const LayerProduct& of;
   int first, most;
@@ -151,13 +151,13 @@ struct StreamInputs {
   PENSTOCK_DEVICE int rows() const { return of.x.rows - first < most ? of.x.rows - first : most; }
 };
 
-// What becomes of the sums of a tile, by the thread of each: warps take turns.
+// Finishes the sums of a tile, one thread per element; the warps alternate from tile to tile.
 template <class K>
 struct StreamEnd {
   const K& of;
   int first_token;
-  int taker = 0;           // the first thread
-  float first_sum = 0.0f;  // of the first of two weights
+  int taker = 0;  // the first of these threads
+  float first_sum = 0.0f;  // kGate: the first weight's sum
 
   PENSTOCK_DEVICE void take(const Thread& t, const StreamTile<K>& tile, const float* sums) {
     using End = LayerProduct::End;
@@ -184,7 +184,7 @@ struct StreamEnd {
   }
 };
 
-// The tiles from `tile` on that have the coding C.
+// Multiplies the tiles from `tile` on that have the coding C.
 template <class C, class Kernel>
 PENSTOCK_DEVICE void stream_tiles(const Thread& t, const Kernel& k, const StreamInputs& of,
                                   bool is_filled, StreamTile<Kernel>& tile, StreamEnd<Kernel>& end,
@@ -199,9 +199,10 @@ PENSTOCK_DEVICE void stream_tiles(const Thread& t, const Kernel& k, const Stream
   ItemRing<C, StreamTile<Kernel>> ring(t, tile, rings + t.warp() * kRingBytes);
   ring.fill(t, !is_filled);
   const StreamCoding coding = tile.coding();
-  const int at_once = k.input_bytes / kBytes * kStep;  // inputs, of which the warp has some items
+  // inputs that fit shared memory; the warp has some of their items
+  const int at_once = k.input_bytes / kBytes * kStep;
   bool is_kept = false;
-  float level = 0.0f;  // of what is kept
+  float level = 0.0f;  // first_level of the stored inputs
 #pragma unroll 1
   do {
     const WeightOnDevice& w = tile.own().w;
@@ -213,7 +214,7 @@ PENSTOCK_DEVICE void stream_tiles(const Thread& t, const Kernel& k, const Stream
     for (int from = t.warp() * C::kItemCols; from < cols; from += at_once) {
       const int to = cols < from + at_once ? cols : from + at_once;
       if (splits) {
-        t.sync_warp();  // nobody reads those before any more
+        t.sync_warp();  // all lanes have read the earlier inputs
         std::byte* at = inputs;
 #pragma unroll 1
         for (int i = from; i < to; i += kStep, at += kBytes)
@@ -222,7 +223,7 @@ PENSTOCK_DEVICE void stream_tiles(const Thread& t, const Kernel& k, const Stream
       const std::byte* at = inputs;
 #pragma unroll 1
       for (int i = from; i < to; i += kStep, at += kBytes) {
-        const std::byte* const item = ring.take(t);  // here the inputs are there, too
+        const std::byte* const item = ring.take(t);  // syncs the warp: inputs are visible, too
         multiply_item<C, kTokens, kPairs>(t, item, at, unit, zeros, total);
       }
     }
@@ -230,14 +231,14 @@ PENSTOCK_DEVICE void stream_tiles(const Thread& t, const Kernel& k, const Stream
     float* const sums =
         t.shared_as<float>(static_cast<size_t>(Kernel::kSumsAt)) + turn * Kernel::kSums;
     total.store(t, sums + t.warp() * 16 * kTokens);
-    t.sync();  // those before last have been read, for their readers have come here
+    t.sync();  // also: all have read the sums before last, which are overwritten next
     end.take(t, tile, sums);
     turn = 1 - turn;
     tile.advance();
   } while (tile.there() && tile.coding() == coding);
 }
 
-// fn.operator()<Coding>() for the tile's.
+// Calls fn.operator()<C>() with the coding of the tile.
 template <class K, class Fn>
 PENSTOCK_DEVICE void with_coding_of(const StreamTile<K>& tile, Fn fn) {
   if (K::kOne == K::kOther || tile.coding() == K::kOne) {
@@ -249,7 +250,7 @@ PENSTOCK_DEVICE void with_coding_of(const StreamTile<K>& tile, Fn fn) {
 
 }  // namespace
 
-// All of it in the kernel: PENSTOCK_DEVICE.
+// Inlined into the kernel (PENSTOCK_DEVICE), since it shares the kernel's registers.
 template <int Tokens, StreamCoding One, StreamCoding Other>
 PENSTOCK_DEVICE void StreamProduct<Tokens, One, Other>::prefetch(const Thread& t) const {
   std::byte* const rings = t.shared_as<std::byte>(static_cast<size_t>(kRingsAt));
@@ -277,14 +278,14 @@ PENSTOCK_DEVICE void StreamProduct<Tokens, One, Other>::operator()(const Thread&
   if (t.index < 4) t.shared_as<uint32_t>(static_cast<size_t>(kZerosAt))[t.index] = 0;
   t.sync();
   int turn = 0;
-  bool is_filled = true;  // by prefetch()
+  bool is_filled = true;  // rings are filled by prefetch()
 #pragma unroll 1
   while (tile.there()) {
     with_coding_of(tile,
                    [&]<class C>() { stream_tiles<C>(t, *this, of, is_filled, tile, end, turn); });
     if (kOne == kOther) break;
     is_filled = false;
-    t.sync();  // before rings and inputs are others'
+    t.sync();  // rings and inputs get another coding
   }
 }
 

@@ -1,5 +1,5 @@
-// Products of steps of few rows with what lies before and behind them in a layer: one kernel where
-// there would be three or four.
+// Fused products of steps of few rows: one kernel computes the norm before, the products, and the
+// operation after them in a layer.
 #pragma once
 #include "ops/cuda/kernels/products.h"
 #include "ops/cuda/kernels/rows.h"
@@ -7,9 +7,9 @@
 
 namespace penstock::cuda {
 
-// As MmaProduct<1>, bit for bit, of up to four weights with the same inputs: x, or its norm, which
-// every block takes for itself. Then what `end` says. Grid::x = tiles of 16 outputs of all weights,
-// of kGate those of one.
+// Products of up to four weights with the same inputs, x or its norm (which every block computes
+// itself), bit for bit as MmaProduct<1>; `end` says what is done with them. Grid::x = tiles of 16
+// outputs of all weights; for kGate, of one weight.
 struct LayerProduct {
   static constexpr int kThreads = 128, kTokens = 8, kMostTargets = 4;
   static constexpr int kSumBytes = kThreads / 32 * 128 * 4;
@@ -39,22 +39,22 @@ struct LayerProduct {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// The same but for the order of sums, with weights through shared memory (kernels/weight_stream.h),
-// which have one of two codings: a kernel of all of them is so large that a GPU waits for its code.
-// Without an order of inputs; a norm has one row of weights; weights that are gated are alike. What
-// a row gives does not depend on others, nor on Tokens. Grid::x: blocks, which take tiles by turns;
-// Grid::y: parts of Tokens rows.
+// As LayerProduct, but with weights streamed through shared memory (kernels/weight_stream.h) and
+// another order of sums. The weights have one of two codings, since a kernel for all codings would
+// be too large for the instruction cache. REQUIRES: no input order; norms have one row of weights;
+// gated weights have one layout. A row's result depends neither on other rows nor on Tokens.
+// Grid::x: blocks, which take tiles round-robin; Grid::y: groups of Tokens rows.
 template <int Tokens, StreamCoding One, StreamCoding Other>
 struct StreamProduct : LayerProduct {
   static constexpr StreamCoding kOne = One, kOther = Other;
   static constexpr int kThreads = 256, kTokens = Tokens, kBlocks = Tokens == 1 ? 2 : 1;
-  // floats, twice: of a tile and the next
+  // floats of a tile's sums; double-buffered
   static constexpr int kSums = kThreads / 32 * 16 * Tokens;
   static constexpr int kZerosAt = 0, kMomentsAt = 16, kScratchAt = kMomentsAt + Tokens * 8,
                        kSumsAt = kScratchAt + Tokens * 8 * 4;
   static constexpr int kRingsAt = (kSumsAt + 2 * kSums * 4 + 127) / 128 * 128;
   int n_tiles, n_blocks;  // of all weights; Grid::x
-  // of a warp, in shared memory: of all its items, or of some
+  // shared memory of a warp's inputs: all its items, or some
   int input_bytes;
   static constexpr int shared_bytes(int input_bytes) {
     return kRingsAt + kStreamWarps * (kRingBytes + input_bytes);

@@ -1,13 +1,13 @@
-// Products with weights that come through shared memory: every warp has a ring of its own, into
-// which it asks for weights well before it multiplies them, so that memory is always at work.
+// Products whose weights are streamed through shared memory: every warp prefetches weights into its
+// own ring buffer, so that loads of memory are always in flight.
 //
-// The inputs of a tile are cut into items of 128 or 256; a block's warps take them by turns, and
-// their sums are added in the warps' order. An input is two BF16, hi + lo, each of which has a
-// column of mma's B: both are multiplied at once. Codes are multiplied as 128 + code, which is BF16
-// by one mask and one or; what that is too much is where the sums of an mma begin. A step of 16
-// inputs of a unit has sums of its own for each of its four places in the unit. So one row, which
-// has the columns 2 s and 2 s + 1 in step s, gives the bits that it gives beside others, which have
-// their columns in all steps.
+// Inputs of a tile are divided into items of 128 or 256, distributed to the warps of a block
+// round-robin; sums of the warps are added in the order of the warps. An input is split into two
+// BF16, hi + lo, which are two columns of mma's B and so multiplied at once. Codes are multiplied
+// as 128 + code, a BF16 made by one mask and one or; accumulators start at minus the excess. Each
+// of the four steps (16 inputs) of a unit has its own accumulators. So one row, with columns 2 s
+// and 2 s + 1 in step s, gives the same bits as among other rows, which have their columns in all
+// steps.
 #pragma once
 #include "ops/cuda/kernels/row_norm.h"
 #include "ops/cuda/kernels/thread.h"
@@ -18,7 +18,7 @@
 namespace penstock::cuda {
 
 template <int kN>
-struct alignas(4 * kN) Words {  // that are read at once
+struct alignas(4 * kN) Words {  // loaded at once
   uint32_t words[kN];
 };
 template <int kN>
@@ -26,8 +26,8 @@ struct alignas(4 * kN) Floats {
   float at[kN];
 };
 
-// The same, but what is computed of it is computed where it is wanted: nothing is kept in registers
-// around a loop.
+// Returns `value` opaquely: the compiler recomputes expressions of it where they are used instead
+// of keeping them in registers across a loop.
 PENSTOCK_DEVICE int anew(int value) {
 #if defined(__CUDACC__)
   asm volatile("" : "+r"(value));
@@ -35,7 +35,7 @@ PENSTOCK_DEVICE int anew(int value) {
   return value;
 }
 
-// (word & mask) | bits, by one instruction: of two constants the compiler makes two.
+// Returns (word & mask) | bits by one lop3; compilers make two instructions for two constants.
 PENSTOCK_DEVICE uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
 #if defined(__CUDACC__)
   uint32_t result;
@@ -48,23 +48,23 @@ PENSTOCK_DEVICE uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
 
 // --- Weights.
 
-// The byte as a signed number, exactly: one addition where a conversion takes four times as long.
+// Converts a signed byte exactly by one addition, four times as fast as a conversion.
 PENSTOCK_DEVICE float float_of_int8(uint32_t byte) {
   return float_of_bits(0x4b000000u | ((byte & 0xffu) ^ 0x80u)) - 8388736.0f;
 }
 
-// A lane's codes of a unit, and A fragments of them: two BF16 of 128 + code in a word. BF16 have 8
-// bits, so that the last bits are the code. Of 8 bits there are two planes, the upper one of 16
-// times as much.
+// A lane's codes of a unit, and A fragments of them: two BF16 of 128 + code in a word. BF16 has 8
+// bits of precision, so its low bits are the code. Codes of 8 bits are two planes of 4 bits, of
+// which the upper one counts 16 times.
 template <class C>
 struct LaneCodes {
   const std::byte* slot;
   int lane;
-  Words<4> low, high;  // of 5 and 6 bits: fewer words of high
+  Words<4> low, high;  // 5 and 6 bits: fewer words of high
 
   PENSTOCK_DEVICE LaneCodes(const std::byte* unit, int of_lane) : slot(unit), lane(of_lane) {
     if constexpr (!C::kCodes) return;
-    constexpr int kPlane = 512;  // bytes of 4 bits
+    constexpr int kPlane = 512;  // bytes of a plane of 4 bits
     low = load<Words<4>>(slot, lane);
     if constexpr (C::kBits == 5) high.words[0] = load<uint32_t>(slot + kPlane, lane);
     if constexpr (C::kBits == 6) {
@@ -96,7 +96,7 @@ struct LaneCodes {
   }
 };
 
-// A lane's scales of an item, of rows g and g + 8 (half).
+// A lane's scales of an item, for rows g and g + 8 (half).
 template <class C>
 struct LaneScales {
   const std::byte* item;
@@ -121,7 +121,7 @@ struct LaneScales {
     return half_to_float(load<uint16_t>(scales, at));
   }
   PENSTOCK_DEVICE float extra(int unit, int half,
-                              int group) const {  // a zero or a whole number for the offset
+                              int group) const {  // the zero, or the offset's integer
     const std::byte* const extras = item + unit * C::kUnitBytes + C::kCodeBytes + C::kExtraAt;
     const int at = (2 * g + half) * C::kGroups + group;
     return C::kSuper ? float_of_int8(load<uint8_t>(extras, at))
@@ -129,8 +129,8 @@ struct LaneScales {
   }
 };
 
-// A warp's ring of items, and their way through it: from the first tile to the last that follows it
-// with the same coding. Tile: there(), advance(), its data, n_units, and coding().
+// A warp's ring buffer of items, filled from the block's first tile to the last tile that follows
+// it with the same coding. Tile: has there(), advance(), data, n_units and coding().
 template <class C, class Tile>
 class ItemRing {
  public:
@@ -145,15 +145,15 @@ class ItemRing {
                      : lane / 8 * row_bytes_ + units * 128 + lane % 8 * 16;
     enter(t);
   }
-  // All slots but one. copies: or as if that was done.
+  // Fills all slots but one. copies: false if the copies were already made (by prefetch()).
   PENSTOCK_DEVICE void fill(const Thread& t, bool copies) {
     for (int i = 0; i < kSlots - 1; ++i) bring(t, copies);
   }
-  // The item that was brought first of those that were not taken; it stays there until the next
-  // take().
+  // Returns the oldest item that was not taken yet, and starts the copy of the next one; valid
+  // until the next take().
   PENSTOCK_DEVICE const std::byte* take(const Thread& t) {
     t.wait_for_copies<kSlots - 2>();
-    // all lanes' pieces are there, and nobody reads the item before any more
+    // copies of all lanes are complete, and all have read the previous item
     t.sync_warp();
     const std::byte* const item = ring_ + from_;
     from_ = from_ + C::kItemBytes < kSlots * C::kItemBytes ? from_ + C::kItemBytes : 0;
@@ -162,7 +162,7 @@ class ItemRing {
   }
 
  private:
-  // The tile's first item of this warp; the next tile's, if there is none.
+  // Goes to the warp's first item of the tile, or of the next tile that has one for the warp.
   PENSTOCK_DEVICE void enter(const Thread& t) {
     for (; tile_.there() && tile_.coding() == coding_; tile_.advance()) {
       left_ = tile_.n_units - t.warp() * C::kUnits;
@@ -187,7 +187,7 @@ class ItemRing {
     if (copies) t.end_copies();
     to_ = to_ + C::kItemBytes < kSlots * C::kItemBytes ? to_ + C::kItemBytes : 0;
   }
-  // What a tile does not have is zeros.
+  // Copies 16 bytes, or sets zeros beyond the tile's end.
   PENSTOCK_DEVICE void piece(const Thread& t, std::byte* to, const std::byte* from,
                              bool there) const {
     if (there) {
@@ -220,20 +220,20 @@ class ItemRing {
   }
 
   std::byte* ring_;
-  Tile tile_;  // that is brought
+  Tile tile_;  // the tile that is being copied
   StreamCoding coding_;
-  // the lane's first piece of the next item
+  // address of the lane's first 16 bytes of the next item
   const std::byte *units_ = nullptr, *factors_ = nullptr;
   int left_ = 0;  // units of the tile from there on
   int to_ = 0, from_ = 0;
-  // where the lane's first piece of a tile is; of BF16
+  // offset of the lane's first 16 bytes in a tile; bytes of a row (BF16)
   int own_, row_bytes_;
 };
 
 // --- Inputs.
 
-// Four values that lie as a lane has them in a fragment of B: k, k + 1, k + 8 and k + 9. Zeros
-// beyond the last of n, which is the last of 16. REQUIRES: values are aligned to 8 bytes.
+// Loads a lane's four values of a B fragment: k, k + 1, k + 8 and k + 9; zeros if k >= n. REQUIRES:
+// n is a multiple of 16, and values are aligned to 8 bytes.
 PENSTOCK_DEVICE void read_four(const float* values, int k, int n, float (&to)[4]) {
   Floats<2> low = {}, high = {};
   if (k < n) {
@@ -243,23 +243,23 @@ PENSTOCK_DEVICE void read_four(const float* values, int k, int n, float (&to)[4]
   to[0] = low.at[0], to[1] = low.at[1], to[2] = high.at[0], to[3] = high.at[1];
 }
 
-// An item's inputs in shared memory, of kTokens rows. The pairs of units 2 u and 2 u + 1:
-// [step][row][hi, lo][t][unit][two words of B]; behind all of them, by plane, [unit][step][row] the
-// sums of hi and of lo, and once more, times what codes are too much; for offsets the sums as B of
-// one mma.
+// An item's inputs in shared memory, for kTokens rows. Pairs of units 2 u and 2 u + 1:
+// [step][row][hi, lo][t][unit][two words of B]. Then, by plane, [unit][step][row] the sums of hi
+// and of lo (twice), times the first level less the excess of codes: where accumulators start. With
+// offsets, then the sums as B of one mma.
 template <class C, int kTokens>
 struct ItemInputs {
   static constexpr int kSumsAt = C::template kPairBytes<kTokens>;
   static constexpr int kMinsAt = kSumsAt + C::kPlanes * C::template kSumBytes<kTokens>;
 
-  // first: the item's first input. Inputs: has a row(), and how many rows(). Of: has x, has_norm
-  // and norm, which are the kernel's parameters.
+  // Splits and stores an item's inputs. first: index of its first input. Inputs: has row() and
+  // rows(). Of: the kernel's parameters x, has_norm and norm.
   template <class Inputs, class Of>
   static PENSTOCK_DEVICE void store(const Thread& t, const Inputs& inputs, const Of& of,
                                     const RowMoments* moments, int first, float first_level,
                                     std::byte* to) {
-    constexpr int kPlaces = C::kItemCols / 128;         // steps of a lane
-    constexpr int kAtOnce = kTokens < 4 ? kTokens : 4;  // rows that are read before one is split
+    constexpr int kPlaces = C::kItemCols / 128;  // steps per lane
+    constexpr int kAtOnce = kTokens < 4 ? kTokens : 4;  // rows loaded at once
     const bool has_weight = of.has_norm && of.norm.weight != nullptr;
     float weights[kPlaces][4];
 #pragma unroll
@@ -348,14 +348,14 @@ struct ItemInputs {
 
 // --- Products.
 
-// A warp's sums of a tile, in fragments of mma: of one row the columns are its hi and lo by step;
-// of more there are fragments by step, and by four rows, of which the columns are hi and lo.
+// A warp's accumulators of a tile, as fragments of mma. For one row, columns are its hi and lo by
+// step; for more rows there are fragments by step and by four rows, whose columns are hi and lo.
 template <int kTokens>
 struct TileSums {
   static constexpr int kSteps = kTokens == 1 ? 1 : 4, kSets = kTokens == 1 ? 1 : kTokens / 4;
   float sums[kSteps][kSets][4] = {};
 
-  // Of all steps, hi and lo: to[row * kTokens + token].
+  // Adds the steps, and hi and lo: to[row * kTokens + token].
   PENSTOCK_DEVICE void store(const Thread& t, float* to) const {
     const int g = t.lane() / 4, place = t.lane() % 4;
     for (int half = 0; half < 2; ++half) {
@@ -376,7 +376,7 @@ struct TileSums {
   }
 };
 
-// sums += an item of weights times its inputs. zeros: 16 bytes. kPairs: of units, at once.
+// sums += an item of weights times its inputs. zeros: 16 bytes of 0. kPairs: unroll count of pairs.
 template <class C, int kTokens, int kPairs>
 PENSTOCK_DEVICE void multiply_item(const Thread& t, const std::byte* item, const std::byte* inputs,
                                    float unit, const std::byte* zeros, TileSums<kTokens>& total) {
@@ -392,7 +392,7 @@ PENSTOCK_DEVICE void multiply_item(const Thread& t, const std::byte* item, const
         inputs + ItemInputs<C, kTokens>::kSumsAt + plane * C::template kSumBytes<kTokens>,
         (unit_index * 4 + s) * kTokens + token);
   };
-  // first: what the sums began with.
+  // first: the initial value of the accumulators.
   const auto add = [&](int unit_index, int group, const Part(&part)[C::kPlanes], const Part& first,
                        float(&to)[4]) {
     for (int half = 0; half < 2; ++half) {
@@ -414,7 +414,7 @@ PENSTOCK_DEVICE void multiply_item(const Thread& t, const std::byte* item, const
     const std::byte* const pairs = own_pairs + pair * (512 * kTokens);
     Part parts[2][C::kPlanes], firsts[2];
     if constexpr (kOne) {
-      Words<4> of_step[4];  // a lane has one that is not zeros
+      Words<4> of_step[4];  // nonzero in one step of a lane only
 #pragma unroll
       for (int s = 0; s < 4; ++s) of_step[s] = load<Words<4>>(column == s ? pairs : zeros, 0);
 #pragma unroll
@@ -472,7 +472,7 @@ PENSTOCK_DEVICE void multiply_item(const Thread& t, const std::byte* item, const
       }
     }
   }
-  if constexpr (C::kOffsets) {  // whole numbers by sums of inputs
+  if constexpr (C::kOffsets) {  // mins times sums of inputs
     static_assert(C::kUnits == 4 && C::kGroup == 32);
     uint32_t a[4];
     for (int i = 0; i < 4; ++i) {
