@@ -1,4 +1,4 @@
-// Nonlinearities in kernels.
+// Activation functions of kernels.
 #pragma once
 #include "kernels/activation.h"
 #include "ops/cuda/kernels/thread.h"
@@ -29,7 +29,7 @@ PENSTOCK_DEVICE float activated(const ActivationFunction& f, float x) {
   return x;
 }
 
-// f(x) * by, or what the gated form of f has in its place.
+// Returns f(x) * by, or the gated form of f if it has its own.
 PENSTOCK_DEVICE float gated(const ActivationFunction& f, float x, float by) {
   const float value = activated(f, x), most = f.parameters[1];
   return value * (f.kind == Activation::kClampedSilu ? fmaxf(-most, fminf(by, most)) + 1.0f : by);

@@ -125,7 +125,7 @@ PENSTOCK_DEVICE float number_at(KvCode code, const std::byte* row, int i) {
 struct HeadTile {
   int kv_head, first_query, n;
   float *q, *sums, *weights, *most, *total, *factor;  // in shared memory
-  float* joined;  // sums of earlier pieces
+  float* joined;                                      // sums of earlier pieces
 
   PENSTOCK_DEVICE HeadTile(const Thread& t, const AttentionOnDevice& k) {
     const int tiles = (k.n_queries + Attend::kHeads - 1) / Attend::kHeads;

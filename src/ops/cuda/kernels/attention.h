@@ -1,4 +1,4 @@
-// Rotation of queries and keys, storing of keys and values, attention over the cache.
+// Rotation of queries and keys, storing of keys and values, and attention over the cache.
 #pragma once
 #include "ops/cuda/kernels/batch.h"
 #include "ops/cuda/kernels/cache.h"
@@ -6,18 +6,18 @@
 
 namespace penstock::cuda {
 
-// RopeParams as kernels take them; without inv_freq nothing is rotated.
+// RopeParams for kernels; inv_freq is null: no rotation.
 struct Rotation {
   const float* inv_freq = nullptr;  // [half]
   int half = 0;
   float scale = 1.0f;
   bool interleaved = false;
   int first = 0;
-  // [half] or null: of sequences that the batch marks
+  // [half] or null: for sequences that the batch marks (long_ropes)
   const float* long_inv_freq = nullptr;
 };
 
-// Rotates a head of a token of q, or of k. Grid::x = rows, Grid::y = heads of q and k.
+// Rotates one head of a token's q or k. Grid::x = rows, Grid::y = heads of q and k.
 struct RotateHeads {
   static constexpr int kThreads = 64;
   Rows q, k;
@@ -27,15 +27,15 @@ struct RotateHeads {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// A warp rotates kHeads heads of q, or rotates and stores one of k, or stores one of v. Grid::x =
-// rows, Grid::y = blocks().
+// A warp rotates kHeads heads of q, or rotates and stores a head of k, or stores a head of v.
+// Grid::x = rows, Grid::y = blocks().
 struct StoreKv {
   static constexpr int kWarps = 4, kThreads = kWarps * 32, kHeads = 4, kBlocks = 8;
-  Rows q;  // of no columns where nothing is rotated
+  Rows q;  // no columns: not rotated
   Rows k, v;
   Rotation rotation;
   KvLayerOnDevice layer;
-  int group, query_warps;  // query_warps: of a row, warps_of_queries()
+  int group, query_warps;  // query_warps: warps_of_queries()
   const BatchOnDevice* batch;
 
   static int warps_of_queries(int n_heads) { return (n_heads + kHeads - 1) / kHeads; }
@@ -45,33 +45,33 @@ struct StoreKv {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// The step's own tokens, as the products gave them. k of no columns: keys and values are in the
-// cache, as another layer stored them.
+// New keys and values of the step. k has no columns: the cache has them already, stored by another
+// layer.
 struct NewTokens {
   Rows k, v;
   Rotation rotation;
 };
 
-// What attention is asked for.
+// Parameters of attention.
 struct AttentionOnDevice {
   Rows q, out;
   KvLayerOnDevice layer;
   int group;      // of the cache
-  int n_queries;  // query heads of a kv head
+  int n_queries;  // per kv head
   int window;
   bool chunked, both_ways;
   float scale, softcap;
   const float *sinks, *slopes;  // [query heads] or null
   const BatchOnDevice* batch;
-  // of the cache's blocks: their size is 1 << block_shift, or none: -1
+  // log2 of the cache's block size; -1: the size is no power of two
   int block_shift;
 };
 
-// A block has some query heads of one kv head for one token. What they see is cut into pieces of
-// kPiece tokens, which begin at the same places of the sequence whatever else is in the batch, and
-// pieces into chunks of kChunk tokens: scores by a thread per token, then sums of values by a
-// thread per feature. The pieces' sums are put together in their order. Grid::x = rows, Grid::y =
-// kv heads * tiles of heads.
+// A block computes some query heads of one kv head for one token. The visible tokens are divided
+// into pieces of kPiece tokens, at the same positions of the sequence in any batch, and pieces
+// into chunks of kChunk tokens: a thread per token computes scores, then a thread per feature sums
+// the values. Sums of pieces are joined in order. Grid::x = rows, Grid::y = kv heads * tiles of
+// heads.
 struct Attend : AttentionOnDevice {
   static constexpr int kThreads = 128, kChunk = kThreads, kPiece = BatchOnDevice::kPieceTokens,
                        kHeads = 4;
@@ -84,12 +84,12 @@ struct Attend : AttentionOnDevice {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// The same in two: a block per piece of a token's sequence, as the batch lists them, leaves its
-// sums; then they are put together. Bit for bit the same. Grid::x = pieces, or rows; Grid::y as
-// above.
+// Split attention: Attend in two kernels with the same bits. One block per piece of a token's
+// sequence, as the batch lists them, writes partial sums; then they are joined. Grid::x = pieces,
+// or rows; Grid::y as in Attend.
 struct AttendPieces : AttentionOnDevice {
   static constexpr int kThreads = Attend::kThreads;
-  // [piece][query head][value_dim + 2]: sums of values, the largest score, the sum of weights
+  // [piece][query head][value_dim + 2]: sums of values, largest score, sum of weights
   float* sums;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };

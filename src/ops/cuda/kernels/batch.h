@@ -1,5 +1,5 @@
-// A step's batch in the device's memory. Kernels get a pointer to it that stays the same from step
-// to step, so that what was recorded of one step can be played for another.
+// A step's batch in device memory. Its address is the same in all steps, so that recordings can be
+// replayed with another batch.
 #pragma once
 #include <cstdint>
 
@@ -16,14 +16,14 @@ struct KvOnDevice {
 
 struct BatchOnDevice {
   static constexpr int kMaxGroups = 8;
-  // of a sequence, that attention may take apart from the others
+  // tokens of a piece of a sequence, for split attention
   static constexpr int kPieceTokens = 256;
-  // new ones of a sequence, that attention takes one by one
+  // most new tokens of a sequence that attention computes one by one
   static constexpr int kFewTokens = 8;
   int32_t n_tokens, n_seqs, n_outputs, n_groups;
   const int32_t* tokens;       // [n_tokens]; -1 - i: drawn[i]
   const int32_t* positions;    // [n_tokens]
-  const int32_t* sequences;    // [n_tokens] whose token it is
+  const int32_t* sequences;    // [n_tokens] index of the sequence
   const int32_t* seq_offsets;  // [n_seqs + 1]
   const int32_t* seq_lens;     // [n_seqs]
   const int32_t* output_rows;  // [n_outputs]
@@ -31,14 +31,14 @@ struct BatchOnDevice {
   const int32_t* adapters;     // [n_seqs]
   const int32_t* long_ropes;   // [n_seqs]
   const uint64_t* tree_masks;  // [n_tokens]; 0: causal
-  // Pieces that a block each attends to, of steps that are worth it.
+  // Pieces for split attention, one block each; none if it would not be faster.
   int32_t n_pieces;
-  const int32_t* piece_tokens;  // [n_pieces] whose it is
-  // [n_tokens]; a token's are those of its whole sequence
+  const int32_t* piece_tokens;  // [n_pieces] the token of a piece
+  // [n_tokens]; the pieces of a token cover its whole sequence
   const int32_t* first_pieces;
   KvOnDevice kv[kMaxGroups];
-  const int32_t* drawn;  // tokens, by the draws before the step
-  DrawsOnDevice draws;   // of the step
+  const int32_t* drawn;  // tokens of the previous step's draws
+  DrawsOnDevice draws;   // the draws of this step
 };
 
 }  // namespace penstock::cuda

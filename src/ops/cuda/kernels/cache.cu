@@ -4,7 +4,7 @@
 
 namespace penstock::cuda {
 
-// A thread has its own bytes of every token, so moves that overlap are made in their order.
+// A thread copies the same bytes of every token, so overlapping moves take effect in order.
 PENSTOCK_BODY void MoveKv::operator()(const Thread& t) const {
   const int n_words = (layer.row_bytes + 3) / 4, bytes = layer.row_bytes;
   for (int i = 0; i < n; ++i) {

@@ -1,6 +1,6 @@
-// How a layer's K and V lie in the device's memory: units of 16 tokens, [unit][K, V][kv head][16
-// tokens][head_dim]; a block is a run of units. Behind the numbers of a unit, for codes of 8 bits,
-// the scales [K, V][kv head][16 tokens].
+// Layout of a layer's K and V in device memory: units of 16 tokens, [unit][K, V][kv head][16
+// tokens][head_dim]; a block is a sequence of units. Codes of 8 bits have scales [K, V][kv head][16
+// tokens] after the elements of a unit.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,24 +9,24 @@
 
 namespace penstock::cuda {
 
-enum class KvCode : uint8_t { kF32, kF16, kBF16, kI8, kF8 };  // as KvDType
+enum class KvCode : uint8_t { kF32, kF16, kBF16, kI8, kF8 };  // see KvDType
 
 struct KvLayerOnDevice {
   static constexpr int kUnitTokens = 16;
   std::byte* data;
   KvCode code;
   int n_kv_heads, head_dim, value_dim, block_size;
-  int spare_slot;      // the first of a block that no table names
-  int row_bytes;       // of one token and head
-  int64_t part_bytes;  // of K, or V, of a unit
-  // in a unit; where values are in keys they are the keys'
+  int spare_slot;      // first slot of a block that no table names
+  int row_bytes;       // per token and head
+  int64_t part_bytes;  // of K, or of V, per unit
+  // offsets in a unit; if values are part of keys, those of keys
   int64_t values_at, scales_at, value_scales_at;
   int64_t unit_bytes;
 
   PENSTOCK_DEVICE bool has_scales() const { return code == KvCode::kI8 || code == KvCode::kF8; }
   PENSTOCK_DEVICE bool has_values() const { return values_at > 0; }
   PENSTOCK_DEVICE std::byte* unit(int slot) const { return data + slot / kUnitTokens * unit_bytes; }
-  // Of a slot and a head: where the row lies in its part of the unit, and which scale it has.
+  // Index of the row of a slot and head in its part of the unit, and of its scale.
   PENSTOCK_DEVICE int row_at(int slot, int head) const {
     return head * kUnitTokens + slot % kUnitTokens;
   }

@@ -18,7 +18,7 @@ class TileBringer {
   int from_, end_, row_, piece_;
   bool has_;
   const std::byte* data_;  // the thread's 16 bytes of the layer's first token
-  int tile_at_;  // offset within a tile of tokens
+  int tile_at_;            // offset within a tile of tokens
 
  public:
   PENSTOCK_DEVICE TileBringer(const Thread& t, const K& k, const TokenPlace& place, int kv_head,
@@ -62,8 +62,8 @@ struct GroupRows {
   static constexpr int kPairs = K::kTokens / 16, kScores = K::kTokens / 2, kSums = kDim / 2;
   const Thread& t;
   const std::byte* queries;  // rows of the warp group in the first tile
-  int first[2], end[2];  // tokens that the rows see
-  float units[2];  // factors from products to scores in powers of two
+  int first[2], end[2];      // tokens that the rows see
+  float units[2];            // factors from products to scores in powers of two
   float highest[2] = {kNothing, kNothing}, total[2] = {0.0f, 0.0f};
   float sums[kSums], scores[kScores];
   uint32_t weights[kPairs][4];

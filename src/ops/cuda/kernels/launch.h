@@ -1,15 +1,15 @@
-// How a kernel is started, and where it is compiled for: what a .cu file gives and the rest of the
-// backend calls.
+// Launching of kernels, and the compiler they are built by: the interface between .cu files and the
+// rest of the backend.
 //
-// A kernel is a struct of plain data: its fields are what it reads and writes, kThreads the threads
-// of a block, and operator()(const Thread&), marked PENSTOCK_BODY, what one thread does. The header
-// declares it; the .cu file beside it has the body and one line PENSTOCK_KERNEL(Name). nvcc makes
-// that OnCuda<Name>, g++ makes of the same file Emulated<Name>.
+// A kernel is a struct of plain data: fields are its parameters, kThreads is the number of threads
+// of a block, and operator()(const Thread&), marked PENSTOCK_BODY, is the work of one thread. The
+// header declares it; the .cu file has its body and a line PENSTOCK_KERNEL(Name), from which nvcc
+// makes OnCuda<Name>, and g++ Emulated<Name>.
 //
-// A kernel may be started while those before it still run. Then it waits for them before its
-// operator(), and may have a prefetch(const Thread&) for the time until then, which reads nothing
-// that a step writes: it asks for weights to be brought near, perhaps into shared memory. It comes
-// before operator() however the kernel is started.
+// A kernel may be started while earlier ones run. It then waits for them before operator(), and
+// may have a prefetch(const Thread&) for that time, which reads nothing that a step writes: it
+// prefetches weights, possibly into shared memory. prefetch() is always called before
+// operator().
 #pragma once
 #include <cstddef>
 
@@ -17,15 +17,15 @@ namespace penstock::cuda {
 
 struct Thread;
 
-// Blocks of K::kThreads threads.
+// Number of blocks, of K::kThreads threads each.
 struct Grid {
   int x = 1, y = 1;
-  int shared_bytes = 0;  // of each block; Thread::shared
+  int shared_bytes = 0;  // per block; Thread::shared
 };
 
 template <class K>
 struct OnCuda {
-  // early: started while those before it still run, which compute capability 9.0 can. Returns a
+  // early: start while earlier kernels run, which compute capability 9.0 supports. Returns a
   // cudaError_t.
   static int launch(const K& kernel, Grid grid, void* stream, bool early);
 };
@@ -35,7 +35,7 @@ struct Emulated {
   static void launch(const K& kernel, Grid grid);
 };
 
-// "… with K = penstock::cuda::NormRows…", for messages.
+// Name of a kernel for messages: "… with K = penstock::cuda::NormRows…".
 template <class K>
 const char* kernel_name() {
   return __PRETTY_FUNCTION__;
@@ -43,10 +43,10 @@ const char* kernel_name() {
 
 }  // namespace penstock::cuda
 
-// PENSTOCK_DEVICE: functions that kernels call. PENSTOCK_BODY: a kernel's operator().
+// PENSTOCK_DEVICE: functions called by kernels. PENSTOCK_BODY: a kernel's operator().
 #if defined(__CUDACC__)
 #define PENSTOCK_DEVICE __device__ __forceinline__
-#define PENSTOCK_BODY __device__ inline  // or the host part of what nvcc makes would define it, too
+#define PENSTOCK_BODY __device__ inline  // inline: nvcc's host code also defines it
 #else
 #define PENSTOCK_DEVICE inline
 #define PENSTOCK_BODY

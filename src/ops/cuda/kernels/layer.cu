@@ -156,7 +156,7 @@ template <class K>
 struct StreamEnd {
   const K& of;
   int first_token;
-  int taker = 0;  // the first of these threads
+  int taker = 0;           // the first of these threads
   float first_sum = 0.0f;  // kGate: the first weight's sum
 
   PENSTOCK_DEVICE void take(const Thread& t, const StreamTile<K>& tile, const float* sums) {

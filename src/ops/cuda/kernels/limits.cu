@@ -5,7 +5,7 @@
 namespace penstock::cuda {
 
 PENSTOCK_BODY void ReadMemory::operator()(const Thread& t) const {
-  constexpr int kAhead = 4;  // loads that are under way in a thread
+  constexpr int kAhead = 4;  // loads in flight per thread
   const int64_t stride = static_cast<int64_t>(t.n_x) * kThreads;
   uint32_t x = 0;
   for (int64_t i = static_cast<int64_t>(t.x) * kThreads + t.index; i < n; i += kAhead * stride) {
@@ -26,7 +26,7 @@ PENSTOCK_BODY void CopyMemory::operator()(const Thread& t) const {
     to[i] = from[i];
 }
 
-// Numbers about 1 for floats, 0 to 15 for integers.
+// Operands are about 1 for floats, 0 to 15 for integers.
 template <Operand kOperand>
 PENSTOCK_BODY void MultiplyInRegisters<kOperand>::operator()(const Thread& t) const {
   constexpr uint32_t kBase = kOperand == Operand::kBF16 ? 0x3f803f80u

@@ -1,4 +1,4 @@
-// Kernels that do one thing as fast as the device can, to measure it.
+// Kernels that measure one limit of the device each.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +10,7 @@ struct alignas(16) FourWords {
   uint32_t w[4];
 };
 
-// Reads n pieces of 16 bytes; every thread leaves the xor of the words that it read.
+// Reads n pieces of 16 bytes; every thread stores the xor of the words that it read.
 struct ReadMemory {
   static constexpr int kThreads = 512;
   const FourWords* from;
@@ -29,9 +29,9 @@ struct CopyMemory {
 
 enum class Operand : uint8_t { kBF16, kF8, kInt8 };
 
-// Every warp multiplies fragments in registers, kAtOnce of them that do not depend on each other, n
-// times; every thread leaves the sum of what it got. Without F8 products (before compute capability
-// 8.9): zeros.
+// Every warp multiplies fragments in registers n times, kAtOnce independent ones each; every thread
+// stores the sum of its results. Zeros for F8 if the device lacks it (before compute capability
+// 8.9).
 template <Operand kOperand>
 struct MultiplyInRegisters {
   static constexpr int kThreads = 256, kAtOnce = 8;

@@ -5,7 +5,7 @@
 namespace penstock::cuda {
 namespace {
 
-// An expert, or none, and its merit: more is better, then the lower index.
+// An expert (-1: none) and its merit. Larger merits win, then lower indices.
 struct Best {
   float merit;
   int expert;
@@ -15,8 +15,8 @@ PENSTOCK_DEVICE bool beats(const Best& a, const Best& b) {
   return a.merit > b.merit || (a.merit == b.merit && a.expert < b.expert);
 }
 
-// By one warp: a token's scores and merits in shared memory. The merit of what is taken or left out
-// is kNever.
+// Routing of a token by one warp, with scores and merits in shared memory. Experts that are left
+// out have the merit kNever.
 struct Router {
   static constexpr float kNever = -INFINITY;
   const Thread& t;
@@ -37,7 +37,8 @@ struct Router {
     const bool sigmoid = k.routing.score == Routing::Score::kSigmoid;
     for (int e = t.index; e < n; e += kWarp) {
       scores[e] = sigmoid ? 1.0f / (1.0f + expf(-logits[e])) : expf(logits[e] - most) / sum;
-      // Without a bias the logits themselves are compared: scores may round to the same number.
+      // Without bias and groups logits are compared, since distinct logits may round to equal
+      // scores.
       const bool by_logit = k.selection_bias == nullptr && k.routing.n_groups == 1;
       merits[e] = by_logit ? logits[e]
                            : scores[e] + (k.selection_bias != nullptr ? k.selection_bias[e] : 0.0f);
@@ -46,7 +47,7 @@ struct Router {
     if (k.routing.n_groups > 1) leave_groups_out();
   }
 
-  // A group is as good as its best scores.
+  // Leaves out the experts of all but the best groups; a group is rated by its best scores.
   PENSTOCK_DEVICE void leave_groups_out() {
     const int n_groups = k.routing.n_groups;
     for (int g = t.index; g < n_groups; g += kWarp) {
@@ -69,7 +70,7 @@ struct Router {
     t.sync_warp();
   }
 
-  // The best that is not among the first `n_taken` choices.
+  // Returns the best expert that is not among the first `n_taken` choices.
   PENSTOCK_DEVICE int take(const int32_t* taken, int n_taken) const {
     Best best = {kNever, -1};
     for (int e = t.index; e < n; e += kWarp) {
@@ -80,7 +81,7 @@ struct Router {
       const Best other = {t.shuffle_xor(best.merit, mask), t.shuffle_xor(best.expert, mask)};
       if (beats(other, best)) best = other;
     }
-    // numbers that are none compare differently in different lanes
+    // NaN compares differently in different lanes
     return t.shuffle(best.expert, 0);
   }
   PENSTOCK_DEVICE static bool is_among(const int32_t* taken, int n_taken, int expert) {
@@ -127,10 +128,10 @@ PENSTOCK_BODY void ChooseExperts::operator()(const Thread& t) const {
 }
 PENSTOCK_KERNEL(ChooseExperts)
 
-// Every block counts all choices; its own expert's are put in order: a thread's follow those of the
-// threads before it.
+// Every block counts all choices and places those of its own expert: a thread's choices follow
+// those of the threads before it.
 PENSTOCK_BODY void SortByExpert::operator()(const Thread& t) const {
-  int* const counts = t.shared_as<int>();  // [n_experts], then one of each warp
+  int* const counts = t.shared_as<int>();  // [n_experts], then one per warp
   int* const of_warps = counts + n_experts;
   for (int e = t.index; e < n_experts; e += kThreads) counts[e] = 0;
   t.sync();
@@ -144,10 +145,10 @@ PENSTOCK_BODY void SortByExpert::operator()(const Thread& t) const {
   }
   t.sync();
   const auto rows_of = [&](int e) { return (counts[e] + align - 1) / align * align; };
-  int before = 0;  // rows
+  int before = 0;  // rows of experts before this one
   for (int e = t.index; e < t.x; e += kThreads) before += rows_of(e);
   before = block_sum<kThreads>(t, before, of_warps);
-  int up_to = mine;  // of the warp's threads
+  int up_to = mine;  // choices of the warp's threads up to this one
   for (int step = 1; step < kWarp; step *= 2) {
     const int other = t.shuffle(up_to, (t.lane() + kWarp - step) % kWarp);
     if (t.lane() >= step) up_to += other;
@@ -161,8 +162,8 @@ PENSTOCK_BODY void SortByExpert::operator()(const Thread& t) const {
     sources[row] = i;
     choices.places[i] = row++;
   }
-  // What the expert leaves of its last tile has no choice, what is behind the last expert's none
-  // and no expert.
+  // Padding of the expert's last tile has no choice; tiles after the last expert have neither
+  // choices nor an expert.
   const int behind = before + rows_of(t.x), last = t.x == n_experts - 1 ? n_rows : behind;
   for (int i = before + counts[t.x] + t.index; i < last; i += kThreads) sources[i] = Choices::kNone;
   for (int tile = before / kTileRows + t.index; tile < last / kTileRows; tile += kThreads)

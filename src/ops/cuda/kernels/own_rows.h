@@ -1,5 +1,5 @@
-// Rows of numbers of 16 bits; keys and values of a step's own tokens that a block of attention
-// makes for itself.
+// Rows of 16-bit numbers, and keys and values of the step's own tokens that an attention block
+// computes itself.
 #pragma once
 #include "ops/cuda/kernels/rotation.h"
 #include "ops/cuda/kernels/thread.h"
@@ -14,7 +14,7 @@ struct alignas(16) Four {
   float values[4];
 };
 
-// Numbers of 16 bits as a cache has them.
+// Conversions to the cache's 16-bit numbers.
 template <KvCode kCode>
 struct Halves {
   static_assert(kCode == KvCode::kF16 || kCode == KvCode::kBF16);
@@ -22,7 +22,7 @@ struct Halves {
   PENSTOCK_DEVICE static uint32_t pair(float low, float high) {
     return kF16 ? half_pair(low, high) : bf16_pair(low, high);
   }
-  // And what rounding left of both.
+  // Returns two rounded numbers and their rounding errors.
   PENSTOCK_DEVICE static SplitPair split(float low, float high) {
     if constexpr (!kF16) return split_pair(low, high);
     const uint32_t hi = half_pair(low, high);
@@ -39,20 +39,20 @@ struct Halves {
   }
 };
 
-// The step's tokens of a sequence as rows of numbers of 16 bits: keys and values that a block has
-// in shared memory.
+// A block's rows in shared memory with the keys and values of a sequence's tokens of the step, as
+// 16-bit numbers.
 template <class K, int kDim>
 struct OwnRows {
   static constexpr int kChunks = kDim / 8;
   Chunk *keys, *values;  // [row][kChunks]
-  // index of row 0 in the sequence; what lies before it is in the cache
+  // index of row 0 in the sequence; the cache has the earlier tokens
   int begin;
 
   PENSTOCK_DEVICE OwnRows(const Thread& t, int first)
       : keys(t.shared_as<Chunk>(K::kOwnAt)), values(keys + K::kMostOwn * kChunks), begin(first) {}
 };
 
-// A head's row, rotated, by 16 lanes.
+// Rotates one row of a head, by 16 lanes.
 PENSTOCK_DEVICE void rotate_row(const Rotation& rotation, const float* from, int position, int dim,
                                 int lane, float* to) {
   const int n_rotated = rotation.inv_freq != nullptr ? 2 * rotation.half : 0;
@@ -61,8 +61,8 @@ PENSTOCK_DEVICE void rotate_row(const Rotation& rotation, const float* from, int
   for (int i = lane; 2 * i < n_rotated; i += 16) rotate_pair(rotation, from, to, position, i);
 }
 
-// A row of floats as the cache has it, by so many lanes: for the block, and where `to` is for the
-// cache.
+// Rounds a row of floats as the cache does, by `lanes` lanes: into `own`, and to the cache at `to`
+// unless it is null.
 template <KvCode kCode>
 PENSTOCK_DEVICE void round_row(const float* from, int dim, int lane, int lanes, Chunk* own,
                                std::byte* to) {
@@ -78,9 +78,9 @@ PENSTOCK_DEVICE void round_row(const float* from, int dim, int lane, int lanes, 
   }
 }
 
-// What StoreKv does for a block: queries of `token`, rotated, into `queries` [head][kDim]; keys and
-// values of the rows [first, end) of `own`, of which the token's own go to the cache, too, if
-// `stores`. scratch: [row][kDim].
+// Fused StoreKv of a block: writes rotated queries of `token` to `queries` [head][kDim], and keys
+// and values of the rows [first, end) to `own`; if `stores`, the token's own also to the cache.
+// scratch: [row][kDim].
 template <class K, int kDim, KvCode kCode>
 PENSTOCK_DEVICE void bring_own(const Thread& t, const K& of, const OwnRows<K, kDim>& own, int token,
                                int kv_head, int first_head, int n_heads, int first, int end,

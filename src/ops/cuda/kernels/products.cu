@@ -91,7 +91,7 @@ PENSTOCK_BODY void DotProduct::operator()(const Thread& t) const {
 }
 PENSTOCK_KERNEL(DotProduct)
 
-// The products above of one tile.
+// ExpertProduct computes one tile by the bodies of MmaProduct and DotProduct.
 PENSTOCK_BODY void ExpertProduct::operator()(const Thread& t) const {
   constexpr int kOutputs = DotProduct::kThreads / kWarp;
   const int expert = tile_experts[t.y], first = t.y * kTokens;

@@ -1,19 +1,19 @@
-// Products with weights, and rows of them.
+// Products with weights, and embedding rows.
 #pragma once
 #include "ops/cuda/kernels/rows.h"
 #include "ops/cuda/kernels/weight.h"
 
 namespace penstock::cuda {
 
-// out[t] = row ids[t] of the table * scale, or out[t] += it. A thread per element.
+// out[t] = row ids[t] of the table * scale, or out[t] += that. One thread per element.
 struct EmbedRows {
   static constexpr int kThreads = 256;
   enum class Ids : uint8_t { kTokens, kPositions, kTypes };
   WeightOnDevice table;
   const BatchOnDevice* batch;
   Ids ids;
-  int first;  // of the ids that the table has
-  // others: zeros, otherwise the table's first row
+  int first;  // id of the table's first row
+  // ids outside the table give zeros; false: its first row
   bool is_share;
   bool add;
   float scale;
@@ -21,18 +21,18 @@ struct EmbedRows {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// x rounded to whole numbers of 8 bits: out = round(x / s), s = token_scales[row] = fixed, or
-// max(|row|, 1e-5) / 127. A block per row.
+// Rounds x to INT8: out = round(x / s), s = token_scales[row] = fixed, or max(|row|, 1e-5) / 127.
+// One block per row.
 struct RoundForProduct {
   static constexpr int kThreads = 256;
   Rows x, out;
-  float fixed;  // 0: each row its own
+  float fixed;  // 0: one scale per row
   float* token_scales;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// out = x w^T * token_scales + bias. By the kernels of this file what a row of x gives does not
-// depend on the others.
+// out = x w^T * token_scales + bias. In the kernels of this file, a row's result does not depend on
+// other rows.
 struct Product {
   WeightOnDevice w;
   Rows x, out;
@@ -40,9 +40,9 @@ struct Product {
   const float* token_scales;  // [x.rows] or null
 };
 
-// By mma, weights as codes or BF16: x is split into two BF16, sums are F32. Grid::x = tiles of 16
-// outputs, Grid::y = parts of kTokens rows of x; the warps share the units of k, their sums are
-// added in their order.
+// Product by mma, with weights as codes or BF16: x is split into two BF16, accumulators are F32.
+// Grid::x = tiles of 16 outputs, Grid::y = groups of kTokens rows of x; the warps share the units
+// of inputs, and their sums are added in order.
 template <int TokenTiles>
 struct MmaProduct : Product {
   static constexpr int kThreads = 128, kTokens = 8 * TokenTiles;
@@ -51,7 +51,7 @@ struct MmaProduct : Product {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// By sums of products of F32. Grid::x = parts of kThreads / 32 outputs, Grid::y = parts of kTokens
+// Product by F32 arithmetic. Grid::x = groups of kThreads / 32 outputs, Grid::y = groups of kTokens
 // rows of x.
 struct DotProduct : Product {
   static constexpr int kThreads = 128, kTokens = 8;
@@ -64,9 +64,9 @@ struct ExpertWeight {
   const float* bias;  // or null
 };
 
-// Rows sorted by expert (kernels/moe.h): each tile of kTokens times its expert's weight. Grid::x =
-// tiles of 16 outputs, Grid::y = tiles of rows; those without an expert, and outputs that an
-// expert's weight does not have, are left as they are.
+// Products of rows sorted by expert (kernels/moe.h), each tile of kTokens rows with the weight of
+// its expert. Grid::x = tiles of 16 outputs, Grid::y = tiles of rows. Tiles without an expert, and
+// outputs that an expert's weight does not have, are not written.
 struct ExpertProduct {
   static constexpr int kThreads = 128, kTokens = 8;
   static constexpr int kSharedBytes = MmaProduct<1>::kSharedBytes > DotProduct::kSharedBytes

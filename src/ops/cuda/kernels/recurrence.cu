@@ -5,9 +5,9 @@
 namespace penstock::cuda {
 namespace {
 
-// Tokens of a sequence, from row `first` on, and its states: with one block it is the state before
-// and after them; with as many as there are tokens each gets the state after its own, and the first
-// is that before all.
+// Tokens of a sequence, from row `first` on, and the blocks of its states. With one block, it holds
+// the state before and then after them; with a block per token, block i receives the state after
+// token i, and block 0 holds the state before all.
 struct StateRows {
   int first, n;
   bool fresh, each;
@@ -49,7 +49,7 @@ PENSTOCK_BODY void CausalConv::operator()(const Thread& t) const {
       auto* const after = values + rows.after(states, i) + channel;
       const float own = x.row(rows.first + i)[channel];
       float sum = bias != nullptr ? bias[channel] : 0.0f;
-      // The tail moves up by one token while it is read.
+      // The tail shifts by one token while it is read.
       for (int k = 0; k + 1 < taps; ++k) {
         const float input =
             rows.starts(i) ? 0.0f : widened(before[static_cast<int64_t>(k) * channels]);
@@ -66,7 +66,7 @@ PENSTOCK_KERNEL(CausalConv)
 
 PENSTOCK_BODY void PrepareDelta::operator()(const Thread& t) const {
   if (t.x >= batch->n_tokens) return;
-  constexpr float kUnitEps = 1e-6f;  // beside the sum of squares
+  constexpr float kUnitEps = 1e-6f;  // added to the sum of squares
   float* const row = qkv.row(t.x);
   const float root = 1.0f / sqrtf(static_cast<float>(key_dim));
   for (int head = t.warp(); head < 2 * n_key_heads; head += kThreads / kWarp) {

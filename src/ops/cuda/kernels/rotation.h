@@ -1,4 +1,4 @@
-// Rotating queries and keys by their positions.
+// Rotary position embedding of queries and keys.
 #pragma once
 #include "ops/cuda/kernels/attention.h"
 #include "ops/cuda/kernels/thread.h"
@@ -9,9 +9,9 @@ struct CosSin {
   float c, s;
 };
 
-// Of any angle, to about an ulp of 1: quarters of a turn are taken off in doubles, the rest are
-// polynomials (Cephes) on [-pi/4, pi/4]. The library's functions keep a table of digits of pi in
-// local memory for large angles.
+// Cosine and sine of any angle, to about an ulp of 1: reduction by quarter turns in doubles, then
+// polynomials (Cephes) on [-pi/4, pi/4]. The library's functions would use a table in local memory
+// for large angles.
 PENSTOCK_DEVICE CosSin cos_sin(float angle) {
   const double quarters = static_cast<double>(angle) * 0.63661977236758134308,
                whole = rint(quarters);
@@ -25,7 +25,7 @@ PENSTOCK_DEVICE CosSin cos_sin(float angle) {
   return quarter < 2 ? at : CosSin{-at.c, -at.s};
 }
 
-// As the token's sequence is rotated: inv_freq are its own.
+// Returns the rotation with the inv_freq of the token's sequence.
 PENSTOCK_DEVICE Rotation rotation_of(const Rotation& rotation, const BatchOnDevice& batch,
                                      int token) {
   Rotation own = rotation;
@@ -34,7 +34,7 @@ PENSTOCK_DEVICE Rotation rotation_of(const Rotation& rotation, const BatchOnDevi
   return own;
 }
 
-// What becomes of the pair i of all heads of a token.
+// Rotation of the feature pair i of all heads of a token.
 struct Turn {
   float c, s;
   int first, second;  // features of a head
@@ -50,7 +50,7 @@ struct Turn {
   }
 };
 
-// Rotates the pair i of a head; `to` may be `from`.
+// Rotates the feature pair i of a head. `to` may equal `from`.
 PENSTOCK_DEVICE void rotate_pair(const Rotation& rotation, const float* from, float* to,
                                  int position, int i) {
   const Turn turn(rotation, position, i);

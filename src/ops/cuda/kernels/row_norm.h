@@ -1,4 +1,4 @@
-// The norm of a row, the same bits in whatever kernel it is taken.
+// The norm of a row, with the same bits in every kernel.
 #pragma once
 #include "ops/cuda/kernels/rows.h"
 #include "ops/cuda/kernels/thread.h"
@@ -10,10 +10,10 @@ struct RowMoments {
   float middle, factor;
 };
 
-// floats in shared memory
+// number of floats in shared memory
 inline constexpr int kNormLanes = 256, kNormScratch = kNormLanes / kWarp;
 
-// fn(0) + … + fn(n - 1), as 256 threads would take it. By all threads of a block of kThreads.
+// Returns fn(0) + … + fn(n - 1) in the order of 256 threads. REQUIRES: called by a whole block.
 template <int kThreads, class Fn>
 PENSTOCK_DEVICE float sum_of_row(const Thread& t, int n, float* scratch, Fn fn) {
   for (int turn = 0; turn < kNormLanes / kThreads; ++turn) {
@@ -42,7 +42,7 @@ PENSTOCK_DEVICE RowMoments moments_of_row(const Thread& t, const RowNorm& norm, 
   return {mean, 1.0f / sqrtf(squares / static_cast<float>(n) + norm.eps)};
 }
 
-// Of up to kRows rows at once; scratch: kRows * kNormScratch floats.
+// Moments of up to kRows rows. scratch: kRows * kNormScratch floats.
 template <int kRows>
 PENSTOCK_DEVICE void moments_of_rows(const Thread& t, const RowNorm& norm, const Rows& x,
                                      float* scratch, RowMoments* moments) {
@@ -86,7 +86,7 @@ PENSTOCK_DEVICE void moments_of_rows(const Thread& t, const RowNorm& norm, const
   t.sync();
 }
 
-// weight, bias: of the value, if the norm has some.
+// Normalizes a value. weight, bias: of its column; unused if the norm has none.
 PENSTOCK_DEVICE float normed_by(const RowNorm& norm, RowMoments moments, float value, float weight,
                                 float bias) {
   float v = (value - moments.middle) * moments.factor;

@@ -6,12 +6,12 @@
 
 namespace penstock::cuda {
 
-// --- Rows.
+// --- Rowwise operations.
 
 PENSTOCK_BODY void AddNorm::operator()(const Thread& t) const {
   float* const values = x.row(t.x);
   const int n = x.cols;
-  if (delta.data != nullptr) {  // a thread reads again what it has written
+  if (delta.data != nullptr) {  // each thread reads only what it writes
     for (int i = t.index; i < n; i += kThreads) values[i] += delta.row(t.x)[i] * delta_scale;
   }
   if (out.data == nullptr) return;
@@ -60,9 +60,9 @@ PENSTOCK_BODY void KeepAbove::operator()(const Thread& t) const {
 }
 PENSTOCK_KERNEL(KeepAbove)
 
-// --- Elements.
+// --- Elementwise operations.
 
-// The column of a thread of a kernel with a thread per element.
+// Column of the thread, in kernels with one thread per element.
 template <class K>
 PENSTOCK_DEVICE int column_of(const Thread& t) {
   return t.y * K::kThreads + t.index;

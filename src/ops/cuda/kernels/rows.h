@@ -1,4 +1,4 @@
-// Kernels that work on tensors element by element, or row by row.
+// Elementwise and rowwise kernels.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,7 @@
 
 namespace penstock::cuda {
 
-// A tensor of floats as kernels take it.
+// A tensor of floats for kernels.
 struct Rows {
   float* data = nullptr;
   int64_t stride = 0;  // elements between rows
@@ -17,19 +17,19 @@ struct Rows {
   PENSTOCK_DEVICE float* row(int i) const { return data + i * stride; }
 };
 
-// NormParams as kernels take them.
+// NormParams for kernels.
 struct RowNorm {
   const float *weight = nullptr,
-              // [weight_rows, cols], row r has the weights r % weight_rows; null: ones, zeros
+              // [weight_rows, cols]: row r has weights r % weight_rows; null: ones, zeros
       *bias = nullptr;
   int weight_rows = 1;
   float eps = 0.0f;
   bool layer_norm = false;
 };
 
-// --- A block per row: Grid::x = rows.
+// --- One block per row: Grid::x = rows.
 
-// x += delta * delta_scale, if there is a delta; out = norm(x), if there is an out.
+// x += delta * delta_scale if delta is given; out = norm(x) if out is given.
 struct AddNorm {
   static constexpr int kThreads = 256;
   Rows x, delta, out;
@@ -61,10 +61,10 @@ struct KeepAbove {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// --- A thread per element: Grid::x = rows, Grid::y = parts of kThreads columns (elements_of in
-//   cuda_ops.h).
+// --- One thread per element: Grid::x = rows, Grid::y = groups of kThreads columns
+// (a_thread_per_element() in tensors.h).
 
-// x = cap * tanh(x * factor / cap); without a cap x * factor
+// x = cap * tanh(x * factor / cap); x * factor if cap is 0
 struct ScaleRows {
   static constexpr int kThreads = 256;
   Rows x;
@@ -72,8 +72,8 @@ struct ScaleRows {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// out = from, or zeros where there is no from; with output_rows row i is that of the batch's output
-// i, zeros behind the last
+// out = from, or zeros without from. With `outputs`, row i is that of the batch's output i, and
+// rows of padding are zeros.
 struct CopyRows {
   static constexpr int kThreads = 256;
   Rows from, out;
@@ -81,7 +81,7 @@ struct CopyRows {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// out = f(x) * up, or f(x) where there is no up
+// out = f(x) * up; f(x) without up
 struct ActivateRows {
   static constexpr int kThreads = 256;
   Rows x, up, out;
@@ -89,7 +89,7 @@ struct ActivateRows {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// x *= by: what `how` says
+// x *= by, as `how` says
 struct MultiplyRows {
   static constexpr int kThreads = 256;
   enum class How : uint8_t { kElements, kGate, kColumns };  // by; sigmoid(by[row][0]); by[0]

@@ -13,7 +13,7 @@ PENSTOCK_DEVICE void edit_row(const DrawsOnDevice& all, const DrawOnDevice& draw
     row[i] = inside ? raw[i] : kMinusInf;
   }
   t.sync();
-  for (int i = 0; i < draw.n_edits; ++i) {  // a thread makes those of its tokens, in their order
+  for (int i = 0; i < draw.n_edits; ++i) {  // the thread edits its own tokens, in order
     const EditOnDevice& edit = all.edits[draw.edits + i];
     if (edit.token % kThreads != t.index) continue;
     float& logit = row[edit.token];
@@ -24,7 +24,7 @@ PENSTOCK_DEVICE void edit_row(const DrawsOnDevice& all, const DrawOnDevice& draw
   t.sync();
 }
 
-// What only top-p narrows: tokens in order, if they are few.
+// Draws with top-p as the only filter, if a short sorted list reaches its mass; otherwise kLeft.
 template <int kThreads>
 PENSTOCK_DEVICE int draw_by_mass(const ShortList<kThreads>& list, const DrawOnDevice& draw,
                                  int n_possible) {
@@ -70,7 +70,7 @@ PENSTOCK_DEVICE int draw_token(const Scan<kThreads>& scan, const DrawOnDevice& d
   return scan.pick(scale, times(draw.u, total), piece_sums);
 }
 
-// The most likely tokens of the row as it came; returns how many.
+// Lists the most likely tokens of the unedited row; returns their number.
 template <int kThreads>
 PENSTOCK_DEVICE int list_top(const Scan<kThreads>& raw, float most, int n, TopOnDevice* top) {
   if (!(most > kMinusInf && most < INFINITY)) return 0;

@@ -1,14 +1,14 @@
-// Draws on the device (Ops::sample): the numbers that the host's scans give
-// (kernels/scan_kernels.h), bit for bit, so that the same logits and the same u give the same token
-// as Sampler::draw.
+// Draws on the device (Ops::sample), with the bits of the host's scans
+// (kernels/scan_kernels.h): the same logits and the same u give the same token as
+// Sampler::draw.
 #pragma once
 #include "ops/cuda/kernels/draws.h"
 #include "ops/cuda/kernels/rows.h"
 
 namespace penstock::cuda {
 
-// A block per draw, those beyond the last do nothing: mask, edits, then the likeliest; or filters,
-// and where the cumulative distribution of what they leave reaches u.
+// One block per draw; surplus blocks do nothing. Applies mask and edits; then takes the likeliest
+// token, or filters and inverts the cumulative distribution at u.
 template <int kBlock>
 struct DrawRows {
   static constexpr int kThreads = kBlock;
@@ -21,11 +21,11 @@ struct DrawRows {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 using Draw = DrawRows<256>;
-using DrawLong = DrawRows<1024>;  // of many tokens
-// the same by one thread: for tests, on the host only
+using DrawLong = DrawRows<1024>;  // for large vocabularies
+// as Draw, by one thread: for tests on the host
 using DrawAlone = DrawRows<1>;
 
-// Of kScanPiece logits.
+// Number of pieces of kScanPiece logits.
 inline int draw_pieces(int n_logits) { return (n_logits + 1023) / 1024; }
 
 }  // namespace penstock::cuda

@@ -1,4 +1,4 @@
-// A row of logits and what the threads of a block find in it: the numbers of the host's scans
+// Scans of a row of logits by the threads of a block, with the results of the host's scans
 // (kernels/scan_kernels.h), bit for bit.
 #pragma once
 #include "ops/cuda/kernels/thread.h"
@@ -6,9 +6,9 @@
 namespace penstock::cuda {
 
 inline constexpr float kMinusInf = -INFINITY;
-inline constexpr int kScanPiece = 1024, kScanLanes = 16;  // as kSumPiece: how the host adds weights
+inline constexpr int kScanPiece = 1024, kScanLanes = 16;  // as kSumPiece: order of the host's sums
 
-// Nothing is contracted to an fma, as on the host.
+// Arithmetic that compilers do not contract to fma, as on the host.
 #if defined(__CUDACC__)
 PENSTOCK_DEVICE float mul(float a, float b) { return __fmul_rn(a, b); }
 PENSTOCK_DEVICE float plus(float a, float b) { return __fadd_rn(a, b); }
@@ -21,7 +21,7 @@ inline double times(double a, double b) { return a * b; }
 inline double minus(double a, double b) { return a - b; }
 #endif
 
-// exp(x) for x <= 0, as the host's scans have it: 0 below about -87 and for what is no number.
+// Returns exp(x) for x <= 0 with the bits of the host's scans: 0 below about -87 and for NaN.
 PENSTOCK_DEVICE float exp_nonpositive(float x) {
   const float t = mul(x, 1.44269504088896341f);
   const float clamped = t > -126.0f ? t : -126.0f;
@@ -38,10 +38,10 @@ PENSTOCK_DEVICE float exp_nonpositive(float x) {
   return t > -126.0f ? float_of_bits(bits_of_float(p) + exponent) : 0.0f;
 }
 
-// What the threads of a block share.
+// Shared memory of a block.
 struct ScanMemory {
-  static constexpr int kSlots = 1024;  // pieces x lanes that are added at a time
-  static constexpr int kBins = 256;    // of a digit of a key
+  static constexpr int kSlots = 1024;  // pieces x lanes summed at a time
+  static constexpr int kBins = 256;    // values of a digit of a key
   static constexpr int kMostListed = 1024;
   double total;
   uint64_t prefix;
@@ -54,12 +54,12 @@ struct ScanMemory {
   uint64_t listed[kMostListed];
 };
 
-// A row's largest value becomes x = 0, weight 1: x = (value - most) * inverse.
+// Maps logits to x = (value - most) * inverse: the largest has x = 0 and the weight exp(x) = 1.
 struct ScanScaleOnDevice {
   float most, inverse;
 };
 
-// All threads make the same calls.
+// Scans of a row. REQUIRES: all threads of the block make the same calls.
 template <int kThreads>
 struct Scan {
   static constexpr int kPiece = kScanPiece, kLanes = kScanLanes, kSlots = ScanMemory::kSlots;
@@ -71,7 +71,7 @@ struct Scan {
   PENSTOCK_DEVICE Scan(const Thread& thread, const float* values, int n_values)
       : t(thread), row(values), n(n_values), memory(*thread.shared_as<ScanMemory>()) {}
 
-  // fn(i, row[i]) of all that are a thread's; some reads are under way at a time.
+  // Calls fn(i, row[i]) for the thread's elements, with ascending i; several loads are in flight.
   template <class Fn>
   PENSTOCK_DEVICE void each(Fn fn) const {
     struct alignas(16) Four {
@@ -96,11 +96,11 @@ struct Scan {
     each([&](int, float value) { best = value > best ? value : best; });
     return block_max<kThreads>(t, best, memory.reduce);
   }
-  // The largest, and the first that has it, in one pass; n where nothing is above -infinity.
+  // Returns the first index of the largest value, in one pass; n if all are -infinity.
   PENSTOCK_DEVICE int likeliest() const {
     float best = kMinusInf;
     int at = n;
-    each([&](int i, float value) {  // i grows
+    each([&](int i, float value) {  // i ascends
       if (value > best) best = value, at = i;
     });
     const float most = block_max<kThreads>(t, best, memory.reduce);
@@ -124,8 +124,8 @@ struct Scan {
     return exp_nonpositive(x_of(i, scale));
   }
 
-  // The sum of all weights; of every piece into piece_sums unless that is null. Lanes of a piece in
-  // floats, then these and the pieces in doubles, in their order.
+  // Returns the sum of all weights; writes that of every piece to piece_sums unless null. Lanes of
+  // a piece are summed in floats, lanes and pieces in doubles, in order.
   PENSTOCK_DEVICE double sum(ScanScaleOnDevice scale, double* piece_sums) const {
     if (t.index == 0) memory.total = 0;
     for (int first = 0; first < n; first += kSlots / kLanes * kPiece) {
@@ -158,13 +158,13 @@ struct Scan {
     return result;
   }
 
-  // Where the cumulative weights reach `target`: the first piece by the sums, then one by one.
+  // Returns the index at which cumulative weights exceed `target`: finds the piece, then the token.
   PENSTOCK_DEVICE int pick(ScanScaleOnDevice scale, double target, const double* piece_sums) const {
-    // the piece's begin; the last with a weight; whether the end is reached
+    // start of the piece; last index with a weight; whether the target is reached
     int* const found = memory.found;
     const int n_pieces = (n + kPiece - 1) / kPiece;
     auto* const near = reinterpret_cast<double*>(memory.listed);
-    if (n_pieces <= ScanMemory::kMostListed) {  // one thread walks over them
+    if (n_pieces <= ScanMemory::kMostListed) {  // one thread reads all pieces
       for (int piece = t.index; piece < n_pieces; piece += kThreads)
         near[piece] = piece_sums[piece];
       piece_sums = near;

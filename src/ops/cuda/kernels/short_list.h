@@ -1,12 +1,12 @@
-// The most likely tokens of a row, in order, and what filters leave of them: a block's work, with
-// the order and the sums of the host's Candidates.
+// The most likely tokens of a row, sorted, and the filters on them, computed by a block with the
+// order and the sums of the host's Candidates.
 #pragma once
 #include "ops/cuda/kernels/scan.h"
 
 namespace penstock::cuda {
 
-// A token is a number: how far below the largest it is in the upper half, its id in the lower.
-// Ascending is the library's order.
+// Sort key of a token: in the upper half how far it is below the largest logit (x <= 0), in the
+// lower half its id. Ascending keys are the order of Candidates.
 PENSTOCK_DEVICE uint64_t key_of(float x, int id) {
   return static_cast<uint64_t>(x == 0.0f ? 0u : bits_of_float(x) & 0x7fffffffu) << 32 |
          static_cast<uint32_t>(id);
@@ -16,13 +16,13 @@ PENSTOCK_DEVICE float weight_of_key(uint64_t key) {
   return exp_nonpositive(-float_of_bits(static_cast<uint32_t>(key >> 32)));
 }
 
-// All threads make the same calls.
+// REQUIRES: all threads of the block make the same calls.
 template <int kThreads>
 struct ShortList {
   static constexpr int kMost = ScanMemory::kMostListed;
   const Scan<kThreads>& scan;
   ScanScaleOnDevice scale;
-  // the x that a token must have, but for the likeliest
+  // least x of a token, except the likeliest
   float least;
 
   PENSTOCK_DEVICE ShortList(const Scan<kThreads>& of, ScanScaleOnDevice s, float least_x)
@@ -40,7 +40,7 @@ struct ShortList {
     return block_sum<kThreads>(scan.t, inside_here, reinterpret_cast<int*>(scan.memory.reduce));
   }
 
-  // The k most likely (of at least k, k <= kMost) into memory.listed, in order.
+  // Sorts the k most likely tokens, or a few more, into memory.listed. REQUIRES: k <= kMost.
   PENSTOCK_DEVICE void select(int k) const {
     const Thread& t = scan.t;
     ScanMemory& memory = scan.memory;
@@ -59,7 +59,7 @@ struct ShortList {
     sort(padded);
   }
 
-  // memory.total: of the first `n` listed, in order.
+  // Returns the sum of memory.weights of the first `n` listed tokens, in order.
   PENSTOCK_DEVICE double total(int n) const {
     if (scan.t.index == 0) {
       double sum = 0;
@@ -71,13 +71,13 @@ struct ShortList {
     scan.t.sync();
     return result;
   }
-  // memory.weights of the first `n` (<= kMost).
+  // Computes memory.weights of the first `n` listed tokens. REQUIRES: n <= kMost.
   PENSTOCK_DEVICE void weigh(int n) const {
     for (int i = scan.t.index; i < n; i += kThreads)
       scan.memory.weights[i] = weight_of_key(scan.memory.listed[i]);
     scan.t.sync();
   }
-  // How many of the first `n` have `mass` together, at least one; -1: all of them have less.
+  // Returns how many of the first `n` tokens reach the weight `mass`, at least 1; -1: none.
   PENSTOCK_DEVICE int prefix(int n, double mass) const {
     int* const found = scan.memory.found;
     if (scan.t.index == 0) {
@@ -91,7 +91,7 @@ struct ShortList {
     scan.t.sync();
     return result;
   }
-  // Where the cumulative weights of the first `n` reach `target`.
+  // Returns the token at which cumulative weights of the first `n` exceed `target`.
   PENSTOCK_DEVICE int pick(int n, double target) const {
     int* const found = scan.memory.found;
     if (scan.t.index == 0) {
@@ -109,8 +109,8 @@ struct ShortList {
   }
 
  private:
-  // A key with at least k and at most kMost keys up to it: digit by digit, from the top, until few
-  // enough are left. All keys differ, so the last digit leaves k.
+  // Returns a key such that at least k and at most kMost keys are not above it: radix selection
+  // from the top digit, until few enough are left. Keys are unique, so the last digit leaves k.
   PENSTOCK_DEVICE uint64_t last_key(int k) const {
     const Thread& t = scan.t;
     ScanMemory& memory = scan.memory;
@@ -134,8 +134,8 @@ struct ShortList {
       }
     }
   }
-  // found: how many are wanted of those with the prefix, how many are below them; whether few
-  // enough are listed now.
+  // found[0]: number of keys wanted of those with the prefix; found[1]: number of keys below them;
+  // found[2]: whether the list is short enough.
   PENSTOCK_DEVICE void choose_digit(int enough) const {
     int* const found = scan.memory.found;
     const int* const bins = scan.memory.bins;
@@ -148,7 +148,7 @@ struct ShortList {
     found[2] = found[1] + bins[digit] <= enough ? 1 : 0;
   }
 
-  // Bitonic: all pairs of a pass at once. n: a power of two.
+  // Bitonic sort; all pairs of a pass in parallel. REQUIRES: n is a power of two.
   PENSTOCK_DEVICE void sort(int n) const {
     uint64_t* const keys = scan.memory.listed;
     for (int size = 2; size <= n; size *= 2) {

@@ -1,4 +1,4 @@
-// What a token attends to of its sequence.
+// Visibility: which tokens of its sequence a token attends to.
 #pragma once
 #include "ops/cuda/kernels/attention.h"
 
@@ -10,11 +10,11 @@ PENSTOCK_DEVICE int bits_of(uint64_t mask) {
   return n;
 }
 
-// What a token sees of its sequence.
+// The tokens of its sequence that a token sees.
 struct Sight {
-  // the tokens [first, end) by index in the sequence
+  // candidates [first, end), by index in the sequence
   int sequence, first, end;
-  // with a mask: of those from here on the ones whose bit is set
+  // with a mask: tokens from here on are seen only if their bit is set
   int tree_begin;
   uint64_t mask;
   int position;
@@ -23,14 +23,14 @@ struct Sight {
     if (index < first || index >= end) return false;
     return mask == 0 || index < tree_begin || (mask >> (index - tree_begin) & 1) != 0;
   }
-  // Of a token that is seen: a draft is as deep as it has ancestors.
+  // Position of a visible token: a draft's depth is its number of ancestors.
   PENSTOCK_DEVICE int position_of(int index) const {
     if (mask == 0 || index <= tree_begin) return index;
     return tree_begin + bits_of(mask & ((uint64_t{1} << (index - tree_begin)) - 1));
   }
 };
 
-// mask: the token's, or 0 for what it saw without.
+// mask: the token's tree mask, or 0 for its visibility without one.
 PENSTOCK_DEVICE Sight sight_of(const AttentionOnDevice& k, int token, uint64_t mask) {
   const BatchOnDevice& batch = *k.batch;
   Sight sight;
@@ -48,8 +48,8 @@ PENSTOCK_DEVICE Sight sight_of(const AttentionOnDevice& k, int token, uint64_t m
   if (sight.mask != 0) {
     sight.end = sight.tree_begin;
     for (uint64_t rest = sight.mask; rest != 0; rest >>= 1) ++sight.end;
-    // A draft lies behind others of its depth, so where its window begins among drafts is told by
-    // their depth: that many ancestors are out of sight, and positions count from there.
+    // Drafts of one depth lie one after another, so a window that begins among drafts is counted by
+    // depth: the first ancestors lose their bits, and positions are relative to the rest.
     for (; sight.first > sight.tree_begin; --sight.first, --sight.position)
       sight.mask &= sight.mask - 1;
   } else if (k.both_ways) {
@@ -63,7 +63,7 @@ PENSTOCK_DEVICE Sight sight_of(const AttentionOnDevice& k, int token) {
   return sight_of(k, token, k.batch->tree_masks[token]);
 }
 
-// How many pieces a token has, where it has some (BatchOnDevice::first_pieces).
+// Number of a token's pieces, if it is split (BatchOnDevice::first_pieces).
 PENSTOCK_DEVICE int pieces_of(const BatchOnDevice& batch, int token) {
   constexpr int kTokens = BatchOnDevice::kPieceTokens;
   return (batch.seq_lens[batch.sequences[token]] + kTokens - 1) / kTokens;

@@ -1,26 +1,26 @@
-// What products by mma are made of: 16 outputs (a tile) of some rows, by the warps of a block.
+// Parts of products by mma: 16 outputs (a tile) for some rows, computed by the warps of a block.
 #pragma once
 #include "ops/cuda/kernels/rows.h"
 #include "ops/cuda/kernels/weight_element.h"
 
 namespace penstock::cuda {
 
-// What is multiplied: x as it is.
+// Inputs of a product: x itself.
 struct PlainInputs {
   Rows x;
   PENSTOCK_DEVICE float at(int token, int i) const { return x.row(token)[i]; }
 };
 
-inline constexpr int kLevelBytes = 512;  // of a table of levels in shared memory
+inline constexpr int kLevelBytes = 512;  // size of a table of levels in shared memory
 
-// BF16 by code. By all threads of a block.
+// Fills the table of BF16 levels by code. REQUIRES: called by all threads of a block.
 template <int kThreads>
 PENSTOCK_DEVICE void load_levels(const Thread& t, const WeightOnDevice& w, uint16_t* levels) {
   const int n = w.form == WeightForm::kCodes ? 1 << w.bits : 0;
   for (int code = t.index; code < n; code += kThreads) levels[code] = float_to_bf16(w.levels[code]);
 }
 
-// Inputs k and k + 1 of a row as the weight's columns want them; zeros behind the ends.
+// Returns inputs k and k + 1 of a row, in the order of the weight's columns; zeros for padding.
 template <class Inputs>
 PENSTOCK_DEVICE SplitPair input_pair(const WeightOnDevice& w, const Inputs& inputs, int token,
                                      int k) {
@@ -32,7 +32,7 @@ PENSTOCK_DEVICE SplitPair input_pair(const WeightOnDevice& w, const Inputs& inpu
   return split_pair(at(k), at(k + 1));
 }
 
-// The codes of register i of step s of a lane, one in each half of the word.
+// Returns the two codes of register i of step s of a lane, one in each half of the word.
 PENSTOCK_DEVICE uint32_t code_pair(const std::byte* unit, int bits, int lane, int s, int i) {
   uint32_t codes = 0;
   for (int done = 0; done < bits;) {
@@ -47,7 +47,7 @@ PENSTOCK_DEVICE uint32_t code_pair(const std::byte* unit, int bits, int lane, in
   return codes;
 }
 
-// A fragment of 16 rows and k step s of a unit; levels: BF16 by code.
+// Loads the A fragment of 16 rows and step s of a unit. levels: BF16 by code.
 PENSTOCK_DEVICE void load_weights(const WeightOnDevice& w, const uint16_t* levels, int tile,
                                   int unit, int s, int lane, uint32_t (&a)[4]) {
   for (int i = 0; i < 4; ++i) {
@@ -62,14 +62,14 @@ PENSTOCK_DEVICE void load_weights(const WeightOnDevice& w, const uint16_t* level
   }
 }
 
-// total += a tile of w by 8 TokenTiles rows from first_token on. The warps share the units of k.
+// total += a tile of w times 8 TokenTiles rows from first_token on. Warps share units.
 template <int kThreads, int TokenTiles, class Inputs>
 PENSTOCK_DEVICE void multiply_tile(const Thread& t, const WeightOnDevice& w, const Inputs& x,
                                    const uint16_t* levels, int tile, int first_token,
                                    float (&total)[TokenTiles][4]) {
   const bool is_codes = w.form == WeightForm::kCodes, shifted = is_codes && (w.offsets || w.zeros);
   const int lane = t.lane(), g = lane / 4;
-  const int steps = is_codes ? w.group / 16 : 4;  // of a group
+  const int steps = is_codes ? w.group / 16 : 4;  // steps per group
   const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
   for (int unit = t.warp(); unit < w.n_units(); unit += kThreads / kWarp) {
     for (int group = 0; group < 4 / steps; ++group) {
@@ -100,7 +100,7 @@ PENSTOCK_DEVICE void multiply_tile(const Thread& t, const WeightOnDevice& w, con
   }
 }
 
-// What a block multiplies first, for prefetch().
+// Prefetches the beginning of a block's first tile.
 template <int kThreads>
 PENSTOCK_DEVICE void prefetch_tile(const Thread& t, const WeightOnDevice& w, int tile) {
   constexpr int64_t kMost = 32 << 10, kLine = 128;
@@ -111,8 +111,8 @@ PENSTOCK_DEVICE void prefetch_tile(const Thread& t, const WeightOnDevice& w, int
     t.prefetch(from + at);
 }
 
-// Sums of the warps lie [warp][token tile][element][lane] until they are added, in the warps'
-// order.
+// Stores the warps' sums as [warp][token tile][element][lane]; sum_of_warps() adds them in the
+// order of the warps.
 template <int TokenTiles>
 PENSTOCK_DEVICE void keep_sums(const Thread& t, const float (&total)[TokenTiles][4], float* sums) {
   for (int n = 0; n < TokenTiles; ++n)

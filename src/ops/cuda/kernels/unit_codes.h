@@ -1,17 +1,17 @@
-// A lane's part of a unit of codes as one BF16 each, with its scales: for products of many rows
-// (kernels/wide_product.h), which multiply by levels where streams of weights multiply by 128 +
-// code (kernels/weight_stream.h).
+// A lane's codes of a unit as BF16 levels, with their scales: for products of many rows
+// (kernels/wide_product.h). Streamed weights are multiplied as 128 + code instead
+// (kernels/weight_stream.h).
 #pragma once
 #include "ops/cuda/kernels/weight_stream.h"
 
 namespace penstock::cuda {
 
-// A lane's codes of a unit, and A fragments of them, as load_weights() has them, by arithmetic.
-// BF16 have 8 bits, so that 128 + code of up to 7 bits is one whose last bits are the code, and
-// 2048 + 16 code of 4 bits another.
+// A lane's codes of a unit as A fragments of levels, like load_weights(), computed without a table.
+// BF16 has 8 bits of precision, so 128 + code (up to 7 bits) has the code in its low bits, and so
+// has 2048 + 16 code (4 bits).
 template <class C>
 struct UnitCodes : LaneCodes<C> {
-  // the first level, less what there is too much: two BF16
+  // the first level less the excess kOver, as two BF16
   uint32_t less;
 
   static constexpr float kOver = C::kBits == 8 ? 2048.0f + 128.0f : 128.0f;
@@ -30,10 +30,10 @@ struct UnitCodes : LaneCodes<C> {
   }
 };
 
-// A lane's scales of a unit, of rows g and g + 8 (half): as group_scale().
+// A lane's scales of a unit, for rows g and g + 8 (half); see group_scale().
 template <class C>
 struct UnitScales {
-  static constexpr int kScaleWords = 2 * C::kGroups * C::kScaleBytes / 4;  // that a lane reads
+  static constexpr int kScaleWords = 2 * C::kGroups * C::kScaleBytes / 4;  // per lane
   uint32_t scales[2], extra = 0;
   uint32_t factors[2];
   float unit;

@@ -28,19 +28,19 @@ struct WeightOnDevice {
   static constexpr int kTileRows = 16, kUnitCols = 64, kSuperCols = 256;
 
   const std::byte* data = nullptr;
-  const float* levels = nullptr;  // [1 << bits] what a code stands for
-  // [cols] column k multiplies input order[k]; null: as they are
+  const float* levels = nullptr;  // [1 << bits] value of each code
+  // [cols] column k multiplies input order[k]; null: input k
   const int32_t* input_order = nullptr;
   int rows = 0, cols = 0, padded_cols = 0;
   WeightForm form = WeightForm::kF32;
-  // Of codes: value = scale * level + offset, or scale * (level - zero).
+  // Codes: value = scale * level + offset, or scale * (level - zero).
   ScaleForm scales = ScaleForm::kHalf;
   bool offsets = false, zeros = false;
-  // group: 16, 32 or 64 inputs that share a scale
+  // group: number of inputs with one scale: 16, 32 or 64
   int bits = 0, group = 0;
-  float unit = 1.0f;  // multiplies super scales
-  // Levels are whole numbers, each one more than the one before (and the first a multiple of 16 of
-  // 8 bits): arithmetic gives them too.
+  float unit = 1.0f;  // factor of super scales
+  // Whether levels are consecutive integers (of 8 bits, with a first level that is a multiple of
+  // 16), which kernels compute without the table.
   bool in_steps = false;
   float first_level = 0.0f;
   int unit_bytes = 0;
@@ -58,8 +58,8 @@ struct WeightOnDevice {
   PENSTOCK_DEVICE const std::byte* unit_at(int tile, int unit_index) const {
     return data + tile * tile_bytes + static_cast<int64_t>(unit_index) * unit_bytes;
   }
-  // Where scales are whole numbers.
-  PENSTOCK_DEVICE int factor_bytes() const {  // of 256 inputs
+  // Super scales (integers) have FP16 factors.
+  PENSTOCK_DEVICE int factor_bytes() const {  // per 256 inputs
     return scales == ScaleForm::kSuper ? kTileRows * (offsets ? 4 : 2) : 0;
   }
   PENSTOCK_DEVICE const std::byte* factors_of(int tile, int unit_index) const {
@@ -67,19 +67,19 @@ struct WeightOnDevice {
   }
 };
 
-// Weights that can come through shared memory (kernels/weight_stream.h, wide_product.h), by bits
-// and groups: those of most files.
+// Codings for which streaming kernels are compiled (kernels/weight_stream.h, wide_product.h), by
+// bits and group: those of most files.
 enum class StreamCoding : uint8_t {
   kNone,
   kBF16,
-  kF16,         // by WideProduct alone
-  kHalf8,       // 8 bits, 32 inputs, a scale: Q8_0
-  kHalf4,       // 4 bits: Q4_0
-  kWide4,       // 64 inputs: GPTQ
-  kWide4Zeros,  // and a zero: AWQ
-  kSuper4,      // 4 bits, 32 inputs, scales and offsets as whole numbers: Q4_K
+  kF16,         // WideProduct only
+  kHalf8,       // 8 bits, 32 inputs per scale: Q8_0
+  kHalf4,       // 4 bits, 32 inputs per scale: Q4_0
+  kWide4,       // 4 bits, 64 inputs per scale: GPTQ
+  kWide4Zeros,  // with zeros: AWQ
+  kSuper4,      // 4 bits, 32 inputs, integer scales and offsets: Q4_K
   kSuper5,      // Q5_K
-  kSuper6,      // 6 bits, 16 inputs, scales as whole numbers: Q6_K
+  kSuper6,      // 6 bits, 16 inputs, integer scales: Q6_K
 };
 PENSTOCK_DEVICE StreamCoding stream_coding(const WeightOnDevice& w) {
   using enum StreamCoding;
@@ -97,8 +97,8 @@ PENSTOCK_DEVICE StreamCoding stream_coding(const WeightOnDevice& w) {
   return w.bits == 8 ? kHalf8 : w.bits == 4 ? kHalf4 : kNone;
 }
 
-// Where the bits of a code lie in a plane of so many bits: word of the plane, and how far it is
-// shifted.
+// Position of a code's bits in a plane of `plane_bits` bits: the word in the plane, and the shift
+// in the word.
 struct CodePlace {
   int word, shift;
 };
@@ -110,12 +110,12 @@ PENSTOCK_DEVICE CodePlace code_place(int plane_bits, int row, int k) {
   if (plane_bits == 2) return {lane * 2 + s / 2, 8 * (s % 2) + 2 * i + high};
   return {lane, 4 * s + i + high};
 }
-// The planes of so many bits: plane_bits(bits, done) is the next one's after those of `done` bits.
+// Returns the bits of the next plane, after planes with `done` of a code's `bits` bits.
 PENSTOCK_DEVICE int plane_bits(int bits, int done) {
   const int left = bits - done;
   return left >= 4 ? 4 : left >= 2 ? 2 : left;
 }
-// Which scale of a unit.
+// Returns the index of a scale in its unit.
 PENSTOCK_DEVICE int scale_place(int groups, int row, int group) {
   return (row % 8 * 2 + row / 8) * groups + group;
 }

@@ -1,13 +1,13 @@
-// What of a weight's form is known when a kernel is compiled, of those that come through shared
-// memory (kernels/weight_stream.h).
+// Compile-time properties of weights that are streamed through shared memory
+// (kernels/weight_stream.h).
 #pragma once
 #include "ops/cuda/kernels/weight.h"
 
 namespace penstock::cuda {
 
-inline constexpr int kStreamWarps = 8, kRingBytes = 8960;  // of a block; of a warp
+inline constexpr int kStreamWarps = 8, kRingBytes = 8960;  // per block; per warp
 
-// 16 bits: BF16.
+// kOfBits = 16: BF16.
 template <int kOfBits, int kOfGroup, ScaleForm kOfScales, bool kHasOffsets, bool kHasZeros>
 struct Coding {
   static constexpr int kBits = kOfBits, kGroup = kOfGroup, kGroups = 64 / kOfGroup;
@@ -15,21 +15,21 @@ struct Coding {
   static constexpr bool kOffsets = kHasOffsets, kZeros = kHasZeros;
   static constexpr int kCodeBytes = kBits * 128, kScaleBytes = kSuper ? 1 : 2,
                        kExtraBytes = kSuper ? 1 : 2;
-  static constexpr int kExtraAt = 16 * kGroups * kScaleBytes;  // behind the codes
+  static constexpr int kExtraAt = 16 * kGroups * kScaleBytes;  // after the codes
   static constexpr int kUnitBytes =
       kCodes ? kCodeBytes + kExtraAt + (kOffsets || kZeros ? 16 * kGroups * kExtraBytes : 0) : 2048;
   static constexpr int kFactorBytes = kSuper ? 16 * (kOffsets ? 4 : 2) : 0;
-  // A warp takes so many units at once.
+  // Units that a warp takes at once.
   static constexpr int kUnits = kSuper ? 4 : 2, kItemCols = 64 * kUnits;
   static constexpr int kItemBytes = kUnits * kUnitBytes + kFactorBytes;
-  // Planes whose codes are multiplied each for themselves: of 8 bits two.
+  // Planes whose codes are multiplied separately: two for 8 bits.
   static constexpr int kPlanes = kBits == 8 ? 2 : 1;
-  // An item's inputs in shared memory: pairs, their sums times what every code is more than its
-  // level, sums for the offsets.
+  // An item's inputs in shared memory: pairs; their sums, times the difference of levels and codes;
+  // sums for the offsets.
   template <int kTokens>
   static constexpr int kPairBytes = kUnits * 256 * kTokens;
   template <int kTokens>
-  static constexpr int kSumBytes = kCodes ? kUnits * 64 * kTokens : 0;  // of a plane
+  static constexpr int kSumBytes = kCodes ? kUnits * 64 * kTokens : 0;  // per plane
   template <int kTokens>
   static constexpr int kInputBytes =
       kPairBytes<kTokens> + kPlanes * kSumBytes<kTokens> + (kOffsets ? 64 * kTokens : 0);

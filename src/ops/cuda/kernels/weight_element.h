@@ -1,4 +1,4 @@
-// Reading weights (kernels/weight.h) in kernels.
+// Reading of weights (kernels/weight.h) in kernels.
 #pragma once
 #include "ops/cuda/kernels/thread.h"
 #include "ops/cuda/kernels/weight.h"
@@ -15,8 +15,8 @@ PENSTOCK_DEVICE T load(const std::byte* at, int64_t index) {
   return reinterpret_cast<const T*>(at)[index];
 }
 
-// Of row `row` of a tile and a group of a unit, wherever that lies; factors: of its 256 inputs, if
-// there are some.
+// Returns the scale of row `row` of a tile and a group of a unit at any address. factors: of the
+// unit's 256 inputs, if it has super scales.
 PENSTOCK_DEVICE GroupScale group_scale(const WeightOnDevice& w, const std::byte* unit,
                                        const std::byte* factors, int row, int group) {
   const int groups = w.groups_per_unit(), place = scale_place(groups, row, group);
@@ -44,7 +44,7 @@ PENSTOCK_DEVICE GroupScale group_scale(const WeightOnDevice& w, int tile, int un
   return group_scale(w, w.unit_at(tile, unit), w.factors_of(tile, unit), row, group);
 }
 
-// Element k of a row, k in the order in which the columns lie.
+// Returns element k of a row; k counts in the stored order of columns.
 PENSTOCK_DEVICE float weight_element(const WeightOnDevice& w, int row, int k) {
   const int64_t at = static_cast<int64_t>(row) * w.padded_cols + k;
   if (w.form == WeightForm::kF32) return load<float>(w.data, at);

@@ -258,7 +258,7 @@ struct ItemInputs {
   static PENSTOCK_DEVICE void store(const Thread& t, const Inputs& inputs, const Of& of,
                                     const RowMoments* moments, int first, float first_level,
                                     std::byte* to) {
-    constexpr int kPlaces = C::kItemCols / 128;  // steps per lane
+    constexpr int kPlaces = C::kItemCols / 128;         // steps per lane
     constexpr int kAtOnce = kTokens < 4 ? kTokens : 4;  // rows loaded at once
     const bool has_weight = of.has_norm && of.norm.weight != nullptr;
     float weights[kPlaces][4];

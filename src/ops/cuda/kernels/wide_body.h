@@ -1,4 +1,4 @@
-// The body of WideProduct (kernels/wide_product.h), for the .cu files that have kernels with it.
+// The body of WideProduct (kernels/wide_product.h), included by .cu files that instantiate it.
 #pragma once
 #include "ops/cuda/kernels/tile_product.h"
 #include "ops/cuda/kernels/unit_codes.h"
@@ -7,13 +7,13 @@
 
 namespace penstock::cuda {
 
-// A lane's weights of a unit, rounded to BF16. Levels in steps, as whole numbers around the middle
-// one, so that of scale and offset, rounded themselves, little is lost: scale * (level - zero) +
-// offset = scale * (level - middle) + (offset + scale * (middle - zero)).
+// A lane's weights of a unit, rounded to BF16. Levels are integers around the middle one, so that
+// rounding scale and offset to BF16 loses little: scale * (level - zero) + offset = scale * (level
+// - middle) + (offset + scale * (middle - zero)).
 template <StreamCoding Of>
 class LaneWeights {
   using C = typename CodingOf<Of>::Type;
-  static constexpr int kSteps = C::kGroup / 16;  // of a group
+  static constexpr int kSteps = C::kGroup / 16;  // steps per group
   static constexpr float kMiddle = static_cast<float>(1 << (C::kBits - 1));
   UnitCodes<C> codes_;
   UnitScales<C> scales_;
@@ -27,7 +27,7 @@ class LaneWeights {
                bf16_pair(-kMiddle - UnitCodes<C>::kOver, -kMiddle - UnitCodes<C>::kOver)),
         scales_(unit, t.lane() / 4, w.unit),
         middle_(w.first_level + kMiddle) {}
-  // The A fragment of step s; steps one after the other.
+  // Returns the A fragment of step s. REQUIRES: called with increasing s, from 0 on.
   PENSTOCK_DEVICE void fragment(int s, uint32_t (&a)[4]) {
     for (int half = 0; half < 2 && s % kSteps == 0; ++half) {
       const GroupScale of = scales_.at(half, s / kSteps);
@@ -39,8 +39,8 @@ class LaneWeights {
   }
 };
 
-// A lane's weights of a unit as whole numbers, which BF16 holds, and what these are multiplied by:
-// value = scale * number + offset.
+// A lane's weights of a unit as integers, exact in BF16, and what is applied to their sums: value =
+// scale * number + offset.
 template <StreamCoding Of>
 class LaneNumbers {
   using C = typename CodingOf<Of>::Type;
@@ -51,7 +51,7 @@ class LaneNumbers {
   float middle_;
 
  public:
-  // parts of a unit with scales of their own
+  // number of accumulations per unit: groups of inputs with one scale, at least two
   static constexpr int kFolds = C::kGroups > 2 ? C::kGroups : 2;
   PENSTOCK_DEVICE LaneNumbers(const Thread& t, const WeightOnDevice& w, const std::byte* unit)
       : codes_(unit, t.lane(), less(w)),
@@ -73,7 +73,7 @@ class LaneNumbers {
   }
 };
 
-// Of any codes, by a table of BF16.
+// A lane's weights of a unit with any codes, looked up in a table of BF16 levels.
 class LaneTable {
   const WeightOnDevice& w_;
   const std::byte *unit_, *factors_;
@@ -92,7 +92,7 @@ class LaneTable {
     uint32_t rest[4];
     fragments(s, a, rest);
   }
-  // And what rounding left.
+  // Returns the A fragment of step s, and that of the rounding errors.
   PENSTOCK_DEVICE void fragments(int s, uint32_t (&a)[4], uint32_t (&rest)[4]) {
     for (int half = 0; half < 2; ++half) {
       const GroupScale of =
@@ -109,16 +109,16 @@ class LaneTable {
   }
 };
 
-// Brings a block's parts of a unit into a stage: the tile of its inputs, behind it its weights.
+// Copies a block's part of a unit to a stage of shared memory: tiles of inputs, then weights.
 template <class K, int Tokens, StreamCoding Of, int Parts>
 class StageFiller {
-  static constexpr int kRows = K::kThreads / 8;  // of BF16, at once
+  static constexpr int kRows = K::kThreads / 8;  // rows of BF16 copied at once
   const std::byte *input_, *weight_ = nullptr, *factors_ = nullptr;
   int64_t part_bytes_;
-  const std::byte* rows_[4];  // BF16: where the thread's rows begin
+  const std::byte* rows_[4];  // BF16: start of the rows that the thread copies
 
  public:
-  // Outputs from `first` on; of two weights so many of each.
+  // first: the block's first output; with two weights, of each.
   PENSTOCK_DEVICE StageFiller(const Thread& t, const K& k, int first) {
     const WeightOnDevice& w = k.weight_of(t.shuffle(t.warp(), 0));
     const int warp = K::kWeights == 2 ? t.warp() % 4 : t.warp();
@@ -126,7 +126,7 @@ class StageFiller {
     part_bytes_ = static_cast<int64_t>(k.padded_tokens) * kTileRowBytes;
     const int last_tile = (w.rows + 15) / 16 - 1;
     if constexpr (K::kFloats) {
-      for (int i = 0; i < 4; ++i) {  // beyond the last row: any, nobody looks at what becomes of it
+      for (int i = 0; i < 4; ++i) {  // rows after the last read the last; results are unused
         const int row = first + t.index / 8 + kRows * (K::kWeights == 2 ? i % 2 : i);
         rows_[i] =
             (K::kWeights == 2 && i >= 2 ? k.weight_of(4) : k.w).data + t.index % 8 * 16 +
@@ -150,7 +150,7 @@ class StageFiller {
           t.copy_ahead(stage + part * kBytes + at + t.index * 16, from + at);
     }
     if constexpr (K::kHasSums) {
-      constexpr int kPieces = Tokens / 4;  // of a half of the unit
+      constexpr int kPieces = Tokens / 4;  // pieces of half a unit
       const int half = t.index / kPieces, at = t.index % kPieces * 4;
       if (half < 2) {
         const float* const from =
@@ -188,8 +188,8 @@ class StageFiller {
   }
 };
 
-// total += a unit of codes times its inputs in two parts: whole numbers by wgmma, group by group,
-// and scales on their sums.
+// total += a unit of codes times its inputs in two parts: integers are multiplied by wgmma, and
+// each group's scale is applied to its sums.
 template <StreamCoding Of, int kHalfTokens>
 PENSTOCK_DEVICE void fold_unit(const Thread& t, const WeightOnDevice& w, const std::byte* unit,
                                const std::byte* inputs, const std::byte* sums,
@@ -237,9 +237,9 @@ PENSTOCK_DEVICE void fold_unit(const Thread& t, const WeightOnDevice& w, const s
   }
 }
 
-// A unit is multiplied while the next ones are on their way. What wgmma reads of a unit is done
-// with at the sync of the second next, of codes in two parts at that of the next: behind that its
-// stage is filled again.
+// Multiplies units while later ones are copied. The wgmma that reads a unit has completed at the
+// sync two units later (for codes in two parts, at the next sync); the unit's stage is refilled
+// after that sync.
 template <int Tokens, StreamCoding Of, int Parts, class K>
 PENSTOCK_DEVICE void multiply_units(const Thread& t, const K& k, int first_output, int begin,
                                     int end, float (&total)[Tokens / 2]) {
@@ -282,7 +282,7 @@ PENSTOCK_DEVICE void multiply_units(const Thread& t, const K& k, int first_outpu
       }
       end_wgmma();
       wait_for_wgmma<1>();
-    } else if constexpr (Of == StreamCoding::kNone) {  // not while products go on: no straight code
+    } else if constexpr (Of == StreamCoding::kNone) {  // waits: not straight-line code
       LaneTable mine(t, w, weights + t.warp() * kTileBytes, levels);
       uint32_t rest[4][4];
       wait_for_wgmma<0>();
@@ -318,7 +318,7 @@ PENSTOCK_DEVICE void multiply_units(const Thread& t, const K& k, int first_outpu
 template <int Tokens, StreamCoding Of, int Parts>
 PENSTOCK_BODY void WideProduct<Tokens, Of, Parts>::operator()(const Thread& t) const {
 #if defined(__CUDA_ARCH__) && !defined(PENSTOCK_WGMMA)
-  // too much shared memory for some: nobody asks for it
+  // larger blocks are never launched without wgmma
   if constexpr (Tokens * Parts > 64) return;
 #endif
   const int split = t.y % n_splits, first_output = t.y / n_splits * kOutputs;

@@ -6,10 +6,10 @@ namespace penstock::cuda {
 template <int Tokens, StreamCoding Of>
 PENSTOCK_BODY void WideGatedProduct<Tokens, Of>::operator()(const Thread& t) const {
 #if defined(__CUDA_ARCH__) && !defined(PENSTOCK_WGMMA)
-  return;  // nobody asks for it
+  return;  // never launched without wgmma
 #endif
   using Base = WideProduct<Tokens, Of, 1>;
-  constexpr int kGiven = Tokens / 4;  // sums that a thread gives to that of the other weight
+  constexpr int kGiven = Tokens / 4;  // sums that a thread hands to the thread of the other weight
   constexpr int kTileAt = 2 * kGiven * 128 * 4;
   static_assert(kTileAt + Tokens * kTileRowBytes <= Base::kStages * Base::kStageBytes);
   const Base& base = *this;
@@ -17,8 +17,8 @@ PENSTOCK_BODY void WideGatedProduct<Tokens, Of>::operator()(const Thread& t) con
   float total[Tokens / 2];
   multiply_units<Tokens, Of, 1>(t, *this, first_output, 0, base.w.n_units(), total);
 
-  // A thread of w and that of up with the same outputs and rows take half of the rows each.
-  t.sync();  // nobody reads the stages any more
+  // Two threads, of w and of up, have the same outputs and rows; each finishes half of the rows.
+  t.sync();  // all warps have read the stages, whose memory is reused
   std::byte* const shared = first_tile(t);
   float* const sums = reinterpret_cast<float*>(shared);
   const bool second = t.shuffle(t.warp(), 0) >= 4;

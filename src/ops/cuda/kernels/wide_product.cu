@@ -6,7 +6,7 @@ namespace penstock::cuda {
 
 namespace {
 
-// A row as tiles have it; null: of zeros.
+// A source row of the tiles; null: padding, which is zeros.
 struct TileRow {
   const float* values;
   float factor;
@@ -19,7 +19,7 @@ struct TileRow {
     }
     if (from < k.x.rows) values = k.x.row(from);
   }
-  // REQUIRES: values.
+  // REQUIRES: values is not null.
   PENSTOCK_DEVICE float at(const RoundToTiles& k, int i) const {
     return i < k.x.cols ? factor * values[k.input_order != nullptr ? k.input_order[i] : i] : 0.0f;
   }
@@ -63,7 +63,8 @@ PENSTOCK_BODY void RoundToHalfTiles::operator()(const Thread& t) const {
   for (int i = t.index; i < to.x.cols && row.values != nullptr; i += kThreads)
     most = fmaxf(most, fabsf(row.factor * row.values[i]));
   most = block_max<kThreads>(t, most, t.shared_as<float>());
-  // 2^(exponent - 14) of what is a number, and no less than what its inverse allows.
+  // The scale is 2^(exponent - 14); 1 for infinity and NaN, and at least 2^-114, so that its
+  // inverse is finite.
   const int exponent = static_cast<int>(bits_of_float(most) >> 23) - 127;
   const int power = exponent > 127 || most == 0.0f ? 0 : exponent < -100 ? -114 : exponent - 14;
   const float scale = float_of_bits(static_cast<uint32_t>(power + 127) << 23);
