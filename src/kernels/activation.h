@@ -1,4 +1,4 @@
-// The nonlinearities of feed-forward layers.
+// Activation functions of feed-forward layers.
 #pragma once
 #include <cstdint>
 
@@ -19,9 +19,9 @@ enum class Activation : uint8_t {
 };
 inline constexpr int kNumActivations = 9;
 
-// An activation with the parameters that some have.
+// An activation function with its parameters, if it has some.
 struct ActivationFunction {
-  // NOLINTNEXTLINE(google-explicit-constructor): most are their kind alone
+  // NOLINTNEXTLINE(google-explicit-constructor): most have no parameters
   constexpr ActivationFunction(Activation of = Activation::kSilu) : kind(of) {}
   Activation kind;
   float parameters[4] = {};

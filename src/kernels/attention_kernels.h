@@ -1,9 +1,9 @@
-// Flash attention over paged K and V: online softmax, scores of 64 tokens at a time, never an n x n
+// Flash attention over paged K and V: online softmax over chunks of 64 tokens, without an n x n
 // matrix.
 //
-// The cache consists of units: K and V of 16 consecutive tokens of one KV head. In K the 16 tokens
-// are the lanes of a vector, in V 16 features are (kBF16: features of two tokens in pairs; kI8: of
-// four tokens). A vector of either is an operand of dot products, and 16 vectors are a tile.
+// The cache consists of units: K and V of 16 consecutive tokens of one KV head. Lanes of K are the
+// 16 tokens, lanes of V are 16 features (kBF16: interleaved features of two tokens; kI8: of four
+// tokens). Vectors of both are operands of dot products, and 16 vectors are a tile.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct KvUnitLayout {
   KvFormat format = KvFormat::kF32;
   int head_dim = 0, value_dim = 0;
   int padded_dim = 0,
-      // rounded up to 16; a key's padding is zero, a value's if it is kept
+      // rounded up to 16; padding of keys and of stored values is zero
       padded_value_dim = 0;
   // a value is the first value_dim features of its key
   bool values_in_keys = false;

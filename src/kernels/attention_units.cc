@@ -8,7 +8,7 @@ namespace penstock {
 namespace {
 
 struct Element {
-  int64_t offset;  // bytes into the unit
+  int64_t offset;  // bytes from the start of the unit
   int bytes;
 };
 

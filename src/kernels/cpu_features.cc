@@ -25,14 +25,14 @@ bool request_tile_state() {
   return syscall(SYS_arch_prctl, kReqXcompPerm, kXfeatureXtiledata) == 0;
 }
 
-// AMD's processors from Zen 5 on, as CPUID's leaves 0 and 1 name them.
+// Whether this is an AMD processor from Zen 5 on, by leaves 0 and 1 of CPUID.
 bool zen5_or_later() {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) == 0 || ebx != signature_AMD_ebx ||
       ecx != signature_AMD_ecx)
     return false;
   if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
-  return (eax >> 8 & 0xf) + (eax >> 20 & 0xff) >= 0x1a;  // the family
+  return (eax >> 8 & 0xf) + (eax >> 20 & 0xff) >= 0x1a;  // family
 }
 
 CpuFeatures detect() {

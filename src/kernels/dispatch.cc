@@ -1,4 +1,4 @@
-// THE list of instruction sets, slowest first. A new one is a folder, its row here and one in
+// THE list of instruction sets, slowest first. A new one is a folder, a row here and one in
 // flags.cmake.
 #include <algorithm>
 #include <cstdlib>
@@ -23,7 +23,7 @@ namespace penstock {
 namespace {
 
 struct Row {
-  KernelTable table;  // null where this instruction set has no kernels of its own
+  KernelTable table;  // null members: the instruction set has no kernels of its own
   bool runs_here;
 };
 
@@ -97,7 +97,7 @@ std::vector<KernelTable> make_tables() {
 #endif
   };
   std::vector<KernelTable> tables;
-  tables.reserve(std::size(rows));  // they point at each other
+  tables.reserve(std::size(rows));  // tables point to each other, so they must not move
   for (const Row& row : rows) {
     if (!row.runs_here) continue;
     KernelTable table = row.table;

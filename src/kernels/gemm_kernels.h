@@ -14,8 +14,8 @@ namespace penstock {
 
 inline constexpr int kPanelRows = 16;
 
-// How activations become int8: a scale for every 32 columns, for every row (its absolute maximum /
-// 127), or one given number; values beyond 127 scales become 127.
+// Quantization of activations to int8: a scale per 32 columns, per row (its absolute maximum / 127),
+// or a given one; values beyond 127 scales saturate.
 struct ActivationRounding {
   enum class Kind : uint8_t { kPerGroup, kPerRow, kFixed };
   Kind kind = Kind::kPerGroup;
@@ -42,14 +42,14 @@ struct PanelMatrix {
   int n_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
 };
 
-// 32 activations of one row as int8: x = scale * q. Sums are over q. Small, since many rows stream
-// through the caches.
+// 32 activations of one row as int8: x = scale * q. Sums are over q. Kept small, since many rows
+// stream through the caches.
 struct ActivationGroup {
   float scale;
   float scaled_sum;  // scale * sum
   int32_t negative_sum;
 };
-// Of the first and the last 16 of them, for matrices with scales of 16 columns.
+// Sums of the first and of the last 16 of them, for weights with scales of 16 columns.
 struct ActivationHalves {
   int32_t negative_sums[2];
   float scaled_sums[2];
@@ -65,7 +65,7 @@ struct Int8Rows {
   int block_rows;  // int8_block_rows()
   // padded columns / 32; at least those of every matrix multiplied
   int n_steps;
-  bool one_scale;  // all groups of a row have the same
+  bool one_scale;  // all groups of a row have equal scales
 };
 
 struct FloatRows {
@@ -81,8 +81,8 @@ struct GemmOutput {
 
 struct GemmKernels {
   const char* name;
-  // One row of activations: x[0, cols) to columns [0, padded_cols) (a multiple of 32) of a row of
-  // Int8Rows, whose first step is at values, groups and halves.
+  // Quantizes one row of activations: x[0, cols) to columns [0, padded_cols) (a multiple of 32) of
+  // a row of Int8Rows, whose first step is at values, groups and halves.
   void (*quantize_row)(const float* x, int cols, int padded_cols,
                        const ActivationRounding& rounding, int block_rows, int8_t* values,
                        ActivationGroup* groups, ActivationHalves* halves);
@@ -96,25 +96,25 @@ struct GemmKernels {
   using FloatGemm = void (*)(const PanelMatrix& w, const FloatRows& x, int n_rows, int panel_begin,
                              int panel_end, const GemmOutput& out);
   const FloatGemm* f32[kPanelTypeCount];
-  // The same for matrices of a few panels and long rows, where one chain of sums would be waited
-  // for: each output is a sum of several. Of F32, F16 and BF16; null otherwise. The sum of an
-  // output does not depend on n_rows.
+  // As f32, for matrices of a few panels and long rows, for which a single accumulator would be
+  // bound by latency: each output is the sum of several. For F32, F16 and BF16; null otherwise. The
+  // sum of an output does not depend on n_rows.
   FloatGemm few_panels[kPanelTypeCount] = {};
 };
 
-// Products of many rows whose activations are packed beforehand as a unit wants them: tiles for
-// AMX, pairs of columns for AVX-512 BF16, which has the BF16 products of BF16 weights alone.
+// Products of many rows whose activations are packed in advance for a unit: tiles for AMX, pairs of
+// columns for AVX-512 BF16, which supports only BF16 products of BF16 weights.
 struct TileKernels {
   const char* name;
   std::span<const GemmPlan> plans;
   size_t scratch_bytes;  // per worker, 64-byte aligned
 
-  // Activations as tiles: rows [first_row, first_row + n_rows) of x, into the
-  // buffer of tile_bytes(all rows, padded_cols) that all workers fill together.
+  // Packs rows [first_row, first_row + n_rows) of x as tiles, into the buffer of tile_bytes(all
+  // rows, padded_cols), which all workers fill together.
   size_t (*bf16_tile_bytes)(int total_rows, int padded_cols);
   void (*pack_bf16)(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols,
                     int padded_cols, uint8_t* tiles);
-  // One scale per row: rounding is not kPerGroup.
+  // As above with one scale per row. REQUIRES: rounding is not kPerGroup.
   size_t (*int8_tile_bytes)(int total_rows, int padded_cols);
   void (*pack_int8)(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols,
                     int padded_cols, const ActivationRounding& rounding, uint8_t* tiles);
@@ -124,11 +124,11 @@ struct TileKernels {
   // rounded up to 256; scratch has scratch_bytes.
   using TileGemm = void (*)(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int panel_begin,
                             int panel_end, const GemmOutput& out, uint8_t* scratch);
-  // GemmPath::kBf16Tiles and kInt8RowTiles. The latter gives the same results, bit for bit, as
-  // GemmKernels::int8 with one scale per row; both do whether weights are unpacked before the
-  // products of tiles or between them.
+  // For GemmPath::kBf16Tiles and kInt8RowTiles. The latter gives the bits of GemmKernels::int8 with
+  // one scale per row. Both give the same bits whether weights are unpacked before the products of
+  // tiles or between them.
   const TileGemm* tiles[kPanelTypeCount];
-  // GemmPath::kInt8Tiles, of Int8Rows in blocks of 16: the same results, bit for bit, as of
+  // For GemmPath::kInt8Tiles, with Int8Rows in blocks of 16; gives the bits of
   // GemmKernels::int8.
   const GemmKernels::Int8Gemm* int8[kPanelTypeCount];
 };

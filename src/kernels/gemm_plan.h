@@ -1,4 +1,4 @@
-// Plans of matrix products: which way of multiplying is fastest for so many rows of activations.
+// Plans of matrix products: the fastest method for a number of rows of activations.
 //
 // Every instruction set lists its plans in <isa>/plans.h. ops/cpu chooses one for each product
 // (choose_gemm() of ops/cpu/gemm_choice.h), and the kernel of that plan computes it. Plans change
@@ -15,17 +15,17 @@
 
 namespace penstock {
 
-// What plans tell apart of packed weights. "Whole" are weights and activations without scales
-// inside a row: their sums are whole numbers from end to end.
+// Kinds of packed weights that plans distinguish. "Whole": neither weights nor activations have
+// scales inside a row, so sums are integers from end to end.
 enum class PanelKind : uint8_t {
   kNone,  // not multiplied in this encoding
   kF32,
   kF16,  // FP16 and F8
   kBf16,
-  kNibbles,  // codes of 4 bits that are their own levels
+  kNibbles,  // codes of 4 bits that equal their levels
   kBytes,    // codes of 8 bits
   kGrid,     // indices of points of a grid
-  kCodes,    // codes of other widths, and those of a codebook
+  kCodes,    // codes of other widths, and codes of a codebook
   kWholeBytes,
   kWholeCodes,
 };
@@ -38,7 +38,7 @@ constexpr const char* panel_kind_name(PanelKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-// A set of kinds.
+// A set of kinds, one bit each.
 using PanelKinds = uint16_t;
 template <class... Kind>
 constexpr PanelKinds panels_of(Kind... kind) {
@@ -52,7 +52,7 @@ inline constexpr PanelKinds kIntegerPanels = kWholePanels | kScaledPanels;
 inline constexpr PanelKinds kFloatPanels =
     panels_of(PanelKind::kF32, PanelKind::kF16, PanelKind::kBf16);
 
-// one_scale: the activations have one scale for each row.
+// Returns the kind of an encoding. one_scale: activations have one scale per row.
 template <class Q>
 constexpr PanelKind panel_kind_of(bool one_scale) {
   if constexpr (panel::Codes<Q>) {
@@ -82,13 +82,13 @@ constexpr PanelKind panel_kind(PanelType type, bool one_scale) {
   return kKinds[static_cast<size_t>(type)][one_scale ? 1 : 0];
 }
 
-// Which kernels compute a product, of activations in which form.
+// The kernels of a product, which also determine the form of its activations.
 enum class GemmPath : uint8_t {
   kF32,           // GemmKernels::f32
   kInt8,          // GemmKernels::int8
   kInt8Tiles,     // TileKernels::int8: the activations of kInt8, in blocks of 16 rows
-  kInt8RowTiles,  // TileKernels::tiles, of TileKernels::pack_int8
-  kBf16Tiles,     // TileKernels::tiles, of TileKernels::pack_bf16
+  kInt8RowTiles,  // TileKernels::tiles, with activations of pack_int8
+  kBf16Tiles,     // TileKernels::tiles, with activations of pack_bf16
 };
 
 constexpr const char* gemm_path_name(GemmPath path) {
@@ -96,30 +96,30 @@ constexpr const char* gemm_path_name(GemmPath path) {
   return kNames[static_cast<int>(path)];
 }
 
-// How a kernel goes through panels and rows.
+// Order in which a kernel processes panels and rows.
 enum class GemmStrategy : uint8_t {
-  // Vectors. `panels` panels advance together, each a stream from memory, and all rows with them.
+  // Vectors. `panels` panels advance together, each as a stream from memory, with all rows.
   kStreams,
-  // Panel by panel: all blocks of rows meet a panel while the first caches hold it. The first block
-  // fetches it.
+  // One panel at a time: all blocks of rows are multiplied while the first-level caches hold the
+  // panel. The first block prefetches it.
   kPanel,
-  // As kPanel, with nothing fetched ahead, and no more rows at once than the second-level cache
+  // As kPanel, without prefetches, and with as many rows at once as the second-level cache
   // holds.
   kBlocks,
-  // A slice of the columns of `panels` panels is unpacked once, then multiplied with all rows.
+  // A slice of columns of `panels` panels is unpacked once and multiplied with all rows.
   kUnpacked,
-  // Panel by panel, a column of its 16 rows at a time: what is loaded of the activations serves all
-  // of them.
+  // One panel at a time, column by column of its 16 rows: each load of activations serves all
+  // 16.
   kColumns,
-  // Tiles. The sums of all rows stay in tiles over all columns.
+  // Tiles. The accumulators of all rows stay in tiles over all columns.
   kFewTiles,
-  // A slice of two panels is unpacked to tiles, then multiplied with all rows of a block.
+  // A slice of two panels is unpacked to tiles and multiplied with all rows of a block.
   kTiles,
-  // As kTiles; the next slice is unpacked between the products of this one.
+  // As kTiles; the next slice is unpacked between the products of the current one.
   kTilesBetween,
-  // Sums of whole numbers from tiles, which vectors scale group by group.
+  // Integer sums by tiles, to which vectors apply the scales of groups.
   kScaledTiles,
-  // Pairs of columns by vdpbf16ps, whose sums stay in registers.
+  // Pairs of columns by vdpbf16ps, with accumulators in registers.
   kPairs,
 };
 constexpr const char* gemm_strategy_name(GemmStrategy strategy) {
@@ -129,15 +129,15 @@ constexpr const char* gemm_strategy_name(GemmStrategy strategy) {
   return kNames[static_cast<int>(strategy)];
 }
 
-// How far ahead of what is multiplied weights are fetched, and into which level of cache.
+// Distance at which weights are prefetched, and the level of cache.
 struct Prefetch {
   static constexpr int kNone = 0, kUnits = -1, kStep = -2;
-  // Bytes, or: kUnits: 4 units of the layout, 2 where a unit has 1,024 bytes and more; kStep: 32
+  // Bytes; or kUnits: 4 units of the layout, 2 if a unit has at least 1,024 bytes; or kStep: 32
   // columns.
   int ahead = kNone;
   int level = 1;  // 1 or 2
 
-  // Bytes in a layout whose units of unit_bytes hold steps of step_bytes.
+  // Returns the distance in bytes, for a layout with units of unit_bytes and steps of step_bytes.
   constexpr int bytes(int unit_bytes, int step_bytes) const {
     return ahead == kUnits  ? (unit_bytes >= 1024 ? 2 : 4) * unit_bytes
            : ahead == kStep ? step_bytes
@@ -145,37 +145,37 @@ struct Prefetch {
   }
 };
 
-// Rows from which on kUnpacked reads blocks of four (AVX-512) and int8_block_rows() makes them.
+// Least rows at which kUnpacked uses blocks of four (AVX-512), which int8_block_rows() provides.
 inline constexpr int kManyRows = 49;
 
-// Rows of a block of Int8Rows: one, two, the next even number up to eight, else sixteen. fours:
-// many rows lie in blocks of four, which are read as one stream: of GemmPath::kInt8 where
-// activations have a scale for every group.
+// Returns the rows of a block of Int8Rows: one, two, the next even number up to eight, else
+// sixteen. fours: many rows are in blocks of four, which are read as one stream: for
+// GemmPath::kInt8 with a scale per group of activations.
 constexpr int int8_block_rows(int n_rows, bool fours = false) {
   if (fours && n_rows >= kManyRows) return 4;
   return n_rows <= 2 ? (n_rows < 1 ? 1 : n_rows) : n_rows <= 8 ? (n_rows + 1) / 2 * 2 : 16;
 }
 
-// What the processor and the caller add to the choice.
+// Properties of the processor and wishes of the caller that affect the choice.
 struct GemmTraits {
   bool one_stream = false;      // CpuFeatures::one_stream
   bool unpack_between = false;  // UnpackTime::kBetween
-  // A row's result is the same, bit for bit, whatever rows it is computed with.
+  // Results of a row must be the same, bit for bit, whatever other rows are computed with it.
   bool batch_invariant = false;
 };
 
-// Where a plan is used.
+// Conditions of a plan.
 enum class GemmWhere : uint8_t { kAll, kOneStream, kUnpackBetween };
 
 struct GemmPlan {
   GemmPath path;
   PanelKinds kinds;  // of panels
   GemmWhere where;
-  int rows;  // from so many rows of activations on
+  int rows;  // least rows of activations
   GemmStrategy strategy;
-  // most rows of activations that are multiplied together
+  // most rows of activations multiplied together
   int block;
-  int panels;  // that are multiplied together
+  int panels;  // panels multiplied together
   Prefetch prefetch = {};
 
   constexpr bool multiplies(PanelKind kind) const { return (kinds & panels_of(kind)) != 0; }
@@ -187,8 +187,8 @@ struct GemmPlan {
   }
 };
 
-// The last plan of a list that fits, so that a list goes from few rows to many and from the rule to
-// its exceptions; null where none does.
+// Returns the last fitting plan, so that lists go from few rows to many and from rules to
+// exceptions; null if none fits.
 constexpr const GemmPlan* find_plan(std::span<const GemmPlan> plans, PanelKind kind, int n_rows,
                                     const GemmTraits& traits) {
   const GemmPlan* found = nullptr;

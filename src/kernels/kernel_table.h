@@ -1,4 +1,4 @@
-// Table of the kernels of one instruction set. One is chosen at start-up, and all calls go through
+// The kernels of one instruction set. A table is selected at start-up, and all calls go through
 // it.
 #pragma once
 #include <span>
@@ -22,7 +22,7 @@ struct KernelTable {
   const GemmKernels* gemm = nullptr;
   const VectorKernels* vector = nullptr;
   const AttentionKernels* attention = nullptr;
-  // null: no unit uses packed activations; not taken from a lower table
+  // null: no unit takes packed activations; not inherited from a lower table
   const TileKernels* tiles = nullptr;
   const StripKernels* strips = nullptr;
   const ScanKernels* scans = nullptr;

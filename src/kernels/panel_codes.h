@@ -1,5 +1,5 @@
-// THE list of ways codes lie in panels: every encoding of a file, then those that exist only as
-// panels, for the group-wise, per-channel and codebook weights of other quantizers
+// THE list of encodings of panels: every encoding of files, then those that exist only as
+// panels, for group-wise, per-channel and codebook weights of other quantizers
 // (quant/grouped_matrix.h).
 #pragma once
 #include <tuple>
@@ -63,7 +63,7 @@ struct Levels {
   static constexpr bool kOwnLevels = true;
 };
 
-// [k][16 rows] F8 E4M3 times the row's factor, which includes 2^8 (see load_f8 of the kernels).
+// [k][16 rows] F8 E4M3 times the row's factor, which includes 2^8 (see load_f8 in the kernels).
 struct F8Row {};
 
 // Units of 64 columns: [k][16 rows] F8 E4M3, then the 16 rows' scales in F32, which include 2^8.
@@ -88,12 +88,12 @@ template <class Q>
 concept OwnLevels = requires { Q::kOwnLevels; };
 template <class Q>
 concept F8Scales = requires { Q::kHasF8Scales; };
-// Panels of integer codes. TQ1_0 becomes TQ2_0.
+// Encodings whose panels are integer codes. TQ1_0 is packed as TQ2_0.
 template <class Q>
 concept Codes =
     !std::same_as<Q, quant::TQ1_0> && (quant::IntegerCoded<Q> || requires { Q::kPanelOnly; });
 
-// Calls fn with a value of the encoding's struct, as quant::visit.
+// Calls fn with a value of the encoding's struct, like quant::visit.
 template <class F>
 decltype(auto) visit(PanelType type, F&& fn) {
   using R = decltype(fn(quant::F32{}));

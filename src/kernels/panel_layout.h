@@ -1,4 +1,4 @@
-// How the codes of 16 rows of a quantized matrix lie in a panel.
+// Layout of the codes of 16 rows of a quantized matrix in a panel.
 //
 // A panel is a sequence of units of kUnitK columns. A unit holds, for every 32 columns (a step),
 // the bit planes of the codes, then the scales of its groups for 16 rows. In a step, dword vector j
@@ -10,16 +10,16 @@
 //   2 bits: line l holds vector 4l + s in bits 2s, 2s + 1 (codes of 2 and 3 bits; the upper bits
 //           of 6).
 //   1 bit:  the one line holds vector s in bit s. (codes of 1 bit; the upper bit of 3 and 5; signs)
-// Weights of a grid keep the file's indices, whose points the kernels look up: a step has one line
-// for every four points of a row, byte 4r + c of line l the lower 8 bits of the index of row r's
-// point 4l + c, then a line of signs where each weight has one. Behind the steps are the other bits
-// of the indices, [32 bits][16 rows][4 bytes]: every row's are a sequence in the order of the
-// columns, lowest bits first.
+// Weights of a grid keep the file's indices, whose points kernels look up: a step has one line for
+// every four points of a row (byte 4r + c of line l is the lower 8 bits of the index of row r's
+// point 4l + c), then a line of signs if every weight has one. After the steps are the upper bits
+// of the indices, [32 bits][16 rows][4 bytes]: each row's are a sequence in the order of columns,
+// lowest bits first.
 // Scales: with super-scales, int8 sub-scales [group][16] (and sub-mins), then FP16 scales [16] (and
 // mins); otherwise FP16 scales [group][16] (and offsets, or int8 zeros), F8 scales [group][16], or
-// nothing where the row's factor is the only scale. 2-bit codes with mins pack sub-scale and
-// sub-min as two halves of a byte. Of odd sub-scales n stands for 2n + 1, [two groups][16], the
-// even group in the low half of a byte.
+// nothing if the row's factor is the only scale. 2-bit codes with mins pack sub-scale and sub-min
+// as nibbles of a byte. Odd sub-scales: n means 2n + 1, [two groups][16], with the even group in
+// the low nibble.
 #pragma once
 #include <bit>
 
@@ -30,14 +30,14 @@ namespace penstock {
 template <class Q>
 struct PanelLayout {
   static constexpr bool kGrid = quant::GridCoded<Q>;
-  static constexpr int kIndexLines = [] {  // of a step, where there is a grid
+  static constexpr int kIndexLines = [] {  // per step, with a grid
     if constexpr (kGrid) {
       return 8 / Q::kColumns;
     } else {
       return 0;
     }
   }();
-  static constexpr int kHighBits = [] {  // of an index, beyond the lower 8
+  static constexpr int kHighBits = [] {  // bits of an index beyond the lower 8
     if constexpr (kGrid) {
       return Q::kIndexBits - 8;
     } else {
@@ -70,8 +70,8 @@ struct PanelLayout {
   static constexpr int kSuper = kOffsets + kOffsetBytes;  // FP16 scale, then min, of a unit
   static constexpr int kEnd = kSuper + (Q::kHasSuperScales ? (Q::kHasOffset ? 64 : 32) : 0);
   static constexpr int kUnitBytes = (kEnd + 63) / 64 * 64;
-  // What the unsigned number that a kernel multiplies is above the level it stands for, and its
-  // largest.
+  // kBias: the difference between the unsigned number that a kernel multiplies and its level.
+  // kMaxCode: the largest such number.
   static constexpr int kMaxLevel = [] {
     if constexpr (panel::OwnLevels<Q>) {
       return 127;
@@ -92,7 +92,7 @@ struct PanelLayout {
     }
   }();
   static constexpr int kMaxCode = kBias + kMaxLevel;
-  // The group that column `k` of a unit belongs to.
+  // Returns the group of column `k` of a unit.
   static constexpr int group_of(int k) {
     return kWholeRow ? 0 : k / (kWholeRow ? 1 : Q::kGroupSize);
   }

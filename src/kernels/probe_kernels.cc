@@ -13,7 +13,7 @@ std::vector<ComputeProbe> compute_probes(const KernelTable& table) {
   std::vector<ComputeProbe> probes;
   if (table.extends != nullptr) probes = compute_probes(*table.extends);
   if (table.extends != nullptr && table.probes == table.extends->probes)
-    return probes;  // it has none of its own
+    return probes;  // the table has no probes of its own
   probes.insert(probes.end(), table.probes->units.begin(), table.probes->units.end());
   return probes;
 }

@@ -30,7 +30,7 @@ using ReadProbe = uint64_t (*)(const void* data, size_t bytes);
 
 // Probes of one instruction set.
 struct ProbeKernels {
-  // in several orders: which is the fastest depends on the machine
+  // in several orders of reads, since the fastest one depends on the machine
   std::span<const ReadProbe> reads;
   std::span<const ComputeProbe> units;
 };

@@ -1,7 +1,7 @@
-// Recurrences over the tokens of one sequence. Token by token: the part of the state that the first
-// cache holds stays there while all tokens pass, and results do not depend on how tokens are cut
-// into steps. In chunks: as products of matrices, for long runs of tokens; the last digits of
-// results may depend on the cuts.
+// Recurrences over the tokens of one sequence. Token by token: the state stays in the first-level
+// cache strip by strip while all tokens pass, and results do not depend on how tokens are split into
+// steps. In chunks: as products of matrices, for long runs of tokens; the last digits of results may
+// depend on the split.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,11 +18,11 @@ inline constexpr int kDeltaLanes = 16;
 struct DeltaStrip {
   void* state;                        // in the kernel's StateFormat
   int key_dim, n_features, n_tokens;  // n_tokens >= 1
-  // Inputs of the first token: [key_dim], [key_dim], [n_features]; those of the next are `stride`
-  // further.
+  // Inputs of the first token: [key_dim], [key_dim], [n_features]; those of the next token are
+  // `stride` floats further.
   const float *q, *k, *v;
   ptrdiff_t stride;
-  // of the first token: one number; of delta_rule_by_key [key_dim] decays
+  // of the first token: one number; for delta_rule_by_key [key_dim] decays
   const float *decay, *beta;
   ptrdiff_t decay_stride, beta_stride;
   float* out;  // [n_features]
@@ -30,7 +30,7 @@ struct DeltaStrip {
   float skip = 0;  // for state_space
 };
 
-inline constexpr int kScanChunk = 16;  // most tokens of a chunk
+inline constexpr int kScanChunk = 16;  // maximum tokens of a chunk
 
 // Intermediate results of a chunk of tokens that all value heads of a key head share, in the
 // caller's memory. Rows of kScanChunk numbers are indexed by token; places beyond the chunk's last
@@ -63,7 +63,7 @@ struct ChunkKeys {
 // computation and output of a token, and rounded to nearest even after each token.
 enum class StateFormat : uint8_t { kF32, kBF16 };
 inline constexpr int kStateFormats = 2;
-// Returns the place of a lane of a key in a BF16 state: lanes i and i + 8 are the halves of a
+// Returns the position of a lane of a key in a BF16 state: lanes i and i + 8 are the halves of a
 // 32-bit word, which two instructions separate.
 constexpr int bf16_place(int lane) {
   return lane % (kDeltaLanes / 2) * 2 + lane / (kDeltaLanes / 2);

@@ -6,7 +6,7 @@
 namespace penstock {
 
 inline constexpr int kScanBlock = 64;   // logits per block maximum
-inline constexpr int kSumPiece = 1024;  // weights that are added in floats
+inline constexpr int kSumPiece = 1024;  // weights that are summed in floats
 
 // Conversion of a row to weights: x = (row[i] - max) * inv_t, weight = exp(x). max: the largest
 // value of the row.

@@ -16,8 +16,8 @@ namespace {
 constexpr int kRows = 256, kCols = 1024, kOutputs = 128, kRounds = 5;
 constexpr PanelType kType = panel_type(QuantType::kQ4_0);
 
-// The product of SmallProduct with weights unpacked before the products of tiles or between them;
-// null where tiles have none.
+// Returns the product of SmallProduct with weights unpacked before the products of tiles, or
+// between them; null if the tiles lack it.
 TileKernels::TileGemm small_product(const TileKernels& tiles, bool between) {
   const GemmPlan* plan =
       find_plan(tiles.plans, panel_kind(kType, false), kRows, {.unpack_between = between});
@@ -25,8 +25,8 @@ TileKernels::TileGemm small_product(const TileKernels& tiles, bool between) {
   return tiles.tiles[static_cast<size_t>(kType)][plan - tiles.plans.data()];
 }
 
-// A small product. Its weights' bytes are codes and halves of a sensible size alike; zeros would
-// flatter the tiles.
+// A small product to be timed. Its weights' bytes are sensible both as codes and as FP16 scales;
+// AMX is faster with zeros.
 class SmallProduct {
  public:
   explicit SmallProduct(const TileKernels& tiles)
@@ -57,7 +57,7 @@ class SmallProduct {
   }
 
  private:
-  static constexpr size_t kAhead = 8192;  // which kernels prefetch, and never load
+  static constexpr size_t kAhead = 8192;  // prefetched by kernels, never loaded
   struct Bytes {
     explicit Bytes(size_t n) : memory(n + 64) {}
     uint8_t* data() {
@@ -98,7 +98,7 @@ Result<TileUnpacking> tile_unpacking(const KernelTable& kernels) {
   if (!has_both_unpackings(kernels)) return TileUnpacking{};
   if (name == "between") return TileUnpacking{UnpackTime::kBetween};
   if (name == "before" || kernels.emulated) return TileUnpacking{};
-  // Of the one table of a process whose tiles have both and are not emulated.
+  // At most one table of a process has both ways and is not emulated, so one result suffices.
   static const TileUnpacking measured = measure_unpacking(*kernels.tiles);
   return measured;
 }

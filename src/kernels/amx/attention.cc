@@ -1,5 +1,5 @@
-// Attention on matrix units: rows of decoding and of batch-invariant runs one way, many rows
-// another. F32 caches, and F16 ones of few rows, take the vector passes of the generic kernel.
+// Attention with AMX: one kernel for the few rows of decoding and for batch-invariant runs, another
+// for many rows. F32 caches, and F16 caches with few rows, use the vector kernels of generic/.
 #include <algorithm>
 #include <cstring>
 

@@ -1,17 +1,18 @@
-// Attention on matrix units as exact as that on vectors: for the few rows of decoding, where K and
-// V stream from memory, and for any number of rows in batch-invariant runs. Include inside an
+// Attention with AMX at the precision of the vector kernels: for the few rows of decoding, when K
+// and V stream from memory, and for any number of rows in batch-invariant runs. Include inside an
 // anonymous namespace, after avx512bf16/attention_flash.inl and tiles.h.
 //
-// A query is the sum of two halves of 8 bits of significance each, which are two rows of the A
-// operand, and so is a weight: BF16 and BF16 of what that leaves beside BF16 K and V, the bytes of
-// 16 bits beside int8. Up to 8 rows share a pass over a chunk of 64 tokens. Nothing computed for a
-// row depends on the others.
+// A query is split into two halves of 8 significant bits, which are two rows of the A operand, and
+// so is a weight: BF16 values and the BF16 of their rounding errors with BF16 K and V, high and low
+// bytes of 16-bit integers with int8. Up to 8 rows share a pass over a chunk of 64 tokens. The
+// result of a row does not depend on other rows.
 
 constexpr float kRowLog2e = 1.44269504f, kRowLn2 = 0.69314718f;
-constexpr float kMostHalves = 32639.0f;  // 127 * 256 + 127
+// largest number whose high byte, rounded, is at most 127: 127 * 256 + 127
+constexpr float kMostHalves = 32639.0f;
 
-// Prefetches the units of a later chunk line by line, a few lines at every call: so that memory
-// never waits for arithmetic.
+// Prefetches the units of a later chunk, a few cache lines per call, so that loads of memory
+// overlap with computation.
 class Ahead {
  public:
   Ahead(const Chunk& chunk, int64_t bytes, int n_calls)
@@ -34,19 +35,19 @@ class Ahead {
 template <KvFormat K>
 struct RowPasses {
   static constexpr bool kInts = K == KvFormat::kI8;
-  static constexpr int kFeatures = kInts ? 64 : 32;     // of a tile of K
-  static constexpr int kWeightBytes = kInts ? 16 : 32;  // of a row of weights of a unit
+  static constexpr int kFeatures = kInts ? 64 : 32;     // features per tile of K
+  static constexpr int kWeightBytes = kInts ? 16 : 32;  // bytes of a row of weights of a unit
 
   AttentionTile tile;  // of one head
   AttentionState state;
   int dim, n_k_tiles;
-  bool k_padded;      // the last tile of K is not full: it is copied beside zeros
-  std::byte* q;       // pass by pass: [n_k_tiles][upper halves, lower halves of the rows][64]
-  float* q_scales;    // [kMaxTileRows], int8
-  std::byte* v_copy;  // V of a unit that is not full, beside zeros
+  bool k_padded;      // the last tile of K is partial: it is copied and padded with zeros
+  std::byte* q;       // per pass: [n_k_tiles][high halves, low halves of the rows][64]
+  float* q_scales;    // [kMaxTileRows]; int8 only
+  std::byte* v_copy;  // V of a partial unit, padded with zeros
   std::byte* k_copy;  // [kChunkUnits][1024]
 
-  // Head h of a tile.
+  // Selects head h of a tile.
   RowPasses(const AttentionTile& all, const AttentionState& all_states, int h)
       : tile(tile_of_head(all, h)), state(state_of_head(all, all_states, h)) {
     dim = tile.layout->padded_dim;
@@ -63,7 +64,7 @@ struct RowPasses {
     k_copy = reinterpret_cast<std::byte*>(at);
   }
 
-  static void configure(int rows) {  // rows of a pass: tiles have twice as many
+  static void configure(int rows) {  // rows: of a pass; tiles have twice as many
     TileConfig config;
     for (int t = 0; t < 5; ++t) config.set(t, 2 * rows, 64);
     config.set(5, 16, 64);
@@ -72,7 +73,7 @@ struct RowPasses {
     tile_configure(config);
   }
 
-  // Row i of a pass of R rows, times `scale`.
+  // Splits and stores the query of row i of a pass of R rows, times `scale`.
   void store_query(const AttentionRow& row, float scale, std::byte* to, int i, int R,
                    float* q_scale) const {
     const int head_dim = tile.layout->head_dim;
@@ -97,7 +98,7 @@ struct RowPasses {
     }
   }
 
-  // x in two halves; int8: of x * inverse.
+  // Splits x into high and low halves; for int8, x * inverse is rounded to 16 bits first.
   [[gnu::always_inline]] static void store_halves(F x, float inverse, std::byte* upper,
                                                   std::byte* lower) {
     if constexpr (kInts) {
@@ -116,7 +117,7 @@ struct RowPasses {
     }
   }
 
-  // The two halves of sums, at p and 16 * R floats on, as one.
+  // Joins the sums of high halves, at p, and of low halves, 16 * R floats further.
   template <int R>
   static F join(const float* p) {
     if constexpr (kInts) {
@@ -151,7 +152,7 @@ struct RowPasses {
     ahead.step();
   }
 
-  // scores: [unit][upper, lower][R rows][16 tokens]
+  // scores: [unit][high, low][R rows][16 tokens]
   template <int R>
   void score(const Chunk& chunk, const std::byte* queries, float* scores, Ahead& ahead) const {
     tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
@@ -168,7 +169,7 @@ struct RowPasses {
     tile_store<3>(scores + 96 * R, 64);
   }
 
-  // Row r's scores of unit u, in units of log 2; lanes that it does not see are lowest.
+  // Returns the scores of row r for unit u, in units of log 2; masked tokens have the lowest value.
   template <int R, bool Whole>
   [[gnu::always_inline]] F scores_of(const Chunk& chunk, int r, int u, const float* halves) const {
     F s = join<R>(halves);
@@ -183,9 +184,9 @@ struct RowPasses {
                       Simd::set1(kLowest));
   }
 
-  // One step of the online softmax of the rows r .. r + n - 1: scores to weights. Whole: every row
-  // sees the whole chunk. factors: of the old sums; units: of whole weights. Row by row within
-  // three phases: chains of dependent operations of different rows run side by side.
+  // One step of the online softmax of rows r .. r + n - 1: converts scores to weights. Whole: every
+  // row sees the whole chunk. factors: of the earlier sums; units: value of weight 1 (int8). Rows
+  // are interleaved in each of three phases, to hide latency.
   template <int R, bool Whole>
   void weigh(const Chunk& chunk, int r, int n, float* scores, std::byte* weights, float* factors,
              float* units, Ahead& ahead) const {
@@ -245,13 +246,13 @@ struct RowPasses {
                      to + R * kWeightBytes);
       }
     }
-    for (int i = n; i < R; ++i) {  // whatever lies there must not be nan
+    for (int i = n; i < R; ++i) {  // nonexistent rows must not be NaN
       for (int half = 0; half < 2 * kChunkUnits; ++half)
         std::memset(weights + (half * R + i) * kWeightBytes, 0, kWeightBytes);
     }
   }
 
-  // Every row sees the whole chunk, and nothing bends the scores.
+  // Whether every row sees the whole chunk and there is no softcap.
   bool is_whole(const Chunk& chunk, int r, int n) const {
     bool whole =
         chunk.unit_begin == 0 && chunk.end == chunk.begin + kChunkTokens && !(tile.softcap > 0.0f);
@@ -262,8 +263,8 @@ struct RowPasses {
     return whole;
   }
 
-  // V of the units; of one that is not full, a copy without what lies behind the last token, which
-  // may be nan.
+  // Sets v to V of each unit; of a partial unit to a copy without the slots after the last token,
+  // which may be NaN.
   void find_values(const Chunk& chunk, const std::byte** v) const {
     for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
       v[u] = chunk.units[u] + tile.layout->v_offset;
@@ -278,7 +279,7 @@ struct RowPasses {
     }
   }
 
-  // sums: [NJ][upper, lower][R rows][16 features]
+  // sums: [NJ][high, low][R rows][16 features]
   template <int NJ>
   [[gnu::always_inline]] void sum_values(const Chunk& chunk, const std::byte* const* v, int d,
                                          const std::byte* weights, int64_t weight_bytes,
@@ -311,7 +312,7 @@ struct RowPasses {
     if constexpr (NJ > 3) tile_store<3>(sums + 3 * sum_floats, 64);
   }
 
-  // A pass: the rows r .. r + n - 1, n <= R, whose queries are at `queries`.
+  // One pass: rows r .. r + n - 1, n <= R. queries: those of the pass.
   template <int R>
   void attend(const Chunk& chunk, int r, int n, const std::byte* queries, Ahead& ahead) const {
     alignas(64) float scores[kChunkUnits * 32 * R];
@@ -349,7 +350,7 @@ struct RowPasses {
 
   void store_queries() const {
     const float scale = tile.softcap > 0.0f ? tile.scale / tile.softcap : tile.scale * kRowLog2e;
-    // Rows of a pass that are not there and columns behind the last feature are zero.
+    // Nonexistent rows of a pass, and features beyond the last, are zero.
     std::memset(q, 0, static_cast<size_t>(padded_head_rows(tile.n_rows)) * n_k_tiles * 128);
     for (int r = 0; r < tile.n_rows; ++r) {
       const int begin = r / 8 * 8, rows = pass_rows(tile.n_rows - begin);
@@ -360,7 +361,7 @@ struct RowPasses {
   }
 
   void attend_chunk(const Chunk& chunk) const {
-    int64_t to_fetch = tile.layout->bytes;  // with the first pass
+    int64_t to_fetch = tile.layout->bytes;  // bytes to prefetch, by the first pass
     for (int r = 0; r < tile.n_rows; r += 8) {
       const int n = std::min(8, tile.n_rows - r), rows = pass_rows(n);
       if (unseen(tile, chunk.begin, r, n)) continue;

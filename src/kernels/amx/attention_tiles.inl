@@ -1,7 +1,7 @@
-// Products of the flash path by tiles. Include inside an anonymous namespace, after
+// AMX products of the flash path. Include inside an anonymous namespace, after
 // avx512bf16/attention_flash.inl and tiles.h.
 
-// Scores of a step, added to `offsets` ([32][16]). Head size 64: queries stay in tiles 4 to 7.
+// Scores of a step plus `offsets` ([32][16]), for head size 64: queries stay in tiles 4 to 7.
 void score_step_64(const float* offsets, const std::byte* k0, const std::byte* k1, float* to) {
   tile_load<2>(k0, 64);
   tile_load<3>(k0 + kTileBytes, 64);
@@ -56,7 +56,7 @@ void add_step_values(const std::byte* weights, const std::byte* values, int n_st
   const int64_t step_bytes = static_cast<int64_t>(dim / 16) * kTileBytes;
   float* low = out + static_cast<int64_t>(16) * dim;
   for (int d = 0; d < dim; d += 32) {
-    const bool both = d + 16 < dim;  // two column tiles
+    const bool both = d + 16 < dim;  // two tiles of columns, not one
     const std::byte *v = values + d / 16 * kTileBytes, *p = weights;
     tile_load<0>(out + d, stride);
     if (both) tile_load<1>(out + d + 16, stride);

@@ -1,4 +1,4 @@
-// Matrix products of many rows with AMX.
+// Matrix products of many rows with AMX tiles.
 //
 // BF16, and INT8 without scales inside a row: activations are packed once as A tiles (16 rows x 64
 // bytes); a slice of 32 weight rows x 1,024 bytes is unpacked to B tiles in the first-level cache
@@ -29,10 +29,11 @@ namespace {
 constexpr int kTileBytes = 1024;
 constexpr int kSliceSteps = 16;  // tiles per slice
 constexpr int kBlockPairs = 8;   // pairs of panels (32 weight rows) per block
-// Outputs from this size on are written around the caches: nothing of them is left there when they
-// are read.
+// Outputs of at least this size are written by non-temporal stores, since caches would not hold
+// them until they are read.
 constexpr size_t kStreamedBytes = size_t{4} << 20;
-// Per call of multiply, so that one slice is fetched while another is used by all pairs of a block.
+// Bytes prefetched per call of multiply: one slice is prefetched while all pairs of a block use
+// another.
 constexpr int kAheadBytes = kSliceSteps * 2 * kTileBytes / kBlockPairs;
 constexpr int kWeightsBytes = kSliceSteps * 2 * kTileBytes;
 constexpr int kSumsBytes = kBlockPairs * (amx::kBlockRows / 32) * 4 * kTileBytes;
@@ -41,7 +42,7 @@ constexpr int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
 // --- Activations ---
 
-// What tiles hold.
+// Element types of tiles.
 struct Bf16 {
   static constexpr int kTileK = 32;  // columns of an A tile
   template <int C, int A, int B>
@@ -59,7 +60,7 @@ struct Int8 {
 template <class N>
 constexpr int kSliceK = kSliceSteps * N::kTileK;  // columns per slice
 
-// [slice][32 rows][step][2 tiles of 16 rows x kTileK columns].
+// Layout: [slice][32 rows][step][2 tiles of 16 rows x kTileK columns].
 template <class N>
 size_t tile_bytes(int total_rows, int padded_cols) {
   return static_cast<size_t>(round_up(total_rows, 32)) * padded_cols * (64 / N::kTileK);
@@ -74,7 +75,7 @@ const uint8_t* slice_tiles(const uint8_t* tiles, int total_rows, int padded_cols
          static_cast<size_t>(row / 32) * steps * 2 * kTileBytes;
 }
 
-// Where 64 bytes of a row lie, from column k on.
+// Returns the address of 64 bytes of a row, from column k on.
 template <class N>
 uint8_t* tile_row(uint8_t* tiles, int total_rows, int padded_cols, int row, int k) {
   const uint8_t* block = slice_tiles<N>(tiles, total_rows, padded_cols, k / kSliceK<N>, row);
@@ -82,7 +83,8 @@ uint8_t* tile_row(uint8_t* tiles, int total_rows, int padded_cols, int row, int 
          (row % 32 / 16) * kTileBytes + row % 16 * 64;
 }
 
-// The last rows include the padding, which is read where there are more than 32 rows.
+// Last row to pack. Padding rows are packed, too, if there are more than 32 rows, since they are
+// read.
 int end_of_packing(int total_rows, int end) {
   return end == total_rows && total_rows > 32 ? round_up(total_rows, 32) : end;
 }
@@ -102,7 +104,7 @@ void pack_bf16(const FloatRows& x, int total_rows, int first_row, int n_rows, in
   }
 }
 
-// After the tiles of INT8 activations, for every row.
+// Stored after the tiles of INT8 activations, for each row.
 struct RowScale {
   float scale;
   int32_t negative_sum;
@@ -126,7 +128,7 @@ void pack_int8(const FloatRows& x, int total_rows, int first_row, int n_rows, in
         largest = Avx512::abs_max(largest, Avx512::load_f32(from + k, n - k));
       top = Avx512::max_of(largest);
     }
-    const float inverse = top > 1e-30f ? 127.0f / top : 0.0f;  // as quantize_row
+    const float inverse = top > 1e-30f ? 127.0f / top : 0.0f;  // see quantize_row
     __m512i sums = _mm512_setzero_si512();
     for (int k = 0; k < padded_cols; k += 64) {
       uint8_t* to = tile_row<Int8>(tiles, total_rows, padded_cols, row, k);
@@ -151,9 +153,9 @@ void pack_int8(const FloatRows& x, int total_rows, int first_row, int n_rows, in
                                  _mm512_add_epi32(_mm512_castps_si512(odd), half));
 }
 
-// Codes become floats without a conversion: the bits of a code at the top of the mantissa of 1 make
-// 1 + code / 2^kBits.  The results are cut to BF16 instead of rounded, which makes them 2^-7 / 3 smaller on
-// average (between 0 and 2^-7 of their power of two); the scales make up for that.
+// Converts codes to floats without a conversion instruction: code bits at the top of the mantissa
+// of 1 make 1 + code / 2^kBits. Results are truncated to BF16, which makes them 2^-7 / 3 smaller on
+// average (between 0 and 2^-7 of their power of two); scales compensate for it.
 template <int CodeBits>
 struct CodeScale {
   static constexpr float kCut = 1.0f + 2.0f / 3 / 256;
@@ -168,7 +170,7 @@ struct CodeScale {
             _mm512_fnmadd_ps(s, _mm512_set1_ps(static_cast<float>(kOne + bias)), o)};
   }
 
-  // The code in bits First.. of every dword.
+  // Converts the code at bits [First, First + CodeBits) of every dword.
   template <int First>
   [[gnu::always_inline]] __m512 value(__m512i codes) const {
     constexpr int kTop = 23 - CodeBits;
@@ -213,7 +215,7 @@ struct TileSource {
     return Scale::make(Panel::scale(unit, u, group, 0), offset, L::kBias);
   }
 
-  // One step of a panel to a tile.
+  // Unpacks one step of a panel to a tile.
   [[gnu::always_inline]] static void unpack(const PanelMatrix& w, const uint8_t* panel, int s,
                                             uint8_t* tile) {
     const __m512i codebook = Panel::table(w);
@@ -236,7 +238,7 @@ struct TileSource {
     }
   }
 
-  // Low halves of bytes are four columns, high halves the next four.
+  // Low nibbles of bytes are four columns, high nibbles the next four.
   [[gnu::always_inline]] static void store_nibbles(__m512i codes, const Scale& scale,
                                                    uint8_t* tile) {
     scale.template store_pair<0, 8>(codes, tile);
@@ -289,12 +291,12 @@ struct TileSource<panel::F8Groups> {
 };
 
 template <>
-struct TileSource<quant::BF16> {  // panels are B tiles already
+struct TileSource<quant::BF16> {  // panels have the layout of B tiles
   static constexpr int kUnitK = 32, kUnitBytes = 1024;
 };
 
-// Codes of 64 columns as they are, for rows without scales inside. Those of 8 bits are B tiles
-// already.
+// Unpacks 64 columns of codes without scales in a row. Codes of 8 bits have the layout of B
+// tiles.
 template <class Q>
 struct ByteSource {
   using Panel = Int8Panel<Avx512, Q>;
@@ -317,8 +319,8 @@ struct ByteSource {
 
 #include "kernels/amx/gemm_tiles.inl"
 
-// Source: how panels become B tiles of N. Bias: what the tiles' codes are above the levels they
-// stand for.
+// Product by tiles. Source: unpacks panels to B tiles of N. Bias: the difference between the tiles'
+// codes and their levels.
 template <class N, class Source, bool Direct, int Bias>
 struct TileProduct {
   const PanelMatrix& w;
@@ -327,7 +329,7 @@ struct TileProduct {
   uint8_t* weights;         // one slice of B tiles
   uint8_t* sums;
 
-  // A row of a tile of sums as floats.
+  // Converts a row of a tile of sums to floats.
   __m512 finish(const uint8_t* sum, int row) const {
     if constexpr (std::is_same_v<N, Bf16>) {
       return _mm512_load_ps(sum);
@@ -340,7 +342,7 @@ struct TileProduct {
     }
   }
 
-  // The sums of 32 rows x two panels (maybe the same) to the output.
+  // Writes the sums of 32 rows x two panels (or one: first == second) to the output.
   void write_sums(const uint8_t* from, int first, int second, int row, int row_end,
                   const GemmOutput& out) const {
     for (int m = 0; m < 32 && row + m < row_end; ++m) {
@@ -351,15 +353,15 @@ struct TileProduct {
     }
   }
 
-  // Whether whole lines can go to the output around the caches.
+  // Whether the output can be written by non-temporal stores of whole cache lines.
   bool streams(const GemmOutput& out) const {
     return static_cast<size_t>(n_rows) * w.rows * sizeof(float) >= kStreamedBytes &&
            w.rows % kPanelRows == 0 && out.stride % kPanelRows == 0 &&
            reinterpret_cast<uintptr_t>(out.values) % 64 == 0;
   }
 
-  // All sums of a block, row by row: rows of an output lie a page or more apart, so what is written
-  // there at once should be long.
+  // Writes the sums of a block row by row, in runs as long as possible: rows of an output are a
+  // page or more apart.
   template <bool Stream>
   void write_block(int begin, int end, int row, int row_end, const GemmOutput& out) const {
     const ptrdiff_t pair_bytes = static_cast<ptrdiff_t>((row_end - row + 31) / 32) * 4 * kTileBytes;
@@ -381,7 +383,7 @@ struct TileProduct {
         }
       }
     }
-    if (Stream) _mm_sfence();  // before other threads are told that the output is there
+    if (Stream) _mm_sfence();  // non-temporal stores must precede the signal to other threads
   }
 
   const uint8_t* panel_slice(int panel, int slice) const {
@@ -389,15 +391,15 @@ struct TileProduct {
            static_cast<size_t>(slice * kSliceK<N> / Source::kUnitK) * Source::kUnitBytes;
   }
 
-  // Steps [first, first + n) of a panel to every second tile from `to` on.
+  // Unpacks steps [first, first + n) of a panel, to every second tile from `to` on.
   void unpack(int panel, int first, int n, uint8_t* to) const {
     const uint8_t* data = w.data + static_cast<size_t>(panel) * w.panel_bytes;
 #pragma GCC unroll 1
     for (int s = first; s < first + n; ++s, to += 2 * kTileBytes) Source::unpack(w, data, s, to);
   }
 
-  // One pair of panels times rows [row, row_end), over one slice of columns. Meanwhile the packed
-  // weights that come next, and the activations from `ahead` on, are fetched to the second-level
+  // Multiplies a pair of panels with rows [row, row_end), over one slice of columns.
+  // Prefetches the next packed weights, and activations from `ahead` on, to the second-level
   // cache.
   void slice(int panel, int panel_end, int slice_index, int row, int row_end, uint8_t* pair_sums,
              bool first_pair, const uint8_t* next, const uint8_t* ahead) const {
@@ -462,7 +464,7 @@ struct TileProduct {
     }
   }
 
-  // Step `step` of a panel, and of what comes kAhead bytes later: prefetched.
+  // Returns step `step` of a panel as a tile; prefetches what is kAhead bytes further.
   static constexpr int kStepBytes = Source::kUnitBytes / (Source::kUnitK / N::kTileK);
   [[gnu::always_inline]] const uint8_t* step_tile(const uint8_t* panel, int step,
                                                   uint8_t* buffer) const {
@@ -492,8 +494,9 @@ struct TileProduct {
     }
   }
 
-  // Up to 16 * Blocks rows, all columns: the sums stay in tiles, and the next step is unpacked
-  // while the tiles work on this one. The two panels are far apart: two streams from memory.
+  // Multiplies up to 16 * Blocks rows over all columns: sums stay in tiles, and the next step is
+  // unpacked during the products of the current one. The two panels are far apart, to read two
+  // streams.
   template <int Blocks>
   void few_rows(int begin, int end, const GemmOutput& out) const {
     const int n_steps = (w.padded_cols + N::kTileK - 1) / N::kTileK, n = (end - begin + 1) / 2;
@@ -517,7 +520,7 @@ struct TileProduct {
     }
   }
 
-  // GemmStrategy::kFewTiles.
+  // For GemmStrategy::kFewTiles.
   template <int Rows>
   static void few_rows_gemm(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int begin,
                             int end, const GemmOutput& out, uint8_t* scratch) {
@@ -530,7 +533,7 @@ struct TileProduct {
     product.template few_rows<Rows / 16>(begin, end, out);
   }
 
-  // GemmStrategy::kTiles: rows in blocks as equal as can be.
+  // For GemmStrategy::kTiles: blocks of rows of nearly equal size.
   template <int MostRows>
   static void gemm(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int begin, int end,
                    const GemmOutput& out, uint8_t* scratch) {
@@ -553,19 +556,19 @@ struct TileProduct {
 
 #include "kernels/amx/gemm_between.inl"
 
-// --- INT8 ---
+// --- INT8 with scales in a row ---
 
-// One pass over a panel multiplies it with up to kMostBlocks blocks of activations. The work is a
-// sequence of items, a batch of groups times a block; while the tiles work on an item, the sums of
-// the one before it are scaled and added up, and the codes of the next batch are unpacked.
+// A pass multiplies a panel with up to kMostBlocks blocks of activations. Work items are a batch of
+// groups times a block. While the tiles compute an item, vectors scale and add the sums of the
+// previous item, and unpack the codes of the next batch.
 template <class Q>
 struct Int8Tiles {
   using Panel = Int8Panel<Avx512, Q>;
   using L = PanelLayout<Q>;
-  static constexpr int kRows = 16;  // most rows of a block of activations
-  // groups with sums of their own in a step
+  static constexpr int kRows = 16;  // maximum rows of a block of activations
+  // groups with separate sums in a step
   static constexpr int kParts = Q::kGroupSize == 16 ? 2 : 1;
-  // groups whose sums are in tiles at once
+  // groups whose sums are in tiles at a time
   static constexpr int kBatch = 4;
   static constexpr int kStepsAtOnce = kBatch / kParts;
   static constexpr int kMostBlocks = 8;
@@ -574,10 +577,10 @@ struct Int8Tiles {
   struct alignas(64) Buffers {
     uint8_t codes[2][kStepsAtOnce * 512];
     int32_t sums[2][kBatch * kRows * 16];
-    __m512 totals[kMostBlocks][kRows];  // where there are several blocks
+    __m512 totals[kMostBlocks][kRows];  // for several blocks
   };
 
-  // Blocks [first_block, first_block + n_blocks) of x times one panel.
+  // Blocks [first_block, first_block + n_blocks) of x, times one panel.
   struct Pass {
     const PanelMatrix& w;
     const Int8Rows& x;
@@ -590,7 +593,7 @@ struct Int8Tiles {
       return panel + static_cast<size_t>(step / L::kSteps) * L::kUnitBytes;
     }
     int n_batches() const { return (n_steps + kStepsAtOnce - 1) / kStepsAtOnce; }
-    int steps_of(int batch) const {  // whole or half: the number of steps is even
+    int steps_of(int batch) const {  // a full or half batch, as the number of steps is even
       const int left = n_steps - batch * kStepsAtOnce;
       return left < kStepsAtOnce ? left : kStepsAtOnce;
     }
@@ -600,7 +603,7 @@ struct Int8Tiles {
     }
   };
 
-  // The codes of a batch, less the bias, as B tiles of 32 (16) columns.
+  // Unpacks the codes of a batch, minus the bias, to B tiles of 32 (16) columns.
   [[gnu::always_inline]] static void unpack(const Pass& pass, int batch) {
     uint8_t* tile = pass.buffers.codes[batch % 2];
     const __m512i bias = _mm512_set1_epi8(static_cast<char>(L::kBias));
@@ -616,14 +619,14 @@ struct Int8Tiles {
       Panel::load_codes(unit, step, 0, pass.table, w);
 #pragma GCC unroll 8
       for (int j = 0; j < 8; ++j) {
-        // The table of a codebook has lost its bias already.
+        // Tables of codebooks contain levels without bias.
         const bool as_is = L::kBias == 0 || Q::kIsCodebook;
         _mm512_store_si512(tile + 64 * j, as_is ? w[j] : _mm512_sub_epi8(w[j], bias));
       }
     }
   }
 
-  // The sums of group I of a batch.
+  // Computes the sums of group I of a batch.
   template <int I>
   [[gnu::always_inline]] static void dot_group(const int8_t* x, int block_rows,
                                                const uint8_t* codes) {
@@ -648,8 +651,8 @@ struct Int8Tiles {
     tile_store<3>(sums + 3 * kRows * 16, 64);
   }
 
-  // Adds a batch whose whole sums are done to the totals of M rows. The order of operations on an
-  // output is that of Int8Panel.
+  // Scales a batch's integer sums and adds them to the totals of M rows, in the order of operations
+  // of Int8Panel.
   template <int M>
   [[gnu::always_inline]] static void add_batch(const Pass& pass, int batch, int block,
                                                const int32_t* sums, __m512 (&acc)[M]) {
@@ -694,7 +697,7 @@ struct Int8Tiles {
     for (int m = 0; m < M; ++m) totals[m] = acc[m];
   }
 
-  // One block, whose totals stay in registers.
+  // One block; its totals stay in registers.
   template <int M>
   static void one_block(const Pass& pass) {
     __m512 acc[M];
@@ -716,7 +719,7 @@ struct Int8Tiles {
     for (int m = 0; m < M; ++m) pass.buffers.totals[0][m] = acc[m];
   }
 
-  // Several blocks, of which M rows of the last one count.
+  // Several blocks; M rows of the last one exist.
   template <int M>
   static void some_blocks(const Pass& pass) {
     const int n = pass.n_batches();
@@ -774,11 +777,11 @@ struct Int8Tiles {
   static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
     const int n_blocks = (n_rows + x.block_rows - 1) / x.block_rows;
-    // Blocks whose values and groups fit the second-level cache.
+    // Number of blocks whose values and groups fit the second-level cache.
     const int most = std::clamp((1 << 20) / (2 * kRows * w.padded_cols), 1, kMostBlocks);
     for (int first = 0; first < n_blocks; first += most) {
       const int n = std::min(most, n_blocks - first);
-      // of the last block
+      // rows of the last block
       const int rows = std::min(n_rows - (first + n - 1) * x.block_rows, kRows);
       const auto product = rows <= 8 ? &panels<8> : rows <= 12 ? &panels<12> : &panels<kRows>;
       product(w, x, first, n, n_rows, begin, end, out);
@@ -786,9 +789,9 @@ struct Int8Tiles {
   }
 };
 
-// --- Table ---
+// --- Table of kernels ---
 
-// A product by tiles of N; Tile: a tile of Source in eighths.
+// Returns the product by tiles of N. Tile: unpacks a tile of Source in eighths.
 template <GemmPlan Plan, class N, class Source, class Tile, bool Direct, int Bias>
 consteval TileKernels::TileGemm tile_product() {
   using Product = TileProduct<N, Source, Direct, Bias>;
@@ -829,7 +832,7 @@ consteval GemmKernels::Int8Gemm int8_entry() {
   }
 }
 
-// The kernels of all plans for one encoding.
+// The kernels of all plans for the encoding Q.
 template <class Q, class Index = std::make_index_sequence<std::size(amx::kPlans)>>
 struct KernelsOfPlans;
 template <class Q, size_t... I>

@@ -1,17 +1,17 @@
-// The products of TileProduct with the next slice of weights unpacked between the tile products of
-// the present one, an eighth of a tile after every second product: the vector units work while the
-// tiles do. Include inside an anonymous namespace, after TileProduct.
+// TileProduct with interleaved unpacking: the next slice of weights is unpacked between the tile
+// products of the current one, an eighth of a tile after every second product, so that vector units
+// and tiles work at the same time. Include inside an anonymous namespace, after TileProduct.
 //
-// What is unpacked is multiplied and converted in 256 bits: in 512 it waits for the tiles. The
-// unpacked weights and the order of sums are those of TileProduct, so the results are the same
-// bits.
+// Unpacking uses 256-bit arithmetic, since 512-bit instructions wait for the tiles. Unpacked
+// weights and the order of sums are those of TileProduct, and so are the results, bit for
+// bit.
 
-// CodeScale for eight rows of a panel.
+// CodeScale for eight rows of a panel (256 bits).
 template <int CodeBits>
 struct HalfScale {
   __m256 scale, offset;
 
-  // As CodeScale::make().
+  // See CodeScale::make().
   [[gnu::always_inline]] static HalfScale make(__m256 scale, __m256 offset, int bias) {
     constexpr int kOne = 1 << CodeBits;
     const __m256 cut = _mm256_set1_ps(CodeScale<CodeBits>::kCut);
@@ -19,7 +19,7 @@ struct HalfScale {
     return {_mm256_mul_ps(s, _mm256_set1_ps(kOne)),
             _mm256_fnmadd_ps(s, _mm256_set1_ps(static_cast<float>(kOne + bias)), o)};
   }
-  // As CodeScale::value().
+  // See CodeScale::value().
   template <int First>
   [[gnu::always_inline]] __m256 value(__m256i codes) const {
     constexpr int kTop = 23 - CodeBits;
@@ -41,7 +41,7 @@ struct HalfScale {
   }
 };
 
-// One tile in eighths, each two of its 16 rows.
+// A tile is unpacked in eighths of two rows each.
 inline constexpr int kEighths = 8;
 
 template <class Q>
@@ -69,7 +69,7 @@ struct CodesInEighths {
       }
     }
   }
-  // Eighth E; `tile` begins with the first.
+  // Unpacks eighth E. tile: start of the tile.
   template <int E>
   [[gnu::always_inline]] void unpack(__m512i codebook, uint8_t* tile) const {
     uint8_t* to = tile + 128 * E;
@@ -85,7 +85,7 @@ struct CodesInEighths {
       }
     } else {
       __m512i w[8];
-      // of which the compiler keeps what this eighth needs
+      // computes all; the compiler keeps only what this eighth uses
       Panel::load_codes(unit, step, 0, codebook, w);
       const __m256i halves[2] = {_mm512_castsi512_si256(w[E]), _mm512_extracti64x4_epi64(w[E], 1)};
       for (int half = 0; half < 2; ++half) {
@@ -112,20 +112,20 @@ struct BytesInEighths {
   }
 };
 
-// Tile: one of Source's in eighths.
+// Product with interleaved unpacking. Tile: unpacks a tile of Source in eighths.
 template <class N, class Source, class Tile, int Bias>
 struct BetweenProduct : TileProduct<N, Source, false, Bias> {
   using Base = TileProduct<N, Source, false, Bias>;
   using Base::n_rows, Base::padded_cols, Base::sums, Base::tiles, Base::w;
 
-  uint8_t* slices[2];  // of B tiles: the present one and the next
+  uint8_t* slices[2];  // B tiles of the current and of the next slice
   __m512i codebook;
 
-  // A pair of panels times a block of rows over a slice of columns. They come in this order: all
-  // pairs of a block of panels, all slices, all blocks of panels, all blocks of rows.
+  // A work item: a pair of panels times a block of rows over a slice of columns. Nesting of the
+  // loops from the innermost: pairs of a block of panels, slices, blocks of panels, blocks of rows.
   struct Item {
-    int row, row_end;  // row == row_end: behind the last
-    int begin, end;    // the block of panels
+    int row, row_end;  // row == row_end: past the last item
+    int begin, end;    // block of panels
     int slice, panel;
 
     bool operator==(const Item&) const = default;
@@ -163,7 +163,7 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
   }
   static bool exists(const Item& item) { return item.row < item.row_end; }
 
-  // The unpacking of an item's slice, tile by tile: [step][2 panels].
+  // Progress of unpacking an item's slice, tile by tile: [step][2 panels].
   struct Unpacking {
     const PanelMatrix& w;
     const uint8_t* panels[2];
@@ -188,11 +188,11 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
         to};
   }
 
-  // Of a block of 32 rows and one slice.
+  // Operands of a block of 32 rows and one slice.
   struct Block {
     const uint8_t *a, *b;
     Handover sums;
-    const uint8_t* ahead;  // as multiply()
+    const uint8_t* ahead;  // to prefetch; see multiply()
     bool first_use;
   };
 
@@ -204,7 +204,7 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
       tile_load_once<T>(p, 64);
     }
   }
-  // multiply_step() with something to do after every second product.
+  // multiply_step() that calls first() and second() after every second product.
   template <bool MayBeFirst, class F, class G>
   [[gnu::always_inline]] static void step(const Block& block, int s, F first, G second) {
     const uint8_t *a = block.a + s * 2 * kTileBytes, *b = block.b + s * 2 * kTileBytes;
@@ -226,7 +226,7 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
     N::template dot<3, 5, 7>();
     second();
   }
-  // What multiply() fetches in step s of n.
+  // Prefetches what multiply() prefetches in step s of n.
   [[gnu::always_inline]] static void fetch(const Block& block, int s, int n) {
     constexpr int kBytes = kAheadBytes / kSliceSteps;
     for (int l = 0; l < kBytes; l += 64) __builtin_prefetch(block.ahead + s * kBytes + l, 0, 2);
@@ -259,7 +259,7 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
     for (; s < n; ++s) step<true>(block, s, nothing, nothing), fetch(block, s, n);
   }
 
-  // Fetches part m of n of what is unpacked while the next item is multiplied.
+  // Prefetches part m of n of the packed weights that are unpacked during the next item.
   void fetch_packed(const Item& item, int m, int n) const {
     if (!exists(item)) return;
     const int bytes = static_cast<int>(static_cast<int64_t>(n_steps(item.slice)) * N::kTileK /
@@ -273,8 +273,8 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
     }
   }
 
-  // One item, whose slice is unpacked at `b`. `last`: the sums that are in the tiles, if any,
-  // before and behind it.
+  // Multiplies one item with its unpacked slice `b`. last: location of the sums that are still in
+  // tiles, if any; updated.
   void multiply_item(const Item& item, const uint8_t* b, Unpacking next, const Item& to_fetch,
                      BlockSums& last) const {
     const int blocks = item.n_blocks();
@@ -303,7 +303,7 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
       const Item next = after(item, range);
       const Item later = exists(next) ? after(next, range) : next;
       multiply_item(item, slices[i % 2], unpacking(next, slices[(i + 1) % 2]), later, last);
-      if (next.begin != item.begin || next.row != item.row) {  // the block's sums are whole
+      if (next.begin != item.begin || next.row != item.row) {  // all sums of the block are complete
         store_sums(last), last = {};
         if (this->streams(out)) {
           this->template write_block<true>(item.begin, item.end, item.row, item.row_end, out);
@@ -315,7 +315,7 @@ struct BetweenProduct : TileProduct<N, Source, false, Bias> {
     }
   }
 
-  // GemmStrategy::kTilesBetween: rows in blocks as equal as can be.
+  // For GemmStrategy::kTilesBetween: blocks of rows of nearly equal size.
   template <int MostRows>
   static void gemm(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int begin, int end,
                    const GemmOutput& out, uint8_t* scratch) {

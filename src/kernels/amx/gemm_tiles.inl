@@ -1,10 +1,10 @@
-// Tiles times tiles, and how sums go from the tiles to memory. Include inside an anonymous
-// namespace, after the kinds of tiles.
+// Products of tiles, and transfer of accumulators between tiles and memory. Include inside an
+// anonymous namespace, after the element types of tiles.
 
 // The four tiles of sums of 32 rows x 32 weight rows (rows 0-15: weights 0-15, 16-31; rows 16-31:
-// the same). Where each lies among the four turns from block to block, so that loading a tile right
-// behind the store of the same one 4 KiB before it does not take the two for the same bytes: the
-// lower 12 bits of their addresses differ.
+// the same). Their order rotates from block to block: otherwise the load of a tile would follow the
+// store of a tile exactly 4 KiB before it, and be delayed as if it read the same bytes (4K aliasing
+// of addresses with equal lower 12 bits).
 struct BlockSums {
   uint8_t* at = nullptr;
   int turn = 0;
@@ -12,7 +12,7 @@ struct BlockSums {
   uint8_t* tile(int i) const { return at + (i + turn) % 4 * kTileBytes; }
 };
 
-// Blocks of 32 rows, one behind the other.
+// Location of the sums of a block; blocks of 32 rows follow one another.
 inline BlockSums block_sums(uint8_t* pair_sums, int block) {
   return {pair_sums + static_cast<ptrdiff_t>(block) * 4 * kTileBytes, block % 4};
 }
@@ -22,13 +22,13 @@ inline void store_sums(const BlockSums& sums) {
   tile_store<2>(sums.tile(2), 64), tile_store<3>(sums.tile(3), 64);
 }
 
-// Tile I of the sums, from one block to the next. A store waits for the last product into its tile,
-// and those behind it with it; one by one between the first products of the next block they do not
-// keep its operands from being loaded.
+// Exchanges tile I of the sums between two blocks. Stores wait for the last product into their tile
+// and delay later ones; spread between the first products of the next block, they do not delay the
+// loads of its operands.
 struct Handover {
-  BlockSums last;  // still in the tiles, or none
+  BlockSums last;  // sums that are still in tiles, or none
   BlockSums next;
-  bool fresh;  // the next begins with zeros
+  bool fresh;  // the next sums begin at zero
 
   template <int I>
   [[gnu::always_inline]] void pass() const {
@@ -45,12 +45,12 @@ struct NoHandover {
   [[gnu::always_inline]] void pass() const {}
 };
 
-// One step of multiply: kTileK columns.
+// One step of multiply(): kTileK columns.
 template <class N, bool FirstUse, class Sums>
 [[gnu::always_inline]] inline void multiply_step(const uint8_t* a, const uint8_t* b0,
                                                  const uint8_t* b1, const Sums& sums) {
   const auto load_a = [&]<int Tile>(const uint8_t* p) {
-    // Later passes over the activations bypass the first-level cache, which holds the weights.
+    // Later passes over activations bypass the first-level cache, which holds the weights.
     if constexpr (FirstUse) {
       tile_load<Tile>(p, 64);
     } else {
@@ -71,9 +71,9 @@ template <class N, bool FirstUse, class Sums>
   N::template dot<3, 5, 7>();
 }
 
-// 32 rows x 32 weight rows over n_steps tiles of columns, added to four tiles of sums, which stay
-// in the tiles. The sums after these, those of the next 32 rows, are fetched meanwhile, and from
-// `ahead` on a part of the activations of the next slice (kAheadBytes per full slice).
+// Adds 32 rows x 32 weight rows over n_steps tiles of columns to four accumulators, which stay in
+// tiles. Prefetches the sums of the next 32 rows, and from `ahead` on a part of the activations of
+// the next slice (kAheadBytes per full slice).
 template <class N, bool FirstUse>
 [[gnu::always_inline]] inline void multiply(const uint8_t* a, const uint8_t* b0, const uint8_t* b1,
                                             int b_stride, int n_steps, const Handover& sums,

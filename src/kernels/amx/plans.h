@@ -1,4 +1,4 @@
-// Plans of the matrix products with AMX. Fewer rows than they begin with are left to the vectors.
+// Plans of the matrix products with AMX. Products of fewer rows are left to vector kernels.
 #pragma once
 #include "kernels/gemm_plan.h"
 
@@ -12,10 +12,10 @@ using enum GemmWhere;
 constexpr PanelKinds kF16 = panels_of(PanelKind::kF16), kBf16 = panels_of(PanelKind::kBf16),
                      kWholeBytes = panels_of(PanelKind::kWholeBytes),
                      kWholeCodes = panels_of(PanelKind::kWholeCodes),
-                     // of bits
+                     // codes stored as bit planes
     kPlanes = panels_of(PanelKind::kNibbles, PanelKind::kBytes, PanelKind::kCodes);
-// Rows of a block. Where weights are unpacked, they are few enough that 2,048 columns of them stay
-// in the second-level cache while all weights pass, which saves more than unpacking twice as often
+// Rows per block. For unpacked weights they are fewer, so that 2,048 columns of activations
+// stay in the second-level cache while all weights pass, which saves more than unpacking twice
 // costs.
 constexpr int kBlockRows = 512, kUnpackedBlockRows = 288;
 
@@ -29,8 +29,8 @@ constexpr GemmPlan kPlans[] = {
     {kInt8RowTiles, kWholeCodes, kAll, 33, kTiles, kUnpackedBlockRows, 2},
     {kInt8RowTiles, kWholeCodes, kUnpackBetween, 33, kTilesBetween, kUnpackedBlockRows, 2},
 
-    // Vectors compute panels of floats in F32, where every few rows cost as much as reading the
-    // weights.
+    // Vector kernels compute float panels in F32, and every few rows read the weights
+    // again.
     {kBf16Tiles, kF16 | kBf16, kAll, 3, kFewTiles, 16, 2},
     {kBf16Tiles, kScaledPanels, kAll, 9, kFewTiles, 16, 2},
     {kBf16Tiles, kF16 | kBf16 | kScaledPanels, kAll, 17, kFewTiles, 32, 2},

@@ -1,5 +1,5 @@
-// The files of this folder are compiled for the processor's tiles and, where tests want it, once
-// more for those of tests/emulation/amx/.
+// Files of this folder are compiled for AMX and, in builds with tests, a second time for the
+// emulated tiles of tests/emulation/amx/.
 #pragma once
 
 namespace penstock {

@@ -1,7 +1,7 @@
 // The tile instructions. Include inside an anonymous namespace, after <cstdint>.
 //
-// Inline assembly with a memory clobber: the compiler's own intrinsics do not tell it what a tile
-// load reads. Where emulation/amx/tile_file.h was included, the same functions in software.
+// Inline assembly with memory clobbers: compilers' intrinsics do not declare what a tile load
+// reads. After an include of emulation/amx/tile_file.h, the functions are emulated.
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0;
@@ -47,7 +47,7 @@ inline void tile_dot_signed() {
   tile_file::dot_signed(C, A, B);
 }
 #else
-// Gives the calling thread these tiles, all zero.
+// Configures the tiles of the calling thread and zeroes them.
 [[gnu::always_inline]] inline void tile_configure(const TileConfig& config) {
   asm volatile("ldtilecfg (%0)" ::"r"(&config) : "memory");
 }
@@ -60,7 +60,7 @@ template <int Tile>
 [[gnu::always_inline]] inline void tile_load(const void* p, ptrdiff_t stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(Tile) : "memory");
 }
-// The same without keeping the lines in the first-level cache.
+// Loads a tile with a non-temporal hint: its lines do not stay in the first-level cache.
 template <int Tile>
 [[gnu::always_inline]] inline void tile_load_once(const void* p, ptrdiff_t stride) {
   asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(Tile) : "memory");
@@ -86,7 +86,7 @@ template <int C, int A, int B>
 }
 #endif
 
-// Configures the tiles of the calling thread for its lifetime.
+// Configures the calling thread's tiles for the lifetime of this object.
 class TileScope {
  public:
   explicit TileScope(const TileConfig& config) { tile_configure(config); }

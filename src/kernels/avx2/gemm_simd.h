@@ -57,8 +57,8 @@ struct Avx2 {
     __builtin_memcpy(&value, p, 4);
     return _mm256_set1_epi32(value);
   }
-  // Pairs of products are added in 16 bits: kTerms of them fit before they must be widened. Codes
-  // of 8 bits are made signed first, for two products of unsigned bytes do not fit.
+  // Pairs of products are summed in 16 bits: kTerms of them fit before they must be widened. Codes
+  // of 8 bits are made signed first, since two products of unsigned bytes would overflow.
   template <int Bias, int MaxCode, int N, bool OneChain>
   [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x,
                                          const int32_t& negative_sum) {
@@ -87,10 +87,10 @@ struct Avx2 {
     return sum;
   }
 
-  // 16 registers hold the sums of a few rows and one column of codes, but not a whole step of codes
-  // as well.
+  // 16 registers hold the accumulators of a few rows and one column of codes, but not also the
+  // codes of a whole step.
   static constexpr bool kColumnsFirst = true;
-  // 2,048 columns of so many activations stay in a second-level cache of 512 KiB, beside the sums.
+  // 2,048 columns of so many rows fit a second-level cache of 512 KiB beside the sums.
   static constexpr int kCachedRows = 64;
   static constexpr int kBlockRows = 4;
   static constexpr int kBlockPanels = 1;
@@ -102,7 +102,7 @@ struct Avx2 {
     if constexpr (Bias == 0 || MaxCode > 127) return _mm256_setzero_si256();
     return _mm256_mullo_epi32(splat_int(&negative_sum), _mm256_set1_epi32(Bias));
   }
-  // As dot().
+  // See dot().
   template <int MaxCode, int J, int N>
   [[gnu::always_inline]] static void add_products(Ints& sum, Ints& pairs, Bytes w, Ints x) {
     constexpr bool kSigned = MaxCode > 127;
@@ -115,7 +115,7 @@ struct Avx2 {
       p = _mm256_maddubs_epi16(w, x);
     }
     pairs = J % kTerms == 0 ? p : _mm256_add_epi16(pairs, p);
-    // Without the barriers g++ adds in another order, with all products in memory meanwhile.
+    // Barriers keep g++ from reordering the additions, which would spill all products to memory.
     if constexpr (J % kTerms == kTerms - 1 || J == N - 1) {
       sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
       asm("" : "+x"(sum));
@@ -148,7 +148,7 @@ struct Avx2 {
     const __m256i v = word_right(_mm256_cvtepu8_epi32(load_8(p)), first_bit);
     return _mm256_cvtepi32_ps(_mm256_and_si256(v, _mm256_set1_epi32(15)));
   }
-  // F8 E4M3 without its nan: its exponent and mantissa in those of FP16, times 2^-8.
+  // Converts F8 E4M3 (not NaN) by way of FP16 with the same exponent bits: the result times 2^-8.
   [[gnu::always_inline]] static Floats load_f8(const uint8_t* p) {
     const __m128i v = _mm_cvtepu8_epi16(load_8(p));
     const __m128i sign = _mm_slli_epi16(_mm_and_si128(v, _mm_set1_epi16(0x80)), 8);

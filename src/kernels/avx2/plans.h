@@ -1,4 +1,4 @@
-// Plans of the matrix products with AVX2, and with 256-bit VNNI (avxvnni/). What was measured:
+// Plans of the matrix products with AVX2, also used with 256-bit VNNI (avxvnni/). Measurements:
 // docs/kernels.md.
 #pragma once
 #include "kernels/gemm_plan.h"
@@ -34,14 +34,14 @@ constexpr GemmPlan kPlans[] = {
     {kInt8, kIntegerPanels, kOneStream, 4, kStreams, 4, 1, kFar},
     {kInt8, kEightBits, kOneStream, 4, kStreams, 4, 1, kFarBytes},
     {kInt8, kWholePanels | kOthers, kAll, 5, kBlocks, 3, 1},
-    {kInt8, kNibbles, kAll, 5, kPanel, 3, 1, kNear},  // quickly unpacked again
+    {kInt8, kNibbles, kAll, 5, kPanel, 3, 1, kNear},  // unpacking nibbles again is fast
     {kInt8, kWholePanels, kAll, 7, kBlocks, 4, 1},
     {kInt8, kNibbles, kAll, 7, kPanel, 4, 1, kNear},
     {kInt8, kOthers, kAll, 7, kUnpacked, 4, 1},
     {kInt8, kNibbles, kAll, 17, kUnpacked, 4, 1},
 
     {kF32, kFloatPanels, kAll, 1, kStreams, 1, 2, kFloats},
-    // Two panels: one alone would wait for its sums.
+    // Two panels, since the accumulators of one would be bound by latency.
     {kF32, kFloatPanels, kOneStream, 1, kStreams, 1, 2, kFarFloats},
     {kF32, kFloatPanels, kAll, 2, kStreams, 2, 2, kFloats},
     {kF32, kFloatPanels, kOneStream, 2, kStreams, 2, 2, kFarFloats},

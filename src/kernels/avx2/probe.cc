@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-// As `kStreams` streams, prefetched so many bytes ahead; 0: as the processor finds best.
+// Reads `kStreams` streams, with software prefetch kAhead bytes ahead; 0: hardware prefetch only.
 template <size_t kStreams, int kAhead>
 uint64_t read_streams(const void* data, size_t bytes) {
   const char* base = static_cast<const char*>(data);
@@ -44,8 +44,8 @@ float multiply_floats(int64_t iterations) {
   return _mm256_cvtss_f32(sum);
 }
 
-// Bytes to sums of pairs in 16 bits, of which four are added before they are widened: more would
-// not fit.
+// Multiplies bytes to pairs in 16 bits, four of which are summed before they are widened, since
+// more would overflow.
 float multiply_integers(int64_t iterations) {
   constexpr int kTerms = 4, kSums = 3;
   __m256i left = _mm256_set1_epi8(5), right = _mm256_set1_epi8(-3);
@@ -57,7 +57,7 @@ float multiply_integers(int64_t iterations) {
       __m256i pairs = _mm256_setzero_si256();
 #pragma GCC unroll 4
       for (int term = 0; term < kTerms; ++term) {
-        asm volatile("" : "+x"(left));  // else all products are the first
+        asm volatile("" : "+x"(left));  // keeps the compiler from reusing the first product
         pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(left, right));
       }
       acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs, ones));

@@ -1,4 +1,4 @@
-// 16 float lanes in two registers. What each function gives is that of scalar/simd.h.
+// 16 float lanes in two registers. scalar/simd.h specifies every function.
 #pragma once
 #include <immintrin.h>
 
@@ -23,7 +23,7 @@ struct Simd {
     return {v, v};
   }
   static F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-  // All ones in the first n (possibly <= 0 or >= 8) of 8 lanes.
+  // All ones in the first n of 8 lanes; n <= 0: in none, n >= 8: in all.
   static __m256i first(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
@@ -46,7 +46,7 @@ struct Simd {
   [[gnu::always_inline]] static void load_i8_pairs(const int8_t* p, int half, F& first, F& second) {
     const auto* q = reinterpret_cast<const __m256i*>(p);
     const __m256i x = _mm256_loadu_si256(q), y = _mm256_loadu_si256(q + 1);
-    const auto byte = [&](__m256i fours, int i) {  // to the top, and down with its sign
+    const auto byte = [&](__m256i fours, int i) {  // sign-extends byte i
       return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(fours, 24 - 8 * i), 24));
     };
     first = {byte(x, 2 * half), byte(y, 2 * half)};
@@ -68,7 +68,7 @@ struct Simd {
             _mm256_castsi256_ps(_mm256_and_si256(words, upper_halves()))};
   }
   static F store_bf16_state(uint16_t* p, F x) {
-    const auto rounded = [](__m256 value) {  // in the upper halves
+    const auto rounded = [](__m256 value) {  // in the upper 16 bits
       const __m256i bits = _mm256_castps_si256(value);
       const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
       return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
@@ -100,7 +100,7 @@ struct Simd {
     constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     return {_mm256_round_ps(a.lo, kMode), _mm256_round_ps(a.hi, kMode)};
   }
-  // Two factors: one alone would leave the range of normal exponents.
+  // Multiplies by two factors, since 2^n may exceed the range of normal numbers.
   static __m256 times_pow2(__m256 a, __m256 n) {
     const __m256i e = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(e, 1),
                   bias = _mm256_set1_epi32(127);
@@ -113,7 +113,7 @@ struct Simd {
     return {_mm256_blendv_ps(no.lo, yes.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
             _mm256_blendv_ps(no.hi, yes.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
   }
-  static __m256 lane_mask(uint32_t lanes) {  // lane i all ones where bit i is set
+  static __m256 lane_mask(uint32_t lanes) {  // lane i: all ones if bit i is set
     const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(
         _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(lanes)), bits), bits));

@@ -19,7 +19,7 @@ struct Avx512 {
   }
   [[gnu::always_inline]] static Bytes bit_and(Bytes a, Bytes b) { return _mm512_and_si512(a, b); }
   [[gnu::always_inline]] static Bytes or_and(Bytes a, Bytes b, Bytes mask) {
-    // bits of b where the mask has them, else of a
+    // bits of b where the mask is set, else of a
     return _mm512_ternarylogic_epi32(a, b, mask, 0xd8);
   }
   template <int N>
@@ -50,7 +50,7 @@ struct Avx512 {
     return _mm512_i32gather_epi32(indices, table, 4);
   }
 
-  // Points of small grids are looked up in registers: their halves are tables of bytes, 64 to a
+  // Points of small grids are looked up in registers, as separate tables of bytes, 64 per
   // register.
   template <class Q>
   static constexpr bool kHasPoints = Q::kIndexBits <= 9;
@@ -62,7 +62,7 @@ struct Avx512 {
                                                   _mm512_loadu_si512(table + 192));
     return _mm512_mask_blend_epi8(upper, low, high);
   }
-  // Of indices of 9 bits, the last of which is the uppermost bit of every byte of `ninth`.
+  // For indices of 9 bits, whose highest bit is the top bit of each byte of `ninth`.
   template <int Bits>
   [[gnu::always_inline]] static Bytes look_up_byte(Bytes indices, Bytes ninth,
                                                    const uint8_t* table) {
@@ -72,8 +72,8 @@ struct Avx512 {
     return _mm512_mask_blend_epi8(_mm512_movepi8_mask(ninth), first,
                                   look_up_byte(indices, upper, table + 256));
   }
-  // Bytes of `bits` bits each from bit `first` on of every dword, or of every second half dword
-  // from a 64-bit lane.
+  // Spreads fields of `bits` bits to bytes, from bit `first` of every dword on; the second dword of
+  // a 64-bit lane continues at bit 32.
   [[gnu::always_inline]] static Bytes spread(Bytes a, int first, int bits) {
     const uint64_t even = 0x0101010101010101u * static_cast<unsigned>(first);
     const uint64_t steps = 0x03020100u * static_cast<unsigned>(bits);
@@ -94,7 +94,7 @@ struct Avx512 {
         w[2 * i + 1] = spread(second, 8 * i, 2);
       }
     } else {
-      // Pairs of points of four rows become neighbours, so that interleaving the halves gives rows
+      // Pairs of points of four rows become adjacent, so that interleaving of the halves gives rows
       // of dwords.
       const Bytes order = _mm512_broadcast_i32x4(
           _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
@@ -119,7 +119,7 @@ struct Avx512 {
     __builtin_memcpy(&value, p, 4);
     return _mm512_set1_epi32(value);
   }
-  // One chain of sums where enough other rows keep the unit busy, else two.
+  // One accumulator if enough other rows hide its latency, otherwise two.
   template <int Bias, int MaxCode, int N, bool OneChain>
   [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x,
                                          const int32_t& negative_sum) {
@@ -137,9 +137,9 @@ struct Avx512 {
     return OneChain ? a : _mm512_add_epi32(a, b);
   }
 
-  // dot() of 32 columns; the last `Shuffled` (4 at most) fours of activations get into all lanes by
-  // a shuffle of one load: by a load for each, loads are what is waited for. For processors that
-  // shuffle beside their products (Zen 5).
+  // dot() of 32 columns. The last `Shuffled` (at most 4) groups of four activations are broadcast
+  // by shuffles of one load, as separate loads would be the bottleneck. For processors that shuffle
+  // in parallel with products (Zen 5).
   static constexpr bool kShuffles = true;
   template <int Bias, int Shuffled>
   [[gnu::always_inline]] static Ints shuffled_dot(const Bytes* w, const int8_t* x,
@@ -174,8 +174,8 @@ struct Avx512 {
   }
   template <int MaxCode, int J, int N>
   [[gnu::always_inline]] static void add_products(Ints& sum, Ints& pairs, Bytes w, Ints x) {
-    // Two chains: eight alone are as many as latency and units allow, and any product that comes
-    // late is lost.
+    // Two accumulators per output: the eight outputs alone would just cover the latency of the
+    // units, and every delayed product would be a lost cycle.
     if constexpr (J % 2 == 1) {
       pairs = _mm512_dpbusd_epi32(J == 1 ? _mm512_setzero_si512() : pairs, w, x);
     } else {
@@ -206,7 +206,7 @@ struct Avx512 {
     const __m512i v = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm512_cvtepi32_ps(_mm512_and_si512(word_right(v, first_bit), _mm512_set1_epi32(15)));
   }
-  // F8 E4M3 without its nan: its exponent and mantissa in those of FP16, times 2^-8.
+  // Converts F8 E4M3 (not NaN) by way of FP16 with the same exponent bits: the result times 2^-8.
   [[gnu::always_inline]] static Floats load_f8(const uint8_t* p) {
     const __m256i v = _mm256_cvtepu8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
     const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(v, _mm256_set1_epi16(0x80)), 8);

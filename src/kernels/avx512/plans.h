@@ -1,4 +1,4 @@
-// Plans of the matrix products with AVX-512 VNNI. What was measured: docs/kernels.md.
+// Plans of the matrix products with AVX-512 VNNI. Measurements: docs/kernels.md.
 #pragma once
 #include "kernels/gemm_plan.h"
 
@@ -10,7 +10,7 @@ using enum GemmStrategy;
 using enum GemmWhere;
 
 constexpr PanelKinds kEightBits = panels_of(PanelKind::kBytes, PanelKind::kWholeBytes),
-                     kPlanes = panels_of(PanelKind::kNibbles, PanelKind::kCodes),  // of bits
+                     kPlanes = panels_of(PanelKind::kNibbles, PanelKind::kCodes),  // bit planes
     kGrids = panels_of(PanelKind::kGrid), kBytes = panels_of(PanelKind::kBytes);
 constexpr Prefetch kNear = {Prefetch::kUnits, 2}, kFar = {9216}, kFarBytes = {6784},
                    kFloats = {1152}, kFarFloats = {4736};
@@ -42,11 +42,11 @@ constexpr GemmPlan kPlans[] = {
     {kInt8, kPlanes | kGrids, kOneStream, 13, kStreams, 16, 1, kFar},
     {kInt8, kWholePanels, kAll, 17, kBlocks, 16, 1},
     {kInt8, kPlanes, kAll, 17, kPanel, 16, 1, kNear},
-    {kInt8, kGrids, kAll, 17, kUnpacked, 4, 2},  // points take too long to look them up twice
+    {kInt8, kGrids, kAll, 17, kUnpacked, 4, 2},  // looking up points twice would be slow
     {kInt8, kPlanes, kAll, kManyRows, kUnpacked, 4, 2},
 
     {kF32, kFloatPanels, kAll, 1, kStreams, 1, 4, kFloats},
-    // Two panels: one alone would wait for its sums.
+    // Two panels, since the accumulators of one would be bound by latency.
     {kF32, kFloatPanels, kOneStream, 1, kStreams, 1, 2, kFarFloats},
     {kF32, kFloatPanels, kAll, 2, kStreams, 2, 4, kFloats},
     {kF32, kFloatPanels, kOneStream, 2, kStreams, 2, 2, kFarFloats},

@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-// As `kStreams` streams, prefetched so many bytes ahead; 0: as the processor finds best.
+// Reads `kStreams` streams, with software prefetch kAhead bytes ahead; 0: hardware prefetch only.
 template <size_t kStreams, int kAhead>
 uint64_t read_streams(const void* data, size_t bytes) {
   const char* base = static_cast<const char*>(data);
@@ -42,7 +42,7 @@ float multiply_floats(int64_t iterations) {
 float multiply_integers(int64_t iterations) {
   __m512i left = _mm512_set1_epi8(5), right = _mm512_set1_epi8(-3);
   __m512i acc[16];
-  // else one chain of sums is computed for all
+  // distinct, so that the compiler does not merge the accumulators
   for (int i = 0; i < 16; ++i) acc[i] = _mm512_set1_epi32(i);
   asm volatile("" : "+v"(left), "+v"(right));
   for (int64_t n = 0; n < iterations; ++n) {

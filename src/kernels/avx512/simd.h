@@ -1,4 +1,4 @@
-// 16 float lanes in one register. What each function gives is that of scalar/simd.h.
+// 16 float lanes in one register. scalar/simd.h specifies every function.
 #pragma once
 #include <immintrin.h>
 
@@ -27,15 +27,15 @@ struct Simd {
   }
   [[gnu::always_inline]] static void load_i8_pairs(const int8_t* p, int half, F& first, F& second) {
     const __m512i fours = _mm512_loadu_si512(p);
-    const auto byte = [&](int i) {  // to the top, and down with its sign
+    const auto byte = [&](int i) {  // sign-extends byte i
       return _mm512_cvtepi32_ps(
           _mm512_srai_epi32(_mm512_slli_epi32(fours, static_cast<unsigned>(24 - 8 * i)), 24));
     };
     first = byte(2 * half);
     second = byte(2 * half + 1);
   }
-  // Int8 K and V in whole numbers: bytes of 32-bit lanes, times the two bytes of queries or weights
-  // of 16 bits.
+  // Integer products of int8 K and V: bytes in 32-bit lanes, multiplied with the two bytes of
+  // 16-bit queries or weights.
   using Ints = __m512i;
   static Ints zero_ints() { return _mm512_setzero_si512(); }
   static Ints set1_ints(int32_t x) { return _mm512_set1_epi32(x); }
@@ -46,22 +46,22 @@ struct Simd {
   static int32_t reduce_add_ints(Ints x) { return _mm512_reduce_add_epi32(x); }
   static Ints times_256(Ints x) { return _mm512_slli_epi32(x, 8); }
   static Ints over_256(Ints x) { return _mm512_srai_epi32(x, 8); }
-  // Signed bytes plus 128.
+  // Adds 128 to signed bytes, which makes them unsigned.
   static Ints lifted(Ints x) { return _mm512_xor_si512(x, _mm512_set1_epi8(-128)); }
-  // sum plus the four products of each lane's bytes: unsigned those of a, signed those of b. By the
-  // intrinsic, GCC 12 copies most sums twice in every turn of a loop.
+  // Returns sum + the four products of each lane's bytes: unsigned ones of a, signed ones of b. In
+  // assembly, since GCC 12 copies most accumulators twice per iteration with the intrinsic.
   static Ints dot_bytes(Ints sum, Ints a, Ints b) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "vm"(b));
     return sum;
   }
-  // The lanes' lowest bytes.
+  // Stores the lowest byte of each lane.
   static void store_bytes(void* p, Ints x) {
     _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
   }
 
-  // 64 floats times `by` (0..32767 then) as whole numbers of 16 bits, in their place: 16 fours of
-  // low bytes, then 16 of high ones. Four t * 4 + u is of the floats u * 16 + t * 4 and the three
-  // behind it.
+  // Converts 64 floats times `by` (products in 0..32767) to 16-bit integers, in place: 16 groups of
+  // four low bytes, then 16 of high bytes. Group t * 4 + u has the floats u * 16 + t * 4 to
+  // u * 16 + t * 4 + 3.
   static void store_halves(float* p, F by) {
     const auto whole = [&](int i) { return to_ints(mul(load(p + i), by)); };
     const __m512i a = _mm512_packus_epi32(whole(0), whole(16)),
@@ -101,7 +101,7 @@ struct Simd {
     if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
     return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
   }
-  // Inlined early: GCC takes a function that does no more for one that does nothing.
+  // always_inline: otherwise GCC drops calls of a function that only prefetches.
   [[gnu::always_inline]] static void prefetch(const void* p) {
     _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
   }

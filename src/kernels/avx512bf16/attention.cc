@@ -1,6 +1,6 @@
-// Attention of prompts by `vdpbf16ps`: K and V of any format as BF16, products of two of them at
-// once. Few tokens, batch-invariant runs and F32 caches take the vector passes of the generic
-// kernel.
+// Attention of prompts by `vdpbf16ps`, with K and V of any format converted to BF16.
+// Few tokens, batch-invariant runs and F32 caches use the vector kernels of
+// generic/.
 #include <algorithm>
 #include <cstring>
 
@@ -16,7 +16,7 @@ namespace {
 
 #include "kernels/avx512bf16/attention_flash.inl"
 
-// A pair of BF16 in all lanes.
+// Broadcasts a pair of BF16 to all lanes.
 inline __m512bh pair_of(const void* p) {
   int32_t pair;
   std::memcpy(&pair, p, sizeof pair);
@@ -26,14 +26,14 @@ inline __m512bh pairs_at(const std::byte* p) {
   return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
 }
 
-// Products in blocks of NR rows by NJ vectors, whose sums are in registers: an operand of either
-// side is loaded once for all of the other.
+// Products in blocks of NR rows by NJ vectors with accumulators in registers: each operand is
+// loaded once per block.
 struct PairUnits {
   struct Scope {};
 
-  // Scores [step][row tile][unit][16 rows][16 tokens] of the queries q ([16 * n_row_tiles][dim]
-  // BF16) with the units k (two of a step, each [dim / 2][16 tokens][2] BF16), added to offsets
-  // ([32][16]).
+  // Computes scores [step][row tile][unit][16 rows][16 tokens] of queries q ([16 *
+  // n_row_tiles][dim] BF16) and units k (two per step, each [dim / 2][16 tokens][2] BF16), with
+  // accumulators that start at offsets ([32][16]).
   static void score_steps(const uint16_t* q, int dim, int n_row_tiles, const std::byte* const* k,
                           int n_steps, const float* offsets, float* to) {
     for (; n_steps >= 2; n_steps -= 2, k += 4, to += 2 * kStepFloats) {
@@ -61,7 +61,7 @@ struct PairUnits {
   }
 
  private:
-  // The rows r .. r + NR - 1, which are of one row tile, with NU units.
+  // Rows r .. r + NR - 1, which are in one row tile, with NU units.
   template <int NR, int NU>
   static void score_block(const uint16_t* q, int dim, const std::byte* const* k, int r,
                           const float* offsets, float* to) {
@@ -84,7 +84,7 @@ struct PairUnits {
     }
   }
 
-  // The rows r .. r + NR - 1, which are of one row tile, with NJ vectors of features from d on.
+  // Rows r .. r + NR - 1, which are in one row tile, with NJ vectors of features from d on.
   template <int NR, int NJ>
   static void value_block(const std::byte* weights, const std::byte* values, int n_steps, int dim,
                           int r, int d, float* out) {
@@ -113,8 +113,8 @@ struct PairUnits {
   }
 };
 
-// Number of new tokens from which on rounding to BF16 pays. With fewer (drafts and short prompts
-// among them), results are those of decoding token by token.
+// Least number of new tokens at which rounding to BF16 is used. With fewer (drafts, short prompts),
+// results are those of decoding token by token.
 constexpr int kMinTokens = 64;
 
 template <KvFormat K>

@@ -1,22 +1,22 @@
-// Attention of many rows: 32 queries against up to 256 tokens at a time, BF16 operands, F32 sums.
+// Flash attention of many rows: 32 queries by up to 256 tokens, with BF16 operands and F32 sums.
 // Include inside an anonymous namespace, after generic/attention.inl.
 //
-// What multiplies is a class:
-//   Scope          lives while a tile is computed
-//   score_steps()  products of 32 queries with the keys of steps of 32 tokens
-//   add_values()   products of weights with the values of steps
-// Those of avx512bf16 say what lies where.
+// The products are a class (Units):
+//   Scope          an object that lives while a tile is computed
+//   score_steps()  multiplies 32 queries with the keys of steps of 32 tokens
+//   add_values()   multiplies weights with the values of steps
+// PairUnits (attention.cc) documents the layouts.
 //
-// A row's weights are powers of two relative to a reference, not to its largest score: BF16 has the
-// range of F32, so any score near the largest one does as well, and no pass over the scores looks
-// for the largest. The reference is the largest of the first 32 tokens that the row sees; it enters
-// the sums of the score tiles before the products do. Where weights of a span get too large after
-// all, the span is done again relative to its largest score.
+// Weights are powers of two relative to a reference, which need not be the row's largest score:
+// BF16 has the range of F32, so any score near the largest one serves, and no pass searches for the
+// largest. The reference is the largest score of the first 32 tokens that the row sees; the
+// accumulators of scores start at an offset made of it. If weights of a span get too large, the
+// span is computed again relative to its largest score.
 //
-// Scores are in units of 2^-8 of log 2, relative to 127 below the reference: rounded to whole
-// numbers they are the exponent and 8 bits of a linear fraction of the weight, of which a table
-// makes 7 bits of mantissa. Beside the rounding to BF16 that costs at most 0.27 %. Below 2^-127
-// weights are exactly zero, as masked ones.
+// Scores are in units of 2^-8 of log 2, relative to 127 below the reference: rounded to integers,
+// they are the exponent and 8 bits of a linear fraction of the weight, which a table maps to 7 bits
+// of mantissa. With the rounding to BF16 the error is at most 0.27 %. Weights below 2^-127 are
+// exactly zero, like masked ones.
 
 // 2^x for x <= 0, relative error below 1.5e-7.
 inline __m512 exp2_exact(__m512 x) {
@@ -34,20 +34,20 @@ constexpr int kTileBytes = 1024, kTileFloats = 256;
 // scores of a step: [row tile][unit][16 rows][16 tokens]
 constexpr int kStepFloats = 4 * kTileFloats;
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.69314718f;
-constexpr float kScoreUnits = 256.0f;  // of one log 2
-// score of weight 1; the half rounds in the shift
+constexpr float kScoreUnits = 256.0f;  // units per log 2
+// score of weight 1; one half rounds the shift
 constexpr float kWeightBias = 127 * kScoreUnits + 0.5f;
 
-// A tile's memory: all parts 64-byte aligned.
+// Scratch memory of a tile. All parts are 64-byte aligned.
 struct Scratch {
   uint16_t* q;     // [kMaxTileRows][dim]
   std::byte* k;    // [kSpanUnits][dim / 32] tiles: 16 feature pairs of 16 tokens
   std::byte* v;    // [kSpanSteps][padded_dim / 16] tiles: 16 token pairs of 16 features
   float* scores;   // [2 steps][kStepFloats]
   std::byte* p;    // [kSpanSteps][2 row tiles] tiles: 16 rows of 32 tokens
-  float* offsets;  // [kMaxTileRows][16]: what the sums of a row's score tiles begin with
+  float* offsets;  // [kMaxTileRows][16]: start of the accumulators of a row's scores
   float* sums;     // [kMaxTileRows][16] of the rows' weights
-  float* added;    // [kSubRows][16] of the present span
+  float* added;    // [kSubRows][16] of the current span
   float* zeros;    // [kSubRows][16]
   int dim;         // head size rounded up to 32
 
@@ -72,22 +72,22 @@ struct Scratch {
 };
 
 struct Span {
-  int begin, end;                      // tokens; end is one past the last that some row sees
+  int begin, end;                      // tokens; end: after the last one that some row sees
   int n_steps;                         // of 32 tokens
-  const std::byte* units[kSpanUnits];  // null where no row sees a token
-  const std::byte* k[kSpanUnits];      // BF16 tiles of every unit of the steps
-  const std::byte* next[kSpanUnits];   // the same units of the next span, or null: to be prefetched
+  const std::byte* units[kSpanUnits];  // null if no row sees any of its tokens
+  const std::byte* k[kSpanUnits];      // BF16 tiles of all units of the steps
+  const std::byte* next[kSpanUnits];   // the same units of the next span, to prefetch, or null
 };
 
-// Up to 32 rows of a tile and what they see. Rows that no query uses have zero queries and weigh
-// everything with zero.
+// Up to 32 rows of a tile and their visible tokens. Padding rows have zero queries, and zero
+// weights.
 struct Sub {
   int row, n_rows, n_row_tiles;
   int first, end;              // tokens that some row sees
   int whole_first, whole_end;  // tokens that every row sees
 };
 
-// Two vectors of 16 as 16 pairs in BF16.
+// Converts two vectors of 16 to 16 pairs of BF16.
 inline __m512i interleave(__m512 a, __m512 b) {
   const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
                                          8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
@@ -120,7 +120,7 @@ inline void convert_k(const KvUnitLayout& layout, const std::byte* unit, int dim
 // packed in fours that alternate between the two units.
 inline int pair_row(int u, int t) { return t / 4 * 4 + u % 2 * 2 + t % 4 / 2; }
 
-// V of a unit into the tiles of its step. Tokens from n_valid on become zeros.
+// Converts V of a unit to the tiles of its step. Tokens from n_valid on become zeros.
 template <KvFormat K>
 inline void convert_v(const KvUnitLayout& layout, const std::byte* unit, int u, int n_valid,
                       std::byte* v) {
@@ -149,7 +149,7 @@ inline void convert_v(const KvUnitLayout& layout, const std::byte* unit, int u, 
   }
 }
 
-// A unit that no row sees: any finite values do.
+// Zeroes the tiles of a unit that no row sees.
 inline void clear_unit(int padded_dim, int64_t k_bytes, int u, std::byte* k, std::byte* v) {
   for (int64_t i = 0; i < k_bytes; i += 64) _mm512_store_si512(k + i, _mm512_setzero_si512());
   v += static_cast<int64_t>(u / 2) * (padded_dim / 16) * kTileBytes;
@@ -180,7 +180,7 @@ void load_span(const AttentionTile& tile, const Scratch& scratch, Span& span) {
   }
 }
 
-// Scores of n steps from `step` on.
+// Computes the scores of n steps from `step` on.
 template <class Units>
 inline void score_steps(const Scratch& scratch, const Span& span, const Sub& sub, int step, int n,
                         const float* offsets) {
@@ -189,12 +189,12 @@ inline void score_steps(const Scratch& scratch, const Span& span, const Sub& sub
                      scratch.scores);
 }
 
-// Where row i's scores of a step's first unit are; those of the second are kTileFloats on.
+// Location of row i's scores of a step's first unit; those of the second are kTileFloats further.
 inline float* row_scores(float* scores, int i) {
   return scores + i / 16 * 2 * kTileFloats + i % 16 * 16;
 }
 
-// Bends and masks the scores of a step. With a soft cap they have no offset yet.
+// Applies softcap and mask to the scores of a step. With a softcap, scores have no offset yet.
 void mask_step(const AttentionTile& tile, const Sub& sub, int begin, const float* offsets,
                float* scores) {
   const __m512 lowest = _mm512_set1_ps(kLowest);
@@ -216,12 +216,12 @@ inline bool is_whole(const AttentionTile& tile, const Sub& sub, int begin) {
   return begin >= sub.whole_first && begin + 32 <= sub.whole_end && !(tile.softcap > 0.0f);
 }
 
-// 7 bits of mantissa of 2^(i / 128).
+// Table of the 7 mantissa bits of 2^(i / 128).
 struct alignas(64) MantissaTable {
   uint8_t mantissas[128];
 
   constexpr MantissaTable() : mantissas() {
-    // 2^(1 / 128), exact enough for 128 products.
+    // 2^(1 / 128); errors of 128 products stay below rounding.
     double power = 1.0;
     for (uint8_t& m : mantissas) {
       m = static_cast<uint8_t>((power - 1.0) * 128.0 + 0.5);
@@ -236,8 +236,8 @@ struct Weigher {
           high = _mm512_load_si512(kMantissas.mantissas + 64);
   __m512i mantissa = _mm512_set1_epi16(0x7f), ones = _mm512_set1_epi16(0x3f80);
 
-  // Converts scores of 16 tokens of each of two units to weights in BF16, in fours that alternate
-  // between the units.
+  // Converts scores of 16 tokens in each of two units to BF16 weights, in groups of four that
+  // alternate between the units.
   [[gnu::always_inline]] __m512i operator()(const float* scores) const {
     const __m512i whole =
         _mm512_packus_epi32(_mm512_cvtps_epi32(_mm512_load_ps(scores)),
@@ -252,7 +252,7 @@ struct Weigher {
   }
 };
 
-// Scores of N steps to weights at p; adds them to `sums`, or overwrites it.
+// Converts scores of N steps to weights at p; adds them to `sums`, or overwrites it.
 template <int N>
 void weigh_steps(const float* scores, int n_row_tiles, bool overwrite, std::byte* p, float* sums) {
   const Weigher weigh;
@@ -271,7 +271,7 @@ void weigh_steps(const float* scores, int n_row_tiles, bool overwrite, std::byte
   }
 }
 
-// Weights of the steps [step, end) of a span, and their sums in scratch.added.
+// Computes weights of steps [step, end) of a span, and their sums in scratch.added.
 template <class Units>
 void weigh_span(const AttentionTile& tile, const Scratch& scratch, const Span& span, const Sub& sub,
                 int step, int end) {
@@ -296,7 +296,7 @@ void weigh_span(const AttentionTile& tile, const Scratch& scratch, const Span& s
   }
 }
 
-// The highest of a step's scores that row i sees, in units of log 2; they have no offset.
+// Returns the highest visible score of row i in a step, in units of log 2. Scores have no offset.
 inline float highest_of_row(float* scores, int i) {
   const float* at = row_scores(scores, i);
   return _mm512_reduce_max_ps(_mm512_max_ps(_mm512_load_ps(at), _mm512_load_ps(at + kTileFloats))) /
@@ -310,7 +310,7 @@ inline void set_reference(const Scratch& scratch, const AttentionState& state, i
                   _mm512_set1_ps(kWeightBias - reference * kScoreUnits));
 }
 
-// Finds the references of rows that have none: at the first of the steps [step, end) that they see.
+// Sets the references of rows that have none, at the first of steps [step, end) that they see.
 template <class Units>
 void find_references(const AttentionTile& tile, const Scratch& scratch, const Span& span,
                      const Sub& sub, int step, int end, const AttentionState& state) {
@@ -320,7 +320,7 @@ void find_references(const AttentionTile& tile, const Scratch& scratch, const Sp
     return max[i] == kLowest && row.end > span.begin && row.first < span.end;
   };
   for (int i = 0; i < sub.n_rows && step < end; ++i) {
-    for (; lacks(i) && step < end; ++step) {  // for all rows at once
+    for (; lacks(i) && step < end; ++step) {  // scores of one step serve all rows
       score_steps<Units>(scratch, span, sub, step, 1, scratch.zeros);
       mask_step(tile, sub, span.begin + step * 32, scratch.zeros, scratch.scores);
       for (int j = i; j < sub.n_rows; ++j) {
@@ -333,7 +333,7 @@ void find_references(const AttentionTile& tile, const Scratch& scratch, const Sp
   }
 }
 
-// Makes the highest score that a row has seen its reference.
+// Raises each row's reference to the highest score that it has seen.
 template <class Units>
 void raise_references(const AttentionTile& tile, const Scratch& scratch, const Span& span,
                       const Sub& sub, int step, int end, const AttentionState& state) {
@@ -358,18 +358,19 @@ void raise_references(const AttentionTile& tile, const Scratch& scratch, const S
   }
 }
 
-// Some weights are so large, infinite or nan that sums of them and their products with values may
-// be.
+// Whether some weights are so large, infinite or NaN that their sums, or their products with
+// values, may overflow.
 inline bool too_large(const Scratch& scratch, const Sub& sub) {
-  constexpr uint32_t kLimit = (127 + 64) << 23;  // 2^64; order of bits is order of values
+  // 2^64; bits of positive floats are ordered like their values
+  constexpr uint32_t kLimit = (127 + 64) << 23;
   __m512i most = _mm512_setzero_si512();
   for (int i = 0; i < sub.n_row_tiles * 16; ++i)
     most = _mm512_max_epu32(most, _mm512_load_si512(scratch.added + i * 16));
   return _mm512_cmpgt_epu32_mask(most, _mm512_set1_epi32(kLimit)) != 0;
 }
 
-// Fetches rows of memory, a part at every step: so that the loads of the next tile's queries and
-// the stores of this one's results do not wait.
+// Prefetches rows of memory, a part per step: the next tile's queries for loads, and this tile's
+// results for stores.
 class Fetcher {
  public:
   Fetcher(const SoonNeeded& rows, int64_t n_steps)
@@ -397,7 +398,7 @@ class Fetcher {
   int row_ = 0;
 };
 
-// Fetches the units [u, end) of the next span.
+// Prefetches units [u, end) of the next span.
 inline void fetch_units(const Span& span, int u, int end, int64_t bytes) {
   for (; u < end; ++u) {
     if (span.next[u] == nullptr) continue;
@@ -428,7 +429,7 @@ void attend_span(const AttentionTile& tile, const Scratch& scratch, const Span& 
                     sub.n_row_tiles, state.out + static_cast<int64_t>(sub.row) * dim);
 }
 
-// Queries to BF16, scaled; sums to zero.
+// Converts scaled queries to BF16, and zeroes the sums.
 void begin_rows(const AttentionTile& tile, const Scratch& scratch, const AttentionState& state) {
   const int dim = tile.layout->padded_dim, n_rows = state_rows(tile.n_rows);
   const __m512 scale = _mm512_set1_ps(tile.softcap > 0.0f ? tile.scale / tile.softcap
@@ -450,7 +451,7 @@ void begin_rows(const AttentionTile& tile, const Scratch& scratch, const Attenti
   for (int i = 0; i < kSubRows; ++i) _mm512_store_ps(scratch.zeros + i * 16, _mm512_setzero_ps());
 }
 
-// The rows from `row` on, of the tokens [tile.begin, tile.end).
+// Returns the rows from `row` on, for tokens [tile.begin, tile.end).
 Sub make_sub(const AttentionTile& tile, int row) {
   Sub sub = {row,     std::min(kSubRows, tile.n_rows - row), 0, tile.end, tile.begin, tile.begin,
              tile.end};

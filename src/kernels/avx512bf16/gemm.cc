@@ -1,10 +1,10 @@
-// Matrix products of many rows with vdpbf16ps: 16 lanes are the rows of a panel, each with two
-// columns.
+// Matrix products of many rows with vdpbf16ps: a vector has two columns of each of the 16 rows of a
+// panel.
 //
-// A panel of BF16 is an operand as it lies. Activations are rounded to BF16 once and lie in blocks
-// of up to six rows, pair of columns by pair, so that a block times four panels needs ten loads for
-// 24 products, and the 24 sums stay in registers over a slice of columns. A slice of four panels
-// stays in the second-level cache while all blocks pass.
+// Panels of BF16 are operands without conversion. Activations are rounded to BF16 once, in blocks
+// of up to six rows, by pairs of columns: a block times four panels needs ten loads for 24
+// products, and the 24 accumulators stay in registers over a slice of columns. A slice of four
+// panels stays in the second-level cache while all blocks pass.
 #include <immintrin.h>
 
 #include "kernels/avx512bf16/plans.h"
@@ -24,11 +24,12 @@ static_assert(std::size(avx512bf16::kPlans) == 1 && kPlan.strategy == GemmStrate
 constexpr int kMostRows = kPlan.block;
 constexpr int kPanels = kPlan.panels;
 constexpr int kSliceCols = 2048;
-constexpr int kAheadBytes = kPlan.prefetch.ahead;  // of each panel, while it comes from memory
+// bytes ahead in each panel, while it is read from memory
+constexpr int kAheadBytes = kPlan.prefetch.ahead;
 
-// Rows in blocks as equal as can be.
+// Blocks of rows of nearly equal size.
 struct RowBlocks {
-  int n, size, larger;  // the first `larger` blocks have one row more than `size`
+  int n, size, larger;  // the first `larger` blocks have size + 1 rows
 
   explicit RowBlocks(int n_rows)
       : n((n_rows + kMostRows - 1) / kMostRows), size(n_rows / n), larger(n_rows % n) {}
@@ -44,7 +45,8 @@ size_t pair_bytes(int total_rows, int padded_cols) {
   return static_cast<size_t>(total_rows) * padded_cols * 2;
 }
 
-// Activations: [slice of columns][block][pair of columns][row of the block][2].
+// Address of a block of activations: [slice of columns][block][pair of columns][row of the
+// block][2].
 uint8_t* block_pairs(uint8_t* pairs, int total_rows, int padded_cols, int slice, int first_row) {
   const int left = padded_cols - slice * kSliceCols, cols = left < kSliceCols ? left : kSliceCols;
   return pairs + pair_bytes(total_rows, kSliceCols) * slice +
@@ -73,14 +75,14 @@ void pack_pairs(const FloatRows& x, int total_rows, int first_row, int n_rows, i
   }
 }
 
-// One block of rows times panels that lie next to each other.
+// One block of rows times adjacent panels.
 struct BlockProduct {
   const PanelMatrix& w;
   const GemmOutput& out;
-  int panel, row;  // the first ones
+  int panel, row;  // first panel, first row
   int first_col, n_pairs;
   const uint8_t* x;
-  bool is_last;  // slice
+  bool is_last;  // whether this is the last slice
 
   template <int M, int P>
   [[gnu::always_inline]] void load_sums(__m512 (&acc)[P][M]) const {
@@ -142,7 +144,7 @@ struct BlockProduct {
   }
 };
 
-// P panels times all rows.
+// Multiplies P panels with all rows.
 template <int P>
 void multiply_panels(const PanelMatrix& w, const uint8_t* pairs, int n_rows, int panel,
                      const GemmOutput& out) {

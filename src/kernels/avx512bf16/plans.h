@@ -1,4 +1,4 @@
-// Plans of the matrix products with vdpbf16ps: of weights in BF16 alone.
+// Plans of the matrix products with vdpbf16ps: for BF16 weights only.
 #pragma once
 #include "kernels/gemm_plan.h"
 

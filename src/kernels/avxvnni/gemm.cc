@@ -1,4 +1,4 @@
-// Matrix products with AVX2 and 256-bit VNNI: recent client processors without AVX-512.
+// Matrix products with AVX2 and 256-bit VNNI, for recent client processors without AVX-512.
 #include <immintrin.h>
 
 #include "kernels/avx2/plans.h"

@@ -9,7 +9,7 @@ namespace {
 float multiply_integers(int64_t iterations) {
   __m256i left = _mm256_set1_epi8(5), right = _mm256_set1_epi8(-3);
   __m256i acc[12];
-  // else one chain of sums is computed for all
+  // distinct, so that the compiler does not merge the accumulators
   for (int i = 0; i < 12; ++i) acc[i] = _mm256_set1_epi32(i);
   asm volatile("" : "+x"(left), "+x"(right));
   for (int64_t n = 0; n < iterations; ++n) {

@@ -14,8 +14,8 @@ namespace {
 constexpr float kLowest = -1e30f;
 constexpr int kChunkUnits = kChunkTokens / kUnitTokens;
 
-// Features d and d + 1 (d even) of a unit's 16 tokens.
-// Half: d % 4 / 2 if it is known when compiling, as is better for int8; else -1. The same below, of
+// Loads features d and d + 1 (d even) of a unit's 16 tokens. Half: d % 4 / 2 if
+// known at compile time, which is faster for int8; else -1. Likewise below, for
 // tokens.
 template <KvFormat K, int Half = -1>
 [[gnu::always_inline]] inline void load_k_pair(const std::byte* unit, int d, F& a, F& b) {
@@ -34,7 +34,7 @@ template <KvFormat K, int Half = -1>
   }
 }
 
-// Features d..d + 15 of tokens t and t + 1 (t even); v is the V part of a unit.
+// Loads features d..d + 15 of tokens t and t + 1 (t even). v: the V part of a unit.
 template <KvFormat K, int Half = -1>
 [[gnu::always_inline]] inline void load_v_pair(const std::byte* v, int t, int d, int dim, F& a,
                                                F& b) {
@@ -88,14 +88,15 @@ inline F sloped(const AttentionRow& row, int base) {
 
 struct Chunk {
   int begin;                             // index of the chunk's first token
-  int unit_begin, unit_end;              // units that hold tokens some row sees
-  int end;                               // one past the last token some row sees
+  int unit_begin, unit_end;              // units with tokens that some row sees
+  int end;                               // one past the last token that some row sees
   const std::byte* units[kChunkUnits];   // valid in [unit_begin, unit_end)
   const std::byte* values[kChunkUnits];  // their V
-  const std::byte* next[kChunkUnits];    // same of a later chunk (or this one): to be prefetched
+  // the same units of a later chunk (or of this one), to prefetch
+  const std::byte* next[kChunkUnits];
 };
 
-// Scores of NR rows (from row r) with NU units (from unit u) into p[row][64]. q: [dim][NR].
+// Computes scores of NR rows (from row r) with NU units (from unit u): p[row][64]. q: [dim][NR].
 template <KvFormat K, int NR, int NU>
 inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, int u, const float* q,
                         float* p) {
@@ -128,32 +129,32 @@ inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, in
   }
 }
 
-// Int8 K and V are multiplied in whole numbers with queries and weights of 16 bits, split into a
-// low and a high byte: products of bytes need no unpacking and are as exact.
+// Int8 K and V are multiplied as integers, with queries and weights of 16 bits split into low and
+// high bytes: products of bytes need no unpacking and lose no precision.
 template <class S, KvFormat K>
 constexpr bool kWhole = K == KvFormat::kI8 && WholeNumberSimd<S>;
-// times 127 and up to 512 features or 64 tokens, the sums fit 32 bits
+// with bytes up to 127 and 512 features or 64 tokens, sums fit 32 bits
 constexpr float kMostHalf = 32767.0f;
 constexpr int kMostWholeDim = 512;
-// Vectors of a block of rows: each has sums of low and of high bytes.
+// Vectors per block of rows; each has accumulators for low and for high bytes.
 template <int NR>
 constexpr int kWholeWide = Simd::kAccumulators / (2 * NR) >= 4   ? 4
                            : Simd::kAccumulators / (2 * NR) >= 2 ? 2
                                                                  : 1;
 
-// Cache lines to prefetch with each product of `Wide` vectors.
+// Cache lines prefetched with each product of `Wide` vectors.
 template <int Wide>
 constexpr int kWholeLines = (Wide + 1) / 2;
 
 // Prefetches cache lines of the next units, round-robin over the units, since memory is read
-// fastest as several streams. The pace is even, because a core has a limited number of line
-// buffers: half of the lines are prefetched with the products and half with the softmax; for eight
-// rows and for values in keys, all with the products.
+// fastest as several streams. The rate is constant, because a core has a limited number of line
+// fill buffers: half of the lines are prefetched with the products and half with the softmax; for
+// eight rows and for values in keys, all with the products.
 struct LinesAhead {
   explicit LinesAhead(const Chunk& chunk) {
     for (int u = 0; u < kChunkUnits; ++u) at[u] = chunk.next[u];
   }
-  template <int N>  // a power of two
+  template <int N>  // REQUIRES: N is a power of two
   [[gnu::always_inline]] void fetch() {
     const std::byte* next[kChunkUnits];
 #pragma GCC unroll 8
@@ -220,7 +221,7 @@ template <class S>
   return S::set1_ints(four);
 }
 
-// As score_units, in whole numbers.
+// As score_units(), with integer products.
 template <class S, int NR, int NU>
 inline void whole_score_units(const AttentionTile& tile, const Chunk& chunk, int r, int u,
                               const float* q, LinesAhead& lines, float* p) {
@@ -267,8 +268,8 @@ inline void whole_score_units(const AttentionTile& tile, const Chunk& chunk, int
 }
 
 // Completes a row's scores of a chunk in p (scales of int8 keys, softcap, slopes, mask); returns
-// the largest of them and `before`. Plain: the chunk is whole, the row attends to all of it, and
-// there are neither softcap nor slopes. So below.
+// the largest of them and `before`. Plain, here and below: the chunk is whole, the row attends to
+// all of it, and there are neither softcap nor slopes.
 template <KvFormat K, bool Plain>
 [[gnu::always_inline]] inline F finish_scores(const AttentionTile& tile, const Chunk& chunk,
                                               const AttentionRow& row, float before, float* p) {
@@ -328,7 +329,7 @@ template <KvFormat K, int NR, bool Plain>
 [[gnu::flatten]] inline void softmax_rows(const AttentionTile& tile, const Chunk& chunk, int r,
                                           int n, float* p, const AttentionState& state,
                                           LinesAhead& lines, float (&factors)[NR]) {
-  // those that are not there are as good as others, and the number is known
+  // nonexistent rows are computed, too: their number is constant
   if constexpr (Plain) n = NR;
   const AttentionRow* rows = tile.rows + r;
   F highest[NR], sums[NR];
@@ -380,7 +381,7 @@ inline void softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, f
 }
 
 // acc[row][j] += weights of tokens t, t + 1 times their features. last: token t + 1 does not exist
-// (its slot may contain anything, even a NaN).
+// (its slot may contain anything, even NaN).
 template <KvFormat K, int NR, int NJ, int Half = -1>
 inline void add_value_pair(const std::byte* v, int t, int d, int dim, const float* weight,
                            bool last, F (&acc)[NR][NJ]) {
@@ -433,9 +434,9 @@ inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, con
   }
 }
 
-// Converts the weights of NR rows for a chunk from floats to 16 bits in place: for each row
-// [4][kChunkUnits] fours of low bytes, then as many of high bytes. units: value of one unit for
-// each row.
+// Converts the weights of NR rows for a chunk from floats to 16-bit integers in place: for each row
+// [4][kChunkUnits] groups of four low bytes, then as many of high bytes. units: value of weight 1
+// for each row.
 template <class S, int NR>
 inline void round_weights(float* p, float (&units)[NR]) {
   F most[NR];
@@ -455,7 +456,7 @@ inline void round_weights(float* p, float (&units)[NR]) {
   }
 }
 
-// As add_values, in whole numbers. p, units: of round_weights(). Tokens that do not exist have
+// As add_values(), with integer products. p, units: from round_weights(). Nonexistent tokens have
 // weight zero.
 template <class S, int NR, int NJ>
 inline void add_whole_values(const AttentionTile& tile, const Chunk& chunk, int d, const float* p,
@@ -550,7 +551,7 @@ void attend_rows(const AttentionTile& tile, const Chunk& chunk, int r, const flo
   add_chunk_values<Simd, K, NR, kWide>(
       tile, chunk, p + static_cast<int64_t>(r) * kChunkTokens, factors, lines,
       state.out + static_cast<int64_t>(r) * tile.layout->padded_value_dim);
-  if constexpr (kWhole<Simd, K>) lines.fetch<2 * kChunkUnits>();  // the scales
+  if constexpr (kWhole<Simd, K>) lines.fetch<2 * kChunkUnits>();  // prefetches the scales
 }
 
 // Whether no row of [r, r + n) attends to a token of the chunk.
@@ -642,8 +643,8 @@ inline Chunk make_chunk(const AttentionTile& tile, int begin, int first, int end
   return chunk;
 }
 
-// Returns the same chunk of head h. Units of neighbouring heads are neighbours: those of the next
-// head are prefetched, and with the last head those of the next chunk.
+// Returns the same chunk of head h. Units of neighbouring heads are adjacent: the next head's are
+// prefetched, and with the last head the next chunk's.
 inline Chunk chunk_of_head(const AttentionTile& tile, const Chunk& first, int h) {
   const int64_t bytes = tile.layout->bytes, offset = h * bytes;
   const bool is_last = h + 1 == tile.n_heads;
@@ -696,7 +697,7 @@ inline TokenRange begin_states(const AttentionTile& tile, const AttentionState& 
   TokenRange range = {tile.end, tile.begin};
   for (int h = 0; h < tile.n_heads; ++h) {
     const int first_row = h * tile.head_rows, end_row = first_row + tile.n_rows;
-    // Passes compute nonexistent rows like others.
+    // Passes compute nonexistent rows, too.
     for (int r = first_row; r < first_row + (tile.n_rows + 3) / 4 * 4; ++r)
       state.max[r] = kLowest, state.sum[r] = 0.0f;
     for (int r = first_row; r < end_row; ++r) {
@@ -770,7 +771,7 @@ inline void store_values(const float* x, int n, std::byte* to, int64_t stride, i
   }
 }
 
-// Rounds values to multiples of max|x| / 127, n_together of them adjacent; returns that unit.
+// Rounds values to multiples of max|x| / 127; n_together codes are adjacent. Returns the scale.
 inline float store_i8(const float* x, int n, int8_t* to, int64_t stride, int n_together) {
   float most = 0.0f;
   for (int d = 0; d < n; ++d) {

@@ -1,14 +1,14 @@
 // Recurrences in chunks (recurrence_kernels.h) over Simd. Included after an instruction set's
 // simd.h.
 //
-// P(t) is the product of a chunk's decays up to token t, and L(s, t) that of the decays after s up
-// to t. With the state S before the chunk of n tokens, a token reads
+// Let P(t) be the product of a chunk's decays up to token t, and L(s, t) that of the decays after s
+// up to t. With the state S before the chunk of n tokens, the output of a token is
 //   out(t) = P(t) S^T q(t) + sum over s <= t of L(s, t) (k(s) q(t)) u(s)
-// and the state after the chunk is P(n) S + sum of k(s) (L(s, n) u(s))^T. In a scan of Mamba 2 u(t)
-// is beta(t) v(t); in the delta rule
+// and the state after the chunk is P(n) S + sum of k(s) (L(s, n) u(s))^T. In a scan of Mamba 2,
+// u(t) is beta(t) v(t); in the delta rule it is
 //   u(t) = beta(t) (v(t) - P(t) S^T k(t) - sum over s < t of L(s, t) (k(s) k(t)) u(s)).
 // With decays by key, P and L are diagonal matrices that multiply S and the keys. All of these are
-// products of matrices whose sums stay in registers, and the state is loaded and stored once per
+// products of matrices with accumulators in registers, and the state is loaded and stored once per
 // chunk. Decays are multiplied, never divided: they may underflow to zero.
 #pragma once
 #include "kernels/generic/transpose.inl"
@@ -19,13 +19,13 @@ namespace {
 
 using F = Simd::F;
 
-// Sums that the registers hold: tokens (or keys of the state) x strips.
+// Accumulators that fit the registers: tokens (or keys of the state) x strips.
 constexpr int kTileRows = Simd::kAccumulators >= 16 ? 8 : 4,
               kTileStrips = Simd::kAccumulators >= 16 ? 2 : 1;
 static_assert(kScanChunk == kDeltaLanes && kScanChunk % kTileRows == 0);
 
-// Sums of a tile, to which products of matrices are added: kTileRows numbers of each row of
-// `factors` times the row of `matrix`, N vectors of 16 that are `apart` floats apart.
+// Accumulators of a tile of a matrix product. add(): kTileRows numbers of each row of `factors`
+// times the row of `matrix`, which has N vectors of 16, `apart` floats apart.
 template <int N>
 struct Tile {
   F sums[kTileRows][N];
@@ -59,8 +59,8 @@ struct Tile {
   }
 };
 
-// Transposes rows [n][dim], which are `stride` apart, to to[key][token]. Places after the last
-// token repeat it.
+// Transposes rows [n][dim], which are `stride` floats apart, to to[key][token]. Places after the
+// last token repeat it.
 inline void turn(const float* rows, ptrdiff_t stride, int dim, int n, float* to) {
   constexpr int kSide = Simd::kRegisterBytes / 4;
   const auto row = [&](int t) { return rows + (t < n ? t : n - 1) * stride; };
@@ -92,8 +92,8 @@ inline void multiply_tokens(const float* k, const float* x, int dim, int n, floa
   }
 }
 
-// Computes products [s][t] and [s - 1][t] with each key's L(s, t) for all t, which is kept in
-// `between`; before, it holds that of s + 1.
+// Computes products [s][t] and [s - 1][t] with each key's L(s, t) for all t. `between` holds L(s +
+// 1, t) before the call and L(s - 1, t) after it.
 inline void multiply_decayed(int key_dim, int s, const ChunkKeys& keys) {
   F kq[2] = {Simd::zero(), Simd::zero()}, kk[2] = {Simd::zero(), Simd::zero()};
   for (int key = 0; key < key_dim; ++key) {
@@ -117,7 +117,7 @@ inline void multiply_decayed(int key_dim, int s, const ChunkKeys& keys) {
   }
 }
 
-// Applies decays by key, for chunks that have them.
+// Applies decays by key to the keys of a chunk.
 inline void decay_keys(const DeltaStrip& strip, const ChunkKeys& to) {
   const int dim = strip.key_dim, n = strip.n_tokens;
   turn(strip.decay, strip.decay_stride, dim, n, to.decays);
@@ -154,18 +154,19 @@ void chunk_keys(const DeltaStrip& strip, const ChunkKeys& to) {
   if constexpr (kRule == Rule::kDelta) multiply_tokens(to.k, to.k, dim, n, to.kk);
 }
 
-// Weights of a chunk that all features share.
+// Weights of a chunk that all features of a head share.
 struct ChunkWeights {
-  alignas(64) float read[kScanChunk][kScanChunk];    // [s][t]: what token t takes of u(s)
-  alignas(64) float forget[kScanChunk][kScanChunk];  // delta rule: what u(t) loses of u(s)
-  float decay[kScanChunk], beta[kScanChunk];         // P(t)
-  float kept[kScanChunk];                            // of u(s) behind the chunk
+  alignas(64) float read[kScanChunk][kScanChunk];  // [s][t]: weight of u(s) in out(t)
+  // delta rule: weight of u(s) in u(t), subtracted
+  alignas(64) float forget[kScanChunk][kScanChunk];
+  float decay[kScanChunk], beta[kScanChunk];  // P(t)
+  float kept[kScanChunk];                     // L(s, n): weight of u(s) in the final state
 };
 
 template <Rule kRule>
 inline void weigh(const DeltaStrip& head, const ChunkKeys& keys, ChunkWeights& w) {
   const int n = head.n_tokens;
-  const auto decay_of = [&](int t) {  // 1 where the keys contain them
+  const auto decay_of = [&](int t) {  // 1 if the keys include the decays
     return kRule == Rule::kDeltaByKey ? 1.0f : head.decay[t * head.decay_stride];
   };
   float product = 1;
@@ -173,7 +174,7 @@ inline void weigh(const DeltaStrip& head, const ChunkKeys& keys, ChunkWeights& w
     w.decay[t] = t < n ? product *= decay_of(t) : 0;
     w.beta[t] = t < n ? head.beta[t * head.beta_stride] : 0;
   }
-  F between = Simd::zero();  // L(s, t) of all t, zero for t < s
+  F between = Simd::zero();  // L(s, t) for all t, zero for t < s
   float to_end = 1;
   for (int s = n - 1; s >= 0; --s) {
     const float decay = s < n - 1 ? decay_of(s + 1) : 1.0f;
@@ -192,7 +193,7 @@ inline void weigh(const DeltaStrip& head, const ChunkKeys& keys, ChunkWeights& w
   }
 }
 
-// N strips of a chunk from feature `first` on; u, kept: [n][N * 16].
+// N strips of a chunk, from feature `first` on. u, kept: [n][N * 16].
 template <Rule kRule, int N>
 struct ChunkStrips {
   static constexpr ptrdiff_t kWidth = N * kDeltaLanes;
@@ -218,14 +219,14 @@ struct ChunkStrips {
     }
   }
 
-  // Computes what tokens from t on read from the state with x, which are keys or queries.
+  // Computes S^T x for tokens from t on, times their decays. x: keys or queries.
   [[gnu::always_inline]] inline void recall(const float* x, int t, Tile<N>& tile) const {
     tile.clear();
     tile.add(head.key_dim, x + t, kScanChunk, state, kDeltaLanes, apart());
     tile.each([&](int i, int, F& sum) { sum = Simd::mul(Simd::set1(w.decay[t + i]), sum); });
   }
 
-  // u(t) = beta (v - what the state and earlier tokens recall for the key).
+  // Delta rule: u(t) = beta (v - what the state and earlier tokens give for the key).
   void solve() const {
     for (int t = 0; t < head.n_tokens; t += kTileRows) {
       Tile<N> tile;

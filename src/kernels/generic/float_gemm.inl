@@ -1,9 +1,9 @@
-// Products of float panels with float activations, written once over Simd S (GemmSimd). Panels:
+// Products of float panels with float activations, for any Simd S (GemmSimd). Panels:
 //   F32, F16, F8: [k][16 rows]; BF16: [k / 2][16 rows][2]; F8Groups: units of F8 and their scales.
-// One chain of fused multiply-adds per output, in the order of k.
+// Every output is one chain of fused multiply-adds, in the order of k.
 
-// Finishes the sums of kLanes rows of a panel from `lane` on: row scale, bias, and the store of
-// those that exist.
+// Completes the sums of kLanes rows of a panel from `lane` on: row scale, bias, and the store of
+// existing rows.
 template <class S>
 [[gnu::always_inline]] inline void store_output(const PanelMatrix& w, int panel, int lane,
                                                 typename S::Floats sum, int row,
@@ -25,7 +25,7 @@ struct FloatPanel {
                         kF8 = kF8G || std::is_same_v<Q, panel::F8Row>;
   static constexpr int kColumnBytes = kF32 ? 64 : kF8 ? 16 : 32;
 
-  // Two columns of kLanes rows from `lane` on.
+  // Loads two columns of kLanes rows, from `lane` on.
   [[gnu::always_inline]] static void load_pair(const uint8_t* p, int lane, Floats& even,
                                                Floats& odd) {
     if constexpr (kF32) {
@@ -39,7 +39,7 @@ struct FloatPanel {
     }
   }
 
-  // acc += w[k] x[k] and w[k + 1] x[k + 1].
+  // acc += w[k] x[k] + w[k + 1] x[k + 1], in this order.
   template <int M>
   [[gnu::always_inline]] static void add_pair(const uint8_t* p, int lane, const float* x,
                                               ptrdiff_t stride, const Floats& scale,
@@ -58,7 +58,7 @@ struct FloatPanel {
   static void block(const PanelMatrix& w, const FloatRows& x, int row, int panel, int panel_step,
                     const GemmOutput& out) {
     const uint8_t* p[P];
-    Floats acc[P][kParts][M], scale[P][kParts];  // scale: of F8Groups
+    Floats acc[P][kParts][M], scale[P][kParts];  // scale: F8Groups only
     for (int i = 0; i < P; ++i) {
       p[i] = w.data + static_cast<size_t>(panel + i * panel_step) * w.panel_bytes;
       for (int part = 0; part < kParts; ++part) {
@@ -67,11 +67,11 @@ struct FloatPanel {
       }
     }
     const float* values = x.values + row * x.stride;
-    // At the first column of a unit.
+    // Loads the scales of a unit, at its first column.
     const auto start_unit = [&](int k) __attribute__((always_inline)) {
       if (k % panel::F8Groups::kUnitK != 0) return;
       for (int i = 0; i < P; ++i) {
-        if (k > 0) p[i] += 64;  // the scales of the unit before
+        if (k > 0) p[i] += 64;  // skips the previous unit's scales
         for (int part = 0; part < kParts; ++part)
           scale[i][part] = S::load_aligned(p[i] + panel::F8Groups::kScales + 4 * part * S::kLanes);
       }
@@ -91,7 +91,7 @@ struct FloatPanel {
         p[i] += 2 * kColumnBytes;
       }
     }
-    if (k < w.cols) {  // an odd last column: its partner is 0 in the panel and must be 0 in x
+    if (k < w.cols) {  // an odd last column: the panel is padded with 0, and x must be
       float last[2 * M] = {};
       for (int m = 0; m < M; ++m) last[2 * m] = values[m * x.stride + k];
       if constexpr (kF8G) start_unit(k);
@@ -110,15 +110,15 @@ struct FloatPanel {
     }
   }
 
-  // Rows [row, row + M) and columns [begin, end) times one panel, a column of all its rows at a
-  // time: what is loaded of x serves the whole panel. Columns before are in the sums of the output.
+  // Multiplies rows [row, row + M) and columns [begin, end) with one panel, column by column of its
+  // 16 rows: each load of x serves the whole panel. Sums of earlier columns are in the output.
   template <int M, int PrefetchBytes>
   static void block_by_column(const PanelMatrix& w, const FloatRows& x, int row, int panel,
                               int begin, int end, const GemmOutput& out) {
     const uint8_t* p = w.data + static_cast<size_t>(panel) * w.panel_bytes;
     p += kF8G ? static_cast<size_t>(begin / panel::F8Groups::kUnitK) * panel::F8Groups::kUnitBytes
               : static_cast<size_t>(begin) * kColumnBytes;
-    Floats acc[M][kParts], scale[kParts];  // scale: of F8Groups
+    Floats acc[M][kParts], scale[kParts];  // scale: F8Groups only
 #pragma GCC unroll 4
     for (int part = 0; part < kParts; ++part) {
       const int n_valid = w.rows - panel * kPanelRows - part * S::kLanes;
@@ -133,7 +133,7 @@ struct FloatPanel {
     const float* values = x.values + row * x.stride;
     const auto start_unit = [&](int k) __attribute__((always_inline)) {
       if (k % panel::F8Groups::kUnitK != 0) return;
-      if (k > begin) p += 64;  // the scales of the unit before
+      if (k > begin) p += 64;  // skips the previous unit's scales
       for (int part = 0; part < kParts; ++part)
         scale[part] = S::load_aligned(p + panel::F8Groups::kScales + 4 * part * S::kLanes);
     };
@@ -186,9 +186,9 @@ struct FloatPanel {
     return out.values + row * out.stride + panel * kPanelRows + part * S::kLanes;
   }
 
-  // Any number of rows in blocks of up to five, whose sums and operands are what 16 registers hold.
-  // Many rows: the columns that the first cache holds of a panel, times the rows that the second
-  // one holds. Only the first block waits for memory.
+  // Any number of rows in blocks of up to five, whose accumulators and operands fit 16 registers.
+  // For many rows: columns of a panel that the first-level cache holds, times rows that the
+  // second-level cache holds. Only the first block loads from memory.
   template <int Block, int PrefetchBytes>
   static void gemm_by_column(const PanelMatrix& w, const FloatRows& x, int n_rows, int first_panel,
                              int last_panel, const GemmOutput& out) {
@@ -225,7 +225,7 @@ struct FloatPanel {
     }
   }
 
-  // Rows [row, row + M) times all panels, P adjacent panels at once.
+  // Rows [row, row + M) times all panels, P adjacent panels at a time.
   template <int M, int P, int PrefetchBytes>
   static void sweep(const PanelMatrix& w, const FloatRows& x, int row, int begin, int end,
                     const GemmOutput& out) {
@@ -234,8 +234,8 @@ struct FloatPanel {
     for (; panel < end; ++panel) block<M, 1, PrefetchBytes>(w, x, row, panel, 1, out);
   }
 
-  // Any number of rows in blocks of R, no more at once than the second-level cache holds, times P
-  // panels. Blocks of 8 are followed by one of 4, and what is left by single rows.
+  // Any number of rows in blocks of R, as many at once as the second-level cache holds, times P
+  // panels. Blocks of 8 are followed by one of 4, and the rest by single rows.
   template <int R, int P>
   static void blocks(const PanelMatrix& w, const FloatRows& x, int n_rows, int begin, int end,
                      const GemmOutput& out) {
@@ -270,8 +270,8 @@ struct FloatPanel {
     }
   }
 
-  // Rows [row, row + M) times kLanes rows of a panel: column k adds to chain k % 4, and the chains
-  // are added at last.
+  // Rows [row, row + M) times kLanes rows of a panel: column k adds to accumulator k % 4, and the
+  // accumulators are added at the end.
   template <int M>
   static void block_of_chains(const PanelMatrix& w, const FloatRows& x, int row, int panel,
                               int lane, const GemmOutput& out) {
@@ -298,7 +298,7 @@ struct FloatPanel {
       add_columns(values + k, x.stride, acc[0], acc[1]);
       add_columns(values + k + 2, x.stride, acc[2], acc[3]);
     }
-    // an odd last column: its partner is 0 in the panel and must be 0 in x
+    // an odd last column: the panel is padded with 0, and x must be
     for (; k < w.cols; k += 2) {
       float last[2 * M] = {};
       for (int m = 0; m < M; ++m) {

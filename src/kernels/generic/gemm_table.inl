@@ -1,4 +1,4 @@
-// Fills a GemmKernels with the kernels of Simd S, for every plan and every encoding in panel::All.
+// Fills a GemmKernels with the kernels of Simd S, for every plan and encoding of panel::All.
 
 template <class S, class Q, GemmPlan Plan>
 consteval GemmKernels::Int8Gemm int8_entry() {
@@ -20,7 +20,7 @@ consteval GemmKernels::FloatGemm float_entry() {
   }
 }
 
-// The kernels of all plans for one encoding.
+// The kernels of all plans for the encoding Q.
 template <class S, class Q, const auto& Plans,
           class Index = std::make_index_sequence<std::size(Plans)>>
 struct KernelsOfPlans;

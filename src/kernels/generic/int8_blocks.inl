@@ -1,10 +1,10 @@
-// Products of many rows with integer-coded panels, written once over Simd S (UnpacksBlocks).
-// Included by int8_gemm.inl.
+// Products of many rows with integer-coded panels, for any Simd S (UnpacksBlocks). Included by
+// int8_gemm.inl.
 //
-// A slice of the columns of a few panels is unpacked once, to bytes and floats in the first caches,
-// and multiplied with many rows; meanwhile what is unpacked next is fetched. Sums wait for the next
-// slice beside it where all slices of a panel follow each other, else in the output. Every output
-// is the same sum, bit for bit, as of few rows.
+// A slice of columns of a few panels is unpacked once, to bytes and floats in the first-level
+// caches, and multiplied with many rows, while the next slice is prefetched. Partial sums are kept
+// beside the slice if the slices of a panel follow each other, otherwise in the output. Every
+// output has the bits of the kernels for few rows.
 
 template <class S, class Q>
 struct Int8Blocks {
@@ -15,13 +15,13 @@ struct Int8Blocks {
   using Floats = typename S::Floats;
   static constexpr int kParts = kPanelRows / S::kLanes, kPanels = S::kBlockPanels,
                        kRows = S::kBlockRows;
-  static constexpr int kVectors = kPanels * kParts;  // of weights' rows
-  // With AVX-512 what 24 steps of two panels take (24 KB of codes) is read for every four rows from
-  // the first cache, beside scales, activations and theirs.
+  static constexpr int kVectors = kPanels * kParts;  // vectors of weight rows
+  // With AVX-512, 24 steps of two panels (24 KB of codes) are read from the first-level cache for
+  // every four rows, beside scales, activations and their groups.
   static constexpr int kSliceSteps = S::kLanes == 16 ? 24 : 64;
-  static constexpr int kGroups = Q::kGroupSize == 16 ? 2 : 1;  // of a step
+  static constexpr int kGroups = Q::kGroupSize == 16 ? 2 : 1;  // groups per step
   static constexpr bool kKeepsSums = !CachesRows<S>;
-  // Rows together: what they and their sums take in a slice fits the second-level cache.
+  // Rows multiplied together: their activations and sums of a slice fit the second-level cache.
   static constexpr int kMostRows = 256;
   static constexpr bool kUnpacks = Q::kBits != 8 || Q::kIsCodebook;
   static_assert(kSliceSteps % L::kSteps == 0);
@@ -36,13 +36,13 @@ struct Int8Blocks {
   const PanelMatrix& w;
   const Int8Rows& x;
   const GemmOutput& out;
-  // of the panels; the last one again in place of those beyond it
+  // the panels; missing ones repeat the last
   int index[kPanels] = {};
   const uint8_t* units[kPanels] = {};                // of the slice
-  int n_panels = 0;                                  // that are not the last one again
+  int n_panels = 0;                                  // without repetitions
   int first_step = 0, n_steps = 0;                   // of the slice
-  bool is_last = false;                              // slice
-  const uint8_t *ahead[2] = {}, *ahead_end[2] = {};  // to be fetched
+  bool is_last = false;                              // whether this is the last slice
+  const uint8_t *ahead[2] = {}, *ahead_end[2] = {};  // to prefetch
 
   [[gnu::always_inline]] static const uint8_t* unit_of(const uint8_t* first, int step) {
     return first + step / L::kSteps * L::kUnitBytes;
@@ -82,7 +82,7 @@ struct Int8Blocks {
     return S::load_aligned(reinterpret_cast<const uint8_t*>(p));
   }
 
-  // Sums of products of group G of step s.
+  // Integer sums of group G of step s.
   template <int G>
   [[gnu::always_inline]] void dots(const Slice& slice, int s, const int8_t* values,
                                    const ActivationGroup* groups, const ActivationHalves* halves,
@@ -159,7 +159,7 @@ struct Int8Blocks {
     }
   }
 
-  // Where lane 0 of vector v of a row goes, and how many of its lanes exist.
+  // Returns the address of lane 0 of vector v of a row, and the number of its existing lanes.
   float* output(int row, int v) const {
     return out.values + row * out.stride + index[v / kParts] * kPanelRows + v % kParts * S::kLanes;
   }
@@ -168,8 +168,8 @@ struct Int8Blocks {
     return v / kParts >= n_panels || n < 0 ? 0 : n;
   }
 
-  // The slice times kRows rows from `row` on, which is the at-th of those together; n of them
-  // exist. Fetches up to n_lines of either part of what is ahead.
+  // The slice times kRows rows from `row` on (number `at` of those together), of which n exist.
+  // Prefetches up to n_lines of both parts of what is ahead.
   void block(Slice& slice, int row, int at, int n, int n_lines) {
     Floats acc[kRows][kVectors];
     int valid[kVectors];
@@ -202,7 +202,7 @@ struct Int8Blocks {
           __builtin_prefetch(ahead[i], 0, 2);
       }
       if constexpr (FetchesActivations<S>) {
-        const int ahead_rows = S::kStepsAhead * together;  // activations
+        const int ahead_rows = S::kStepsAhead * together;  // rows of activations
         for (int m = 0; m < kRows; m += 2) __builtin_prefetch(values + 32 * (ahead_rows + m));
         __builtin_prefetch(groups + ahead_rows);
         if constexpr (kGroups == 2) __builtin_prefetch(halves + ahead_rows);
@@ -231,8 +231,8 @@ struct Int8Blocks {
     }
   }
 
-  // The panels from `panel` on, columns of the slice that begins at `step`. What follows is fetched
-  // ahead.
+  // Selects panels from `panel` on and the slice of columns at `step`, and what to
+  // prefetch.
   void select(int panel, int end, int step, int next_panel, int next_step) {
     const int all = w.padded_cols / 32;
     first_step = step, n_steps = all - step < kSliceSteps ? all - step : kSliceSteps;
@@ -251,8 +251,8 @@ struct Int8Blocks {
     }
   }
 
-  // Rows [first, last) times the slice at `step` of the panels from `panel` on, [panel, end) at
-  // most.
+  // Rows [first, last) times the slice at `step` of the panels from `panel` on, at most [panel,
+  // end).
   void multiply(Slice& slice, int panel, int end, int step, int next_panel, int next_step,
                 int first, int last) {
     select(panel, end, step, next_panel, next_step);
@@ -271,7 +271,7 @@ struct Int8Blocks {
     Slice slice;
     const int all = w.padded_cols / 32;
     if constexpr (CachesRows<S>) {
-      // A slice of as many rows of activations as the second-level cache holds, with all panels.
+      // A slice of as many rows of activations as the second-level cache holds, times all panels.
       for (int step = 0; step < all; step += kSliceSteps) {
         for (int first = 0; first < n_rows; first += S::kCachedRows) {
           const int last = first + S::kCachedRows < n_rows ? first + S::kCachedRows : n_rows;

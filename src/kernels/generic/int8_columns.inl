@@ -1,5 +1,5 @@
-// Products of two to four rows with integer-coded panels where 16 registers do not hold a step of
-// codes beside the sums, written once over Simd S (ColumnsFirst). Included by int8_gemm.inl.
+// Products of two to four rows with integer-coded panels, if 16 registers cannot hold a step of
+// codes beside the accumulators; for any Simd S (ColumnsFirst). Included by int8_gemm.inl.
 
 template <class S, class Q>
 struct Int8Columns {
@@ -9,7 +9,7 @@ struct Int8Columns {
   using Ints = typename S::Ints;
   using Floats = typename S::Floats;
 
-  // Dword vector J of a step alone, as load_codes(), where a unit has no grid.
+  // Loads dword vector J of a step; see load_codes(). REQUIRES: the panel has no grid.
   template <int J>
   [[gnu::always_inline]] static Bytes load_column(const uint8_t* line, const Bytes& table) {
     Bytes w;
@@ -35,9 +35,9 @@ struct Int8Columns {
     return w;
   }
 
-  // As Panel::add_step(), of all rows of the panel: every four activations that are loaded meet one
-  // column of codes at a time, which leaves the sums of four rows in 16 registers. A single row
-  // reads memory slower this way.
+  // As Panel::add_step(), for all rows of the panel: every load of four activations is multiplied
+  // with one column of codes at a time, so that the accumulators of four rows fit 16 registers. For
+  // a single row this would read memory more slowly.
   template <int M, Fetch F>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, const Bytes& table,
                                               const int8_t* x, const ActivationGroup* groups,

@@ -1,8 +1,8 @@
-// Products of integer-coded panels with int8 activations, written once over Simd S (GemmSimd).
-// Include inside an anonymous namespace.
+// Products of integer-coded panels with int8 activations, for any Simd S (GemmSimd). Include inside
+// an anonymous namespace.
 
-// GemmPlan::prefetch of one layout: bytes ahead of what is multiplied, none where 0, and
-// __builtin_prefetch's locality: 2 is the second-level cache, 3 the first.
+// GemmPlan::prefetch for one layout. ahead: bytes, 0: no prefetch. cache: locality argument of
+// __builtin_prefetch: 2 is the second-level cache, 3 the first.
 struct Fetch {
   int ahead, cache;
   bool one_stream;  // GemmWhere::kOneStream
@@ -22,7 +22,7 @@ struct Int8Panel {
   using Ints = typename S::Ints;
   using Floats = typename S::Floats;
 
-  // The eight dword vectors of a step, of the vector's rows.
+  // Loads the eight dword vectors of a step, for the vector's rows.
   [[gnu::always_inline]] static void load_codes(const uint8_t* unit, int step, int lane,
                                                 const Bytes& table, Bytes (&w)[8]) {
     const uint8_t* line = unit + step * L::kStepBytes + 4 * lane;
@@ -38,8 +38,8 @@ struct Int8Panel {
     }
   }
 
-  // `line` is the first of the step's planes, at the vector's rows. Bytes of a codebook's codes may
-  // have anything in their upper halves where lookups ignore it.
+  // Loads codes of bit planes. `line`: first plane of the step, at the vector's rows. Codes of a
+  // codebook may have anything in their upper nibbles if lookups ignore it.
   [[gnu::always_inline]] static void load_planes(const uint8_t* line, Bytes (&w)[8]) {
     if constexpr (Q::kBits == 8) {
 #pragma GCC unroll 8
@@ -64,7 +64,7 @@ struct Int8Panel {
     if constexpr (Q::kBits == 6) add_crumbs(line + 256, w);
   }
 
-  // The codes of the points of a step, without signs.
+  // Loads the codes of a step's points, without signs.
   [[gnu::always_inline]] static void load_points(const uint8_t* unit, int step, int lane,
                                                  Bytes (&w)[8]) {
     constexpr int kColumns = Q::kColumns, kBits = L::kHighBits;
@@ -88,7 +88,7 @@ struct Int8Panel {
         load_four.template operator()<1>(std::make_integer_sequence<int, 4>());
     }
   }
-  // Point I of a step, whose index' lower bits are `index`.
+  // Looks up point I of a step. index: lower bits of the point's index.
   template <int I>
   [[gnu::always_inline]] static void look_up(Bytes index, const Bytes& high, Bytes (&w)[8]) {
     constexpr int kBits = L::kHighBits, kAt = I * kBits;
@@ -111,7 +111,7 @@ struct Int8Panel {
     }
   }
 
-  // One bit times two.
+  // Loads codes of one bit, times two.
   [[gnu::always_inline]] static void load_bits(const uint8_t* line, Bytes (&w)[8]) {
     const Bytes v = S::load(line), mask = S::splat_byte(2);
     w[0] = S::bit_and(move_bit<0, 1>(v), mask);
@@ -135,7 +135,7 @@ struct Int8Panel {
       w[4 * c + 3] = S::bit_and(S::template shift_right<6>(v), mask);
     }
   }
-  // Bits 4 and 5 of six.
+  // Adds bits 4 and 5 of codes of six bits.
   [[gnu::always_inline]] static void add_crumbs(const uint8_t* line, Bytes (&w)[8]) {
     const Bytes mask = S::splat_byte(0x30);
 #pragma GCC unroll 2
@@ -182,10 +182,10 @@ struct Int8Panel {
     }
   }
 
-  // The scales (and what is added) of group `group` of a unit for the vector's rows; `lane` is its
-  // first row.
+  // Super-scale (and min) of a unit for the vector's rows; `lane` is its first
+  // row.
   struct UnitScales {
-    Floats scale, min;  // of odd sub-scales: the scale and twice the scale
+    Floats scale, min;  // odd sub-scales: scale, and twice the scale
   };
   [[gnu::always_inline]] static UnitScales unit_scales(const uint8_t* unit, int lane) {
     UnitScales u{S::zero(), S::zero()};
@@ -228,23 +228,23 @@ struct Int8Panel {
     }
   }
 
-  // Sums of 4 N columns, of one of M rows.
+  // Sum over 4 N columns, for one of M rows.
   template <int N, int M, Fetch F>
   [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x,
                                          const int32_t& negative_sum) {
-    // measured: docs/kernels.md
+    // measurements: docs/kernels.md
     constexpr bool kShuffling = Q::kBits == 8 ? M >= 3 && M < 8 : M >= 2;
     if constexpr (N == 8 && kShuffling && !Q::kIsCodebook && F.one_stream &&
                   ShufflesActivations<S>) {
       return S::template shuffled_dot < L::kBias,
-             Q::kBits == 8 ? 4 : 2 > (w, x, negative_sum);  // unpacking shifts
+             Q::kBits == 8 ? 4 : 2 > (w, x, negative_sum);  // unpacking needs shifts
     } else {
       return S::template dot<L::kBias, L::kMaxCode, N, (M >= 8)>(w, x, negative_sum);
     }
   }
 
-  // Adds one step of the vector's rows to the sums of M rows of activations; x and groups are those
-  // of the step.
+  // Adds one step of the vector's rows to the accumulators of M rows of activations. x, groups: of
+  // the step.
   template <int M, Fetch F>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane,
                                               const Bytes& table, const int8_t* x,
@@ -297,7 +297,7 @@ struct Int8Panel {
 
   static constexpr bool kColumnsFirst = ColumnsFirst<S>;
 
-  // The same in whole numbers: neither the weights' row nor the activations' has scales inside.
+  // As above with integer accumulators: neither weights nor activations have scales inside a row.
   template <int M, Fetch F>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane,
                                               const Bytes& table, const int8_t* x,
@@ -324,10 +324,10 @@ struct Int8Panel {
     }
   }
 
-  // M rows of activations from `row` on (a part of one of x's blocks) times P panels `panel_step`
-  // apart (the last one in place of those beyond it) that advance together: several streams keep
-  // more of the memory's latency in flight than one. Whole: nothing has scales inside a row, sums
-  // are whole numbers.
+  // M rows of activations from `row` on (a part of one of x's blocks) times P panels, `panel_step`
+  // apart (missing ones repeat the last), that advance together: several streams hide more of the
+  // memory's latency than one. Whole: nothing has scales inside a row, and accumulators are
+  // integers.
   template <bool Whole, int M, int P, Fetch F>
   static void block(const PanelMatrix& w, const Int8Rows& x, int row, int n_rows, int panel,
                     int panel_step, int last, const GemmOutput& out) {
@@ -344,8 +344,8 @@ struct Int8Panel {
         for (int m = 0; m < M; ++m) acc[i][part][m] = fresh_sum<Whole>();
       }
     }
-    // Whoever prefetches has whole blocks, but for 12 of 16 rows and for 3 or 4 of more. Parts of
-    // blocks of all sizes have the same code.
+    // Plans that prefetch have whole blocks, except for 12 of 16 rows and for 3 or 4 of more. Parts
+    // of blocks of all sizes share their code.
     const int rows =
         F.ahead > 0 && int8_block_rows(M) == M && !(kColumnsFirst && M == 4) ? M : x.block_rows;
     const ptrdiff_t first = static_cast<ptrdiff_t>(row / rows) * x.n_steps * rows + row % rows;
@@ -387,7 +387,7 @@ struct Int8Panel {
     }
   }
 
-  // One block of R rows; P panels far apart advance together.
+  // One block of R rows, times P panels far apart that advance together.
   template <bool Whole, int R, int P, Fetch F>
   static void streams(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                       const GemmOutput& out) {
@@ -410,9 +410,9 @@ struct Int8Panel {
     }
   }
 
-  // Any number of rows in blocks of R while a panel is in the first caches: codes are unpacked
-  // again for every block, into registers. Only the first block waits for memory. The last one has
-  // as many fours of rows as are left.
+  // Any number of rows in blocks of R while a panel is in the first-level caches: each block
+  // unpacks the codes again, to registers. Only the first block loads from memory. The last block
+  // has as many groups of four rows as are left.
   template <int R, Fetch F>
   static void by_panel(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                        const GemmOutput& out) {
@@ -435,7 +435,7 @@ struct Int8Panel {
     }
   }
 
-  // As the plan says. Whole: neither the weights' row nor the activations' has scales inside.
+  // Multiplies as the plan says. Whole: neither weights nor activations have scales inside a row.
   template <GemmPlan Plan, bool Whole>
   static void rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
@@ -472,7 +472,7 @@ struct Int8Panel {
 #include "kernels/generic/int8_blocks.inl"
 #include "kernels/generic/int8_columns.inl"
 
-// Eight bytes at a time: as numbers from 0 on, in pairs, and all pairs by one multiplication.
+// Eight bytes at a time: made unsigned, added in pairs, and the pairs by one multiplication.
 [[gnu::always_inline]] inline int sum_of_16(const int8_t* values) {
   uint64_t pairs = 0;
   for (int half = 0; half < 2; ++half) {
@@ -491,7 +491,7 @@ void quantize_activations(const float* x, int cols, int padded_cols,
                           ActivationGroup* groups, ActivationHalves* halves) {
   using Floats = typename S::Floats;
   constexpr int kVectors = 32 / S::kLanes;
-  constexpr int kAhead = 256;  // floats from here to those that are fetched meanwhile
+  constexpr int kAhead = 256;  // distance of prefetches in floats
   const auto load = [&](int k, Floats(&v)[kVectors]) {
     for (int i = 0; i < 2 && k < cols; ++i) __builtin_prefetch(x + k + kAhead + 16 * i);
     for (int i = 0; i < kVectors; ++i) {
@@ -519,7 +519,7 @@ void quantize_activations(const float* x, int cols, int padded_cols,
     Floats v[kVectors];
     load(k, v);
     const float top = one_scale ? row_max : largest(v);
-    // Scales so small that their reciprocal overflows round the group to zero.
+    // A reciprocal of so small a scale would overflow: the group becomes zero.
     const float inverse = top > 1e-30f ? 127.0f / top : 0.0f;
     for (int i = 0; i < kVectors; ++i)
       S::store_rounded(values + i * S::kLanes, S::clamp(S::mul(v[i], S::splat(inverse)), 127.0f));

@@ -8,7 +8,7 @@ namespace {
 
 using F = Simd::F;
 
-// Number of partial sums over keys, so that additions do not wait for one another.
+// Number of partial sums over keys, which hide the latency of additions.
 constexpr int kApart = Simd::kAccumulators >= 16 ? 4 : 1;
 
 struct KeySum {
@@ -23,7 +23,7 @@ struct KeySum {
   }
 };
 
-// f(key, which sum) for all keys, in an order that depends on their number alone.
+// Calls f(key, index of the partial sum) for all keys, in an order that depends on n only.
 template <class Fn>
 inline void for_keys(int n, Fn&& f) {
   int key = 0;
@@ -93,7 +93,7 @@ void delta_rule(const DeltaStrip& strip) {
   delta_token<State, false>(strip, last, recalled);
 }
 
-// As delta_token, with decays by key. The recalled value includes the decays of the token that
+// As delta_token(), with decays by key. The recalled value includes the decays of the token that
 // recalls it.
 template <class State, bool kMore>
 inline F delta_token_by_key(const DeltaStrip& strip, ptrdiff_t t, F recalled) {

@@ -1,5 +1,5 @@
-// Passes over one row of logits, with the compiler's vector extensions. REQUIRES: kScanLanes is
-// defined, the floats of a register (4, 8 or 16).
+// Passes over one row of logits by the compiler's vector extensions. REQUIRES: kScanLanes, the
+// number of floats of a register (4, 8 or 16), is defined.
 #include <cstring>
 
 namespace penstock {
@@ -141,7 +141,7 @@ double scan_split_kernel(const float* row, int n, ScanScale scale, ScanSplit& sp
       for (const int64_t word : words) hit |= word;
       if (hit == 0) return;
       for (int lane = 0; lane < lanes;
-           ++lane) {  // without a jump: every lane is written, the next over what is none
+           ++lane) {  // branch-free: every lane is written, and overwritten unless it counts
         inside[count] = at + lane;
         count -= within[lane / kScanLanes][lane % kScanLanes];
       }

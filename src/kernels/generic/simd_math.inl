@@ -18,7 +18,7 @@ inline F polynomial(const float (&c)[N], F x) {
 inline F exp(F x) {
   constexpr float kC[] = {1.000000011e+00f, 5.000000050e-01f, 1.666649867e-01f,
                           4.166634010e-02f, 8.369872347e-03f, 1.394216243e-03f};
-  x = Simd::min(Simd::set1(89.0f), Simd::max(Simd::set1(-104.0f), x));  // a nan stays a nan
+  x = Simd::min(Simd::set1(89.0f), Simd::max(Simd::set1(-104.0f), x));  // NaN stays NaN
   const F n = Simd::round(Simd::mul(x, Simd::set1(1.44269504f)));
   // x - n ln 2 in two parts: the first product is exact.
   F r = Simd::fma(n, Simd::set1(-0.693359375f), x);
@@ -30,13 +30,13 @@ inline F sigmoid(F x) {
   return Simd::div(Simd::set1(1.0f), Simd::add(Simd::set1(1.0f), exp(Simd::sub(Simd::zero(), x))));
 }
 
-// Relative error below 5e-7.
+// tanh(x), relative error below 5e-7.
 inline F tanh(F x) {
   constexpr float kC[] = {-3.333332748e-01f, 1.333265993e-01f, -5.383534471e-02f, 2.092599024e-02f,
                           -5.995910066e-03f};
   const F one = Simd::set1(1.0f), square = Simd::mul(x, x);
   const F small = Simd::fma(Simd::mul(polynomial(kC, square), square), x, x);
-  // 1 - 2 / (e^2x + 1): at both infinities the right limit.
+  // 1 - 2 / (e^2x + 1), which has the right limits at both infinities.
   const F e = exp(Simd::add(x, x));
   const F large = Simd::sub(one, Simd::div(Simd::set1(2.0f), Simd::add(e, one)));
   return Simd::select_less(square, Simd::set1(0.4f), small, large);

@@ -1,5 +1,5 @@
-// Strip products on vectors (StripVector). Before including: kTileRows, kTileVectors with kTileRows
-// * kTileVectors sums that fit the registers.
+// Strip products on vectors (StripVector). REQUIRES: kTileRows and kTileVectors are defined, and
+// kTileRows * kTileVectors accumulators fit the registers.
 
 namespace penstock {
 namespace {

@@ -18,7 +18,7 @@ template <class R>
   __builtin_memcpy(&to, from, sizeof(R));
 }
 
-// low, high = groups of G lanes, alternately of a and b.
+// low, high = groups of G lanes of a and b, interleaved.
 template <int G, class T, int N, int... I>
 [[gnu::always_inline]] inline void interleave(const Register<T, N>& a, const Register<T, N>& b,
                                               Register<T, N>& low, Register<T, N>& high,
@@ -28,7 +28,7 @@ template <int G, class T, int N, int... I>
       __builtin_shufflevector(a.lanes, b.lanes, (N / 2 + I / G / 2 * G + I % G + I / G % 2 * N)...);
 }
 
-// A square of N / G rows of as many groups of G lanes.
+// Transposes a square of N / G rows of N / G groups of G lanes.
 template <int G, class T, int N>
 [[gnu::always_inline]] inline void transpose(Register<T, N> (&rows)[N / G]) {
   constexpr int kRows = N / G;

@@ -2,8 +2,8 @@
 // values are the first features of their keys (see attention_kernels.h for both layouts). Included
 // after an instruction set's simd.h.
 //
-// An element of E bytes has a block of tokens and features, ordered differently inside keys and
-// values. Keys are a matrix [features][tokens] of such elements, values its transpose.
+// An element of E bytes is a block of tokens and features, in different order in keys and values.
+// Keys are a matrix [features][tokens] of such elements, and values are its transpose.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ constexpr int value_bytes(KvFormat format) {
   return format == KvFormat::kF32 ? 4 : format == KvFormat::kI8 ? 1 : 2;
 }
 
-// Within each block of Side x Side values of an element, rows become columns.
+// Transposes each block of Side x Side values of an element.
 template <int Side, class T, int N, int... I>
 [[gnu::always_inline]] inline void turn_blocks(Register<T, N>& x,
                                                std::integer_sequence<int, I...>) {
@@ -44,7 +44,7 @@ template <KvFormat K>
   }
 }
 
-// Lane, and how many of them an element is; features (and tokens) of an element
+// Type of a lane, lanes per element, and features (or tokens) per element.
 template <KvFormat K>
 struct TurnedElement;
 template <>
@@ -74,11 +74,11 @@ void turn_unit(const std::byte* keys, int n_features, std::byte* values) {
   using E = TurnedElement<K>;
   using Lane = typename E::Lane;
   constexpr int kElementBytes = E::kLanes * int{sizeof(Lane)};
-  constexpr int kTokens = kUnitTokens / E::kSide;  // elements of a row of keys
+  constexpr int kTokens = kUnitTokens / E::kSide;  // elements per row of keys
   constexpr int kMost = Simd::kRegisterBytes / kElementBytes,
                 kRows = kMost < kTokens ? kMost : kTokens;
   constexpr int kBytes = kRows * kElementBytes;
-  const int features = n_features / E::kSide;  // elements of a row of values
+  const int features = n_features / E::kSide;  // elements per row of values
   for (int f = 0; f < features; f += kRows) {
     for (int t = 0; t < kTokens; t += kRows) {
       Register<Lane, kRows * E::kLanes> rows[kRows];

@@ -14,7 +14,7 @@ inline void store_some(float* p, F x, int n) {
   }
 }
 
-// Sum of f(vector) over x, in an order that depends on n alone.
+// Returns the sum of f(vector) over x, in an order that depends on n only.
 template <class Fn>
 inline float sum_of(const float* x, int n, Fn&& f) {
   F s[4] = {Simd::zero(), Simd::zero(), Simd::zero(), Simd::zero()};
@@ -71,7 +71,7 @@ void scale_softcap(float* x, float factor, float softcap, int n) {
   }
 }
 
-// The parameters of an ActivationFunction, in all lanes.
+// The parameters of an ActivationFunction, broadcast to all lanes.
 struct ActivationParameters {
   F p[4];
   explicit ActivationParameters(const ActivationFunction& f) {
@@ -113,7 +113,7 @@ inline F activated(F x, const ActivationParameters& f) {
   return x;
 }
 
-// What the gate is multiplied with.
+// Returns the factor of the activated gate.
 template <Activation A>
 inline F gated_up(F up, const ActivationParameters& f) {
   if constexpr (A == Activation::kClampedSilu) {
@@ -123,7 +123,7 @@ inline F gated_up(F up, const ActivationParameters& f) {
   return up;
 }
 
-// visit(ActivationKind<A>) for the activation's kind A.
+// Calls visit(ActivationKind<A>) with the activation's kind A.
 template <Activation A>
 struct ActivationKind {
   static constexpr Activation kKind = A;

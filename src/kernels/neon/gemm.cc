@@ -1,4 +1,4 @@
-// Matrix products with NEON: every 64-bit ARM processor.
+// Matrix products with NEON, for all 64-bit ARM processors.
 #include <arm_neon.h>
 
 #include "kernels/gemm_kernels.h"

@@ -54,8 +54,8 @@ struct Neon {
   template <class Q>
   static constexpr bool kHasPoints = false;
 
-  // Codes as the signed numbers to multiply. Those of 8 bits lose their bias by it, and the sum
-  // needs no correction.
+  // Converts codes to the signed numbers to multiply. Codes of 8 bits lose their bias thereby, so
+  // that the sum needs no correction.
   template <int MaxCode>
   [[gnu::always_inline]] static int8x16_t as_signed(Bytes w) {
     return vreinterpretq_s8_u8(MaxCode > 127 ? veorq_u8(w, vdupq_n_u8(0x80)) : w);
@@ -65,12 +65,12 @@ struct Neon {
     static_assert(MaxCode <= 127 || Bias == 128);
     return vdupq_n_s32(MaxCode > 127 ? 0 : negative_sum * Bias);
   }
-  // Products are added in 16 bits: kTerms of them fit before pairs of lanes must be widened.
+  // Products are summed in 16 bits: kTerms of them fit before pairs of lanes must be widened.
   template <int Bias, int MaxCode, int N, bool OneChain>
   [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x,
                                          const int32_t& negative_sum) {
     constexpr int kTerms = MaxCode > 127 ? 2 : 32767 / (127 * MaxCode);
-    // of rows 0 and 1, 2 and 3; two lanes each
+    // of rows 0 and 1, and of rows 2 and 3; two lanes each
     int32x4_t sum[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
     int16x8_t products[2] = {};
 #pragma GCC unroll 8
@@ -121,7 +121,7 @@ struct Neon {
     return to_float(
         vand_u8(vshl_u8(load_4(p), vdup_n_s8(static_cast<int8_t>(-first_bit))), vdup_n_u8(15)));
   }
-  // F8 E4M3 without its nan: its exponent and mantissa in those of FP16, times 2^-8.
+  // Converts F8 E4M3 (not NaN) by way of FP16 with the same exponent bits: the result times 2^-8.
   [[gnu::always_inline]] static Floats load_f8(const uint8_t* p) {
     const uint16x4_t v = vget_low_u16(vmovl_u8(load_4(p)));
     const uint16x4_t sign = vshl_n_u16(vand_u16(v, vdup_n_u16(0x80)), 8);
@@ -130,7 +130,7 @@ struct Neon {
   }
   [[gnu::always_inline]] static Ints zero_int() { return vdupq_n_s32(0); }
   [[gnu::always_inline]] static Ints add_int(Ints a, Ints b) { return vaddq_s32(a, b); }
-  // A lane that is no number becomes the limit; abs_max leaves it out.
+  // NaN becomes the limit; abs_max ignores NaN.
   [[gnu::always_inline]] static Floats clamp(Floats a, float limit) {
     return vmaxnmq_f32(vminnmq_f32(a, vdupq_n_f32(limit)), vdupq_n_f32(-limit));
   }

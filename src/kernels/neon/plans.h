@@ -1,4 +1,4 @@
-// Plans of the matrix products with NEON, and with its dot products of bytes (neondot/).
+// Plans of the matrix products with NEON, also used with its int8 dot products (neondot/).
 #pragma once
 #include "kernels/gemm_plan.h"
 

@@ -36,7 +36,7 @@ float multiply_floats(int64_t iterations) {
   return vaddvq_f32(sum);
 }
 
-// Bytes to 16 bits, widened in pairs.
+// Multiplies bytes to 16 bits, and adds them widened in pairs.
 float multiply_integers(int64_t iterations) {
   int8x8_t left = vdup_n_s8(5), right = vdup_n_s8(-3);
   int32x4_t acc[8];
@@ -44,7 +44,7 @@ float multiply_integers(int64_t iterations) {
   for (int64_t n = 0; n < iterations; ++n) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
-      asm volatile("" : "+w"(left));  // else all products are the first
+      asm volatile("" : "+w"(left));  // keeps the compiler from reusing the first product
       acc[i] = vpadalq_s16(acc[i], vmull_s8(left, right));
     }
   }

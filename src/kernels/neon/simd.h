@@ -1,4 +1,4 @@
-// 16 float lanes in four registers. What each function gives is that of scalar/simd.h.
+// 16 float lanes in four registers. scalar/simd.h specifies every function.
 #pragma once
 #include <arm_neon.h>
 
@@ -47,7 +47,7 @@ struct Simd {
     return each([&](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i))); });
   }
   static void load_i8_pairs(const int8_t* p, int half, F& first, F& second) {
-    const auto byte = [&](int vector, int i) {  // to the top, and down with its sign
+    const auto byte = [&](int vector, int i) {  // sign-extends byte i
       const int32x4_t fours = vreinterpretq_s32_s8(vld1q_s8(p + 16 * vector));
       return vcvtq_f32_s32(vshrq_n_s32(vshlq_s32(fours, vdupq_n_s32(24 - 8 * i)), 24));
     };
@@ -107,13 +107,13 @@ struct Simd {
   static F fma(F a, F b, F c) {
     return each([&](int i) { return vfmaq_f32(c.v[i], a.v[i], b.v[i]); });
   }
-  // Not fmin and fmax, whose results for lanes that are no numbers are others.
+  // Not fmin and fmax, which treat NaN differently.
   static F min(F a, F b) { return select_less(a, b, a, b); }
   static F max(F a, F b) { return select_less(b, a, a, b); }
   static F round(F a) {
     return each([&](int i) { return vrndnq_f32(a.v[i]); });
   }
-  // Two factors: one alone would leave the range of normal exponents.
+  // Multiplies by two factors, since 2^n may exceed the range of normal numbers.
   static float32x4_t times_pow2(float32x4_t a, float32x4_t n) {
     const int32x4_t e = vcvtq_s32_f32(n), half = vshrq_n_s32(e, 1), bias = vdupq_n_s32(127);
     const int32x4_t f = vshlq_n_s32(vaddq_s32(half, bias), 23);

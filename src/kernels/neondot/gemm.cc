@@ -1,4 +1,4 @@
-// Matrix products with NEON and the dot products of bytes of ARMv8.2: most processors since 2018.
+// Matrix products with the int8 dot products of ARMv8.2, which most processors since 2018 have.
 #include <arm_neon.h>
 
 #include "kernels/gemm_kernels.h"

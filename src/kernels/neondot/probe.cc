@@ -9,7 +9,7 @@ namespace {
 float multiply_integers(int64_t iterations) {
   int8x16_t left = vdupq_n_s8(5), right = vdupq_n_s8(-3);
   int32x4_t acc[16];
-  // else one chain of sums is computed for all
+  // distinct, so that the compiler does not merge the accumulators
   for (int i = 0; i < 16; ++i) acc[i] = vdupq_n_s32(i);
   asm volatile("" : "+w"(left), "+w"(right));
   for (int64_t n = 0; n < iterations; ++n) {

@@ -1,4 +1,4 @@
-// Grouped matrices to panels.
+// Packs grouped matrices into panels.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -9,17 +9,17 @@
 namespace penstock {
 namespace {
 
-// --- Which layout ---
+// --- Choice of the layout ---
 
-// Whole-number sums of a row: 127 * 255 * this stays below 2^31.
+// Columns for which integer sums of a row fit: 127 * 255 * kMaxRowSum is below 2^31.
 constexpr int kMaxRowSum = 65536;
 
 bool groups_fit(const GroupedMatrix& m, int size) {
   return m.group_size % size == 0 || m.n_groups() == 1;
 }
 
-// Integer levels and their unit nearest to the codebook: the unit is searched, for with the right
-// one FP4 levels are whole.
+// Finds integer levels nearest to the codebook, and their unit, by search: with the right unit, FP4
+// levels are integers.
 void fit_levels(const GroupedMatrix& m, GroupedShape& shape) {
   float largest = 0;
   for (const float level : m.codebook) largest = std::max(largest, std::fabs(level));
@@ -28,7 +28,7 @@ void fit_levels(const GroupedMatrix& m, GroupedShape& shape) {
   if (!(largest > 0) || !std::isfinite(largest)) return;
   double best_error = INFINITY;
   for (int i = 0; i <= 2048; ++i) {
-    // that the largest level takes
+    // integer level of the largest codebook entry
     const float steps = 127.0f - 63.0f * static_cast<float>(i) / 2048.0f;
     double error = 0;
     for (const float level : m.codebook) {
@@ -59,7 +59,7 @@ bool is_f8(const GroupedMatrix& m) {
     const float level = quant::decode_f8e4m3(static_cast<uint8_t>(c));
     if (std::isfinite(level) && level != m.codebook[c]) return false;
   }
-  // not a number
+  // NaN
   return std::none_of(m.packed.begin(), m.packed.end(),
                       [](std::byte b) { return (b & std::byte{0x7f}) == std::byte{0x7f}; });
 }
@@ -69,7 +69,7 @@ bool zeros_fit(const GroupedMatrix& m, int offset) {
   return m.zeros.empty() ? fits(m.uniform_zero) : std::ranges::all_of(m.zeros, fits);
 }
 
-// Of the layouts that can hold the matrix, the smallest.
+// Chooses the smallest of the layouts that can hold the matrix.
 class Chooser {
  public:
   explicit Chooser(const GroupedMatrix& m) : m_(m) {}
@@ -158,10 +158,10 @@ void offer_zeros(const GroupedMatrix& m, Chooser& chooser) {
 struct Rows {
   const GroupedMatrix& from;
   const GroupedShape& shape;
-  int first, n;          // rows of `from`; at most 16
+  int first, n;          // rows of `from`; n <= 16
   const uint8_t* codes;  // [n, cols]
   uint8_t* panel;
-  float* factors;  // of these rows
+  float* factors;  // [n]
 
   const float* scales(int r) const {
     return &from.scales[static_cast<size_t>(first + r) * from.n_groups()];

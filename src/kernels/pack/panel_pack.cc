@@ -13,8 +13,8 @@ namespace {
 
 // --- Integer codes ---
 
-// Scales that a file does not hold as FP16 may not fit its range: their rows get a factor. So do
-// levels in units of something.
+// Whether rows get a factor: scales that are not FP16 in the file may exceed its range, and levels
+// in units other than 1 need one.
 template <class Q>
 constexpr bool needs_row_scales() {
   if constexpr (quant::kUnit<Q> != 1.0f) {
@@ -26,7 +26,8 @@ constexpr bool needs_row_scales() {
   }
 }
 
-// A power of two that brings the largest scale of a row just below FP16's largest power of two.
+// Returns the power of two that scales a row's largest scale to just below FP16's largest power of
+// two.
 template <class Q>
 float find_row_scale(const typename Q::Block* blocks, int n_blocks) {
   if constexpr (quant::kUnit<Q> != 1.0f) return quant::kUnit<Q>;
@@ -41,12 +42,12 @@ float find_row_scale(const typename Q::Block* blocks, int n_blocks) {
   return power_for_half(largest);
 }
 
-// Scales that are in the file as they are in a panel.
+// Whether a panel has the file's scales unchanged.
 template <class Q>
 constexpr bool kSameScales =
     !needs_row_scales<Q>() && !Q::kHasSuperScales && quant::kGroups<Q> == 1;
 
-// One block of row r of a grid into its unit.
+// Packs one block of row r of a grid into its unit.
 template <class Q>
 void store_grid_block(const typename Q::Block& block, int r, uint8_t* unit) {
   using L = PanelLayout<Q>;
@@ -63,7 +64,7 @@ void store_grid_block(const typename Q::Block& block, int r, uint8_t* unit) {
   store_points<Q>(unit, r, points, signs);
 }
 
-// The scales of one block of row r into its unit. codes: of the block, [kBlockSize].
+// Packs the scales of one block of row r into its unit. codes: [kBlockSize], of the block.
 template <class Q>
 void store_scales(const typename Q::Block& block, int column, int r, float row_scale, uint8_t* unit,
                   uint8_t* codes) {
@@ -103,12 +104,12 @@ void store_scales(const typename Q::Block& block, int column, int r, float row_s
   }
 }
 
-// A block of Q8_0 of every row: its bytes are transposed as they lie in the file.
+// Packs a block of Q8_0 of every row by transposing the bytes of the file.
 void store_byte_blocks(const uint8_t* const* rows, size_t offset, int column, uint8_t* unit) {
   using Q = quant::Q8_0;
   using L = PanelLayout<Q>;
   const int step = column % L::kUnitK / 32;
-  // + 128 each
+  // adds 128 to each byte
   constexpr FourWords kToCodes = {0x80808080u, 0x80808080u, 0x80808080u, 0x80808080u};
   for (int r = 0; r < kPanelRows; r += 4) {
     FourWords c[8];
@@ -143,7 +144,7 @@ void pack_codes(const QuantizedMatrix& from, const PanelMatrix& to, float* row_s
     }
     if (row_scales != nullptr) row_scales[first + r] = scales[r];
   }
-  alignas(64) uint8_t codes[kPanelRows][Q::kBlockSize] = {};  // of rows that are not there: zeros
+  alignas(64) uint8_t codes[kPanelRows][Q::kBlockSize] = {};  // rows that do not exist are zero
   const uint8_t* code_rows[kPanelRows];
   for (int r = 0; r < kPanelRows; ++r) code_rows[r] = codes[r];
   for (int b = 0; b < n_blocks; ++b) {
@@ -156,7 +157,7 @@ void pack_codes(const QuantizedMatrix& from, const PanelMatrix& to, float* row_s
       }
     }
     for (int r = 0; r < n_rows; ++r) {
-      typename Q::Block block;  // blocks in a file may lie at odd addresses
+      typename Q::Block block;  // copied, since blocks in files may be misaligned
       std::memcpy(static_cast<void*>(&block), rows[r] + b * sizeof block, sizeof block);
       if constexpr (L::kGrid) {
         store_grid_block<Q>(block, r, unit);
@@ -182,7 +183,7 @@ void unpack_codes(const PanelMatrix& w, int row, float* out) {
     const int step = k % L::kUnitK / 32;
     uint8_t codes[32];
     load_codes<Q>(u, step, r, codes);
-    for (int half = 0; half < 32; half += 16) {  // no group is smaller
+    for (int half = 0; half < 32; half += 16) {  // the smallest groups have 16 columns
       float scale = 1, offset = 0;
       load_scale<Q>(u, L::group_of(step * 32 + half), r, scale, offset);
       for (int i = half; i < half + 16 && k + i < w.cols; ++i) {
@@ -195,7 +196,7 @@ void unpack_codes(const PanelMatrix& w, int row, float* out) {
 
 // --- Floats ---
 
-// Where element (r, k) of a panel of T lies.
+// Returns the index of element (r, k) of a panel of T.
 template <class T>
 size_t float_index(int r, int k) {
   if constexpr (std::is_same_v<T, BFloat16>) return static_cast<size_t>(k / 2) * 32 + 2 * r + k % 2;
@@ -240,14 +241,14 @@ void pack_floats(const QuantizedMatrix& from, const PanelMatrix& to, int panel_i
   }
 }
 
-// Two columns of a BF16 row are one word of its panel, which is thus the transpose of the rows'
-// words.
+// Two columns of a BF16 row are one word of its panel, so that the panel is the transpose of the
+// rows' words.
 void pack_bf16(const QuantizedMatrix& from, const PanelMatrix& to, int panel_index) {
   const int first = panel_index * kPanelRows, n_rows = std::min(kPanelRows, from.rows - first);
   auto* panel = const_cast<uint8_t*>(to.data) + static_cast<size_t>(panel_index) * to.panel_bytes;
   const size_t stride = from.stride();
-  constexpr int kColumns = 32;  // at once: 64 bytes of a row, 16 lines of the panel
-  alignas(64) uint8_t rest[kPanelRows][2 * kColumns] = {};  // zeros behind the matrix
+  constexpr int kColumns = 32;  // at a time: 64 bytes of a row, 16 lines of the panel
+  alignas(64) uint8_t rest[kPanelRows][2 * kColumns] = {};  // zero padding
   const uint8_t *rows[kPanelRows], *rest_rows[kPanelRows];
   for (int r = 0; r < kPanelRows; ++r) {
     rest_rows[r] = rest[r];

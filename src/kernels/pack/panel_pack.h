@@ -15,8 +15,8 @@ struct PanelShape {
   bool row_scales;     // the layout has a factor per row
 };
 
-// Version of the layouts. Increment it when a matrix packs to other bytes than before: panels on
-// disk are then packed again.
+// Version of the layouts. Increment it when a matrix packs to other bytes: panels on disk are then
+// packed again.
 inline constexpr int kPanelVersion = 2;
 
 // Columns and bytes of a panel; zeros for types that are never packed.

@@ -81,8 +81,8 @@ inline void store_codes_of_rows(uint8_t* step, const uint8_t* const* rows, size_
   }
 }
 
-// Moves bit 4j + i of 32 to bit 8i + j: the order in which a line of single bits stores the columns
-// of a row.
+// Moves bit 4j + i of 32 to bit 8i + j: the order of columns of a row in a line of single
+// bits.
 inline uint32_t transpose_bits(uint32_t columns) {
   uint32_t line = 0;
   for (int k = 0; k < 32; ++k) line |= (columns >> k & 1) << (8 * (k % 4) + k / 4);

@@ -1,5 +1,5 @@
-// Portable matrix products: the specification of the others, and what machines without a table of
-// their own run.
+// Portable matrix products: the specification of all others, used on machines without a table of
+// their own.
 #include <cmath>
 #include <cstring>
 
@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr int kRowsAtOnce = 16;  // of activations, per decoded piece of a panel
+constexpr int kRowsAtOnce = 16;  // rows of activations per decoded piece of a panel
 
 float half_at(const uint8_t* p, int i) {
   Half half;
@@ -20,7 +20,7 @@ float half_at(const uint8_t* p, int i) {
   return to_float(half);
 }
 
-// sums[m][r] of the 16 rows of a panel to the output.
+// Writes sums[m][r] of the 16 rows of a panel to the output.
 void store_sums(const PanelMatrix& w, const float (&sums)[kRowsAtOnce][kPanelRows], int n,
                 int panel, int row, const GemmOutput& out) {
   for (int m = 0; m < n; ++m) {
@@ -34,7 +34,7 @@ void store_sums(const PanelMatrix& w, const float (&sums)[kRowsAtOnce][kPanelRow
   }
 }
 
-// 32 columns of a panel: the levels of the codes, and the scales and offsets of its groups.
+// 32 columns of a panel, decoded: levels of the codes, scales and offsets of their groups.
 template <class Q>
 struct Step {
   using L = PanelLayout<Q>;
@@ -84,7 +84,7 @@ void int8_gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, i
     for (int row = 0; row < n_rows; row += kRowsAtOnce) {
       const int n = n_rows - row < kRowsAtOnce ? n_rows - row : kRowsAtOnce;
       float sums[kRowsAtOnce][kPanelRows] = {};
-      int32_t whole[kRowsAtOnce][kPanelRows] = {};  // where nothing has scales inside a row
+      int32_t whole[kRowsAtOnce][kPanelRows] = {};  // used if nothing has scales inside a row
       const auto index = [&](int m, int s) {
         const int b = x.block_rows;
         return (static_cast<ptrdiff_t>((row + m) / b) * x.n_steps + s) * b + (row + m) % b;
@@ -110,7 +110,7 @@ void int8_gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, i
   }
 }
 
-// 16 rows of one column of a float panel.
+// Decodes one column of the 16 rows of a float panel.
 template <class Q>
 void load_column(const uint8_t* panel, int k, float (&column)[kPanelRows]) {
   for (int r = 0; r < kPanelRows; ++r) {
@@ -171,7 +171,7 @@ void quantize_row(const float* x, int cols, int padded_cols, const ActivationRou
   for (int k = 0; k < padded_cols; k += 32) {
     const int n = cols - k < 0 ? 0 : cols - k < 32 ? cols - k : 32;
     const float top = one_scale ? row_max : largest(x + k, n);
-    // Scales so small that their reciprocal overflows round the group to zero.
+    // A reciprocal of so small a scale would overflow: the group becomes zero.
     const float inverse = top > 1e-30f ? 127.0f / top : 0.0f;
     int sums[2] = {0, 0};
     for (int i = 0; i < 32; ++i) {
@@ -209,7 +209,7 @@ consteval GemmKernels::FloatGemm float_entry() {
   }
 }
 
-// The kernels of the plans, integers and floats, for one encoding.
+// The kernels of all plans, of integers and floats, for the encoding Q.
 template <class Q>
 struct KernelsOfPlans {
   static_assert(std::size(scalar::kPlans) == 2);

@@ -35,7 +35,7 @@ float exp_nonpositive(float x) {
   return p;
 }
 
-// Adds weight(i) for i in [begin, end): lane by lane in floats, then the lanes.
+// Returns the sum of weight(i) for i in [begin, end): lanes are summed in floats, then added.
 template <class F>
 double lane_sum(int begin, int end, F&& weight) {
   float lanes[kLanes] = {};

@@ -14,9 +14,9 @@ struct Simd {
   struct F {
     float v[16];
   };
-  static constexpr int kAccumulators = 1;    // vectors of sums that a loop may keep live
+  static constexpr int kAccumulators = 1;    // vectors of accumulators that a loop may keep live
   static constexpr int kRows = 4;            // attention rows per pass
-  static constexpr int kRegisterBytes = 16;  // of what it lays out anew at once
+  static constexpr int kRegisterBytes = 16;  // bytes of a register for transposition
 
   template <class Fn>
   static F map(Fn&& fn) {
@@ -43,23 +43,23 @@ struct Simd {
   static F load_f16(const uint16_t* p) {
     return map([&](int i) { return to_float(Half{p[i]}); });
   }
-  // 16 fours of int8: the first and the second of each (half 0), or the third and the fourth (half
-  // 1).
+  // Loads two of each four of 16 x 4 int8: the first and the second (half 0), or the third and the
+  // fourth (half 1).
   static void load_i8_pairs(const int8_t* p, int half, F& first, F& second) {
     first = map([&](int i) { return static_cast<float>(p[4 * i + 2 * half]); });
     second = map([&](int i) { return static_cast<float>(p[4 * i + 2 * half + 1]); });
   }
-  // 16 pairs of BF16: the first and the second of each pair.
+  // Loads 16 pairs of BF16: the first elements, and the second ones.
   static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {
     first = map([&](int i) { return to_float(BFloat16{p[2 * i]}); });
     second = map([&](int i) { return to_float(BFloat16{p[2 * i + 1]}); });
   }
-  // A state's lanes i and i + 8 are the halves of word i (bf16_place).
+  // Loads the lanes of a BF16 state; lanes i and i + 8 are the halves of word i (bf16_place).
   static F load_bf16_state(const uint16_t* p) {
     return map([&](int i) { return to_float(BFloat16{p[i % 8 * 2 + i / 8]}); });
   }
-  // Rounds to nearest even, and gives what is kept. x is what arithmetic gave: no NaN with all bits
-  // set.
+  // Stores a BF16 state, rounded to nearest even; returns the rounded values. REQUIRES: no lane is
+  // a NaN with all bits set, which arithmetic never gives.
   static F store_bf16_state(uint16_t* p, F x) {
     for (int i = 0; i < 16; ++i) p[i % 8 * 2 + i / 8] = to_bfloat16(x.v[i]).bits;
     return load_bf16_state(p);
@@ -83,7 +83,7 @@ struct Simd {
   static F fma(F a, F b, F c) {  // a * b + c
     return map([&](int i) { return a.v[i] * b.v[i] + c.v[i]; });
   }
-  // min and max return b when a lane of a is not a number.
+  // min and max return b if a lane of a is NaN.
   static F min(F a, F b) {
     return map([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
   }
@@ -99,7 +99,7 @@ struct Simd {
   static F select_less(F a, F b, F yes, F no) {  // a < b ? yes : no
     return map([&](int i) { return a.v[i] < b.v[i] ? yes.v[i] : no.v[i]; });
   }
-  static F keep(uint32_t lanes, F x, F other) {  // lane i of x where bit i is set
+  static F keep(uint32_t lanes, F x, F other) {  // lane i of x if bit i is set, else of other
     return map([&](int i) { return (lanes >> i & 1) != 0 ? x.v[i] : other.v[i]; });
   }
   static float reduce_add(F a) {
