@@ -14,8 +14,8 @@ namespace penstock {
 
 inline constexpr int kPanelRows = 16;
 
-// Quantization of activations to int8: a scale per 32 columns, per row (its absolute maximum / 127),
-// or a given one; values beyond 127 scales saturate.
+// Quantization of activations to int8: a scale per 32 columns, per row (its absolute maximum /
+// 127), or a given one; values beyond 127 scales saturate.
 struct ActivationRounding {
   enum class Kind : uint8_t { kPerGroup, kPerRow, kFixed };
   Kind kind = Kind::kPerGroup;

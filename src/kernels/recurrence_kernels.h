@@ -1,7 +1,7 @@
 // Recurrences over the tokens of one sequence. Token by token: the state stays in the first-level
-// cache strip by strip while all tokens pass, and results do not depend on how tokens are split into
-// steps. In chunks: as products of matrices, for long runs of tokens; the last digits of results may
-// depend on the split.
+// cache strip by strip while all tokens pass, and results do not depend on how tokens are split
+// into steps. In chunks: as products of matrices, for long runs of tokens; the last digits of
+// results may depend on the split.
 #pragma once
 #include <cstddef>
 #include <cstdint>
