@@ -1,5 +1,5 @@
-// THE list of encodings, in the order of enum QuantType. Tables, dispatch and typed tests are made
-// from it. A new one is a header, its row here and its name in the enum.
+// THE list of encodings, in the order of enum QuantType; tables, dispatch and typed tests derive
+// from it. A new encoding is a header, a row here and a name in the enum.
 #pragma once
 #include <tuple>
 #include <utility>

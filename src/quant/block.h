@@ -1,24 +1,24 @@
-// What an encoding's struct looks like, and the decoding shared by all encodings made of small
-// integer codes.
+// The interface of an encoding's struct, and decoding shared by all encodings of small integer
+// codes.
 //
-// Every encoding is a struct with
+// An encoding is a struct with
 //   kType, kName, kGgmlId (or -1), kBlockSize (elements), struct Block (exactly as in files,
-//   little-endian), kFtype, where llama.cpp numbers files whose matrices are all in it
-//   (general.file_type), decode(const Block&, float out[kBlockSize]) and, where we can write it,
-//   encode(const float in[kBlockSize], const float* importance, Block&)   (importance: kBlockSize weights or
-//   null).
+//   little-endian), kFtype if llama.cpp has a number for files whose matrices all have it
+//   (general.file_type), decode(const Block&, float out[kBlockSize]) and, if there is an encoder,
+//   encode(const float in[kBlockSize], const float* importance, Block&)
+//   (importance: kBlockSize weights or null).
 //
-// Encodings made of integer codes also derive from LinearCode, CodebookCode or GridCode and have
+// Encodings of integer codes also derive from LinearCode, CodebookCode or GridCode and have
 //   codes(const Block&, uint8_t codes[kBlockSize], float scales[kGroups], float offsets[kGroups]):
 //   value[i] = scales[i / kGroupSize] * level(codes[i]) + offsets[i / kGroupSize]
 // with codes of kBits bits (TQ1_0 and TQ2_0: 0, 1, 2) and offsets untouched unless kHasOffset.
-// Those whose group scales are themselves small integers (kHasSuperScales) also have
+// Encodings whose group scales are small integers (kHasSuperScales) also have
 //   super_scales(const Block&, float& scale, float& min, int8_t sub_scales[kGroups], int8_t
 //   sub_mins[kGroups]): scales[g] = scale * sub_scales[g] * kUnit, offsets[g] = -(min *
 //   sub_mins[g]); min and sub_mins untouched unless kHasOffset.
-// Those of a grid also have
+// Grid encodings also have
 //   points(const Block&, uint16_t points[kBlockSize / kColumns], uint8_t signs[kBlockSize / 8]).
-// Packers need nothing else to lay the weights out anew.
+// Packers need nothing else to change the layout of weights.
 #pragma once
 #include <array>
 #include <bit>
@@ -34,7 +34,7 @@ namespace penstock::quant {
 
 static_assert(std::endian::native == std::endian::little, "blocks are mapped, not converted");
 
-// Codes count up from the lowest level: level = step * code - bias.
+// Linear codes: level = step * code - bias.
 template <int Bits, int Bias, int Group, bool Offset, int Step = 1>
 struct LinearCode {
   static constexpr int kBits = Bits;
@@ -47,7 +47,7 @@ struct LinearCode {
   static constexpr int level(int code) { return Step * code - Bias; }
 };
 
-// Codes are indices of a table of 16 levels.
+// Codes that index a table of 16 levels.
 template <const std::array<int8_t, 16>& Table, int Group>
 struct CodebookCode {
   static constexpr int kBits = 4;
@@ -59,7 +59,7 @@ struct CodebookCode {
   static constexpr int level(int code) { return Table[static_cast<size_t>(code)]; }
 };
 
-// The points of a grid in two forms; see grids.h.
+// The points of a grid in two representations; see grids.h.
 template <int Size>
 struct Grid {
   static constexpr int kSize = Size;
@@ -67,9 +67,9 @@ struct Grid {
   uint8_t halves[2][Size];
 };
 
-// Columns neighbouring weights share an index of kIndexBits bits of a grid (grids.h), each of whose
-// points is Columns codes; with Signs every weight has a sign of its own, which is its code's bit
-// kSignBit. Codes are indices of a table of 16 levels. Scales of groups are odd: 1, 3, ..., 31.
+// Grid codes: kColumns adjacent weights share an index of kIndexBits bits into a grid (grids.h),
+// each point of which is kColumns codes. With Signs, every weight has its own sign, bit kSignBit of
+// its code. Codes index a table of 16 levels. Scales of groups are odd: 1, 3, ..., 31.
 template <const auto& Points, const std::array<int8_t, 16>& Table, int Columns, int Group,
           bool Signs>
 struct GridCode : CodebookCode<Table, Group> {
@@ -109,8 +109,8 @@ void decode_codes(const typename Q::Block& block, float* out) {
   }
 }
 
-// What is left of a value beside scale and level: a power of two, where it is not part of the
-// scales.
+// Constant factor of values beside scale and level: a power of two, unless scales include
+// it.
 template <class Q>
 inline constexpr float kUnit = [] {
   if constexpr (requires { Q::kUnit; }) {
@@ -120,7 +120,7 @@ inline constexpr float kUnit = [] {
   }
 }();
 
-// The group scales and offsets of a block with integer sub-scales.
+// Computes the group scales and offsets of a block with integer sub-scales.
 template <class Q>
 void expand_super_scales(const typename Q::Block& block, float* scales, float* offsets) {
   float scale = 0;
@@ -134,7 +134,7 @@ void expand_super_scales(const typename Q::Block& block, float* scales, float* o
   }
 }
 
-// 16 bytes hold 32 codes: element j in the low half of byte j, element j + 16 in its high half.
+// 16 bytes hold 32 codes: element j in the low nibble of byte j, element j + 16 in the high one.
 inline void unpack_nibbles_32(const uint8_t* in, uint8_t* codes) {
   for (int j = 0; j < 16; ++j) {
     codes[j] = in[j] & 0x0f;

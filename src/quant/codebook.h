@@ -4,14 +4,14 @@
 
 namespace penstock::quant {
 
-// Denser near zero, where weights are.
+// IQ4 levels, denser near zero, where most weights are.
 inline constexpr std::array<int8_t, 16> kIq4Levels = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                       1,    13,   25,  38,  53,  69,  89,  113};
-// E2M1 floats, doubled.
+// Levels of E2M1 floats, times 2.
 inline constexpr std::array<int8_t, 16> kE2M1Levels = {0, 1,  2,  3,  4,  6,  8,  12,
                                                        0, -1, -2, -3, -4, -6, -8, -12};
 
-// Half of 2^(exponent - 127), an E8M0 scale for doubled levels; 255 (nan in E8M0) gives 2^127.
+// Returns half of 2^(exponent - 127), an E8M0 scale, for doubled levels; 255 (NaN) gives 2^127.
 inline float half_of_e8m0(uint8_t exponent) {
   if (exponent < 2) return std::bit_cast<float>(0x00200000u << exponent);  // subnormal
   return std::bit_cast<float>(static_cast<uint32_t>(exponent - 1) << 23);
@@ -82,7 +82,7 @@ struct MXFP4 : CodebookCode<kE2M1Levels, 32> {
   static void encode(const float* in, const float* importance, Block& block);
 };
 
-// Scales are F8 E4M3 numbers for doubled levels. Their sign does not count, and 0x7f is zero.
+// NVFP4: scales are F8 E4M3 numbers for doubled levels. Their sign is ignored, and 0x7f is zero.
 struct NVFP4 : CodebookCode<kE2M1Levels, 16> {
   static constexpr QuantType kType = QuantType::kNVFP4;
   static constexpr std::string_view kName = "nvfp4";
@@ -90,14 +90,14 @@ struct NVFP4 : CodebookCode<kE2M1Levels, 16> {
   static constexpr int kFtype = 39;
   static constexpr int kBlockSize = 64;
   static constexpr bool kHasF8Scales = true;
-  // half of the 2^8 by which E4M3 and FP16 exponents differ
+  // half of 2^8, the factor between E4M3 and FP16 with the same exponent bits
   static constexpr float kUnit = 128.0f;
   struct Block {
     uint8_t scales[4];
-    // of each 16 elements: the first eight in low halves, the next eight in high halves
+    // per 16 elements: the first eight in low nibbles, the next eight in high nibbles
     uint8_t nibbles[32];
   };
-  // Exponent and mantissa of a group's scale.
+  // Returns exponent and mantissa of a group's scale.
   static uint8_t f8_scale(const Block& block, int group) {
     return block.scales[group] == 0x7f ? uint8_t{0}
                                        : static_cast<uint8_t>(block.scales[group] & 0x7f);

@@ -8,7 +8,7 @@ namespace penstock::quant {
 
 namespace {
 
-// The nearest E2M1 level's code; of two equally near ones the first in the table.
+// Returns the code of the nearest E2M1 level; of two equally near ones, the first in the table.
 uint8_t nearest_e2m1(float value) {
   uint8_t best = 0;
   for (uint8_t code = 1; code < 16; ++code) {
@@ -17,7 +17,7 @@ uint8_t nearest_e2m1(float value) {
   return best;
 }
 
-// The codes of n values for a scale; returns their weighted squared error.
+// Chooses the codes of n values for a scale; returns their weighted squared error.
 float round_e2m1(const float* in, const float* importance, int n, float scale, uint8_t* codes) {
   float error = 0;
   for (int i = 0; i < n; ++i) {
@@ -53,8 +53,8 @@ void IQ4_XS::encode(const float* in, const float* importance, Block& block) {
   }
 }
 
-// The exponent that puts the largest magnitude into the top binade of E2M1, or a neighbour with a
-// smaller error.
+// Chooses the exponent that puts the largest magnitude into the top binade of E2M1, or an adjacent
+// exponent with a smaller error.
 void MXFP4::encode(const float* in, const float* importance, Block& block) {
   const float max = std::fabs(signed_max(in, 32));
   const int usual = max > 0 && std::isfinite(max) ? std::ilogb(max) - 2 + 127 : 0;
@@ -71,8 +71,8 @@ void MXFP4::encode(const float* in, const float* importance, Block& block) {
   }
 }
 
-// The scale that puts the largest magnitude on the highest level, or one near it with a smaller
-// error.
+// Chooses the scale that puts the largest magnitude on the highest level, or a nearby scale with a
+// smaller error.
 void NVFP4::encode(const float* in, const float* importance, Block& block) {
   for (int g = 0; g < 4; ++g, in += 16) {
     const float* weights = importance != nullptr ? importance + 16 * g : nullptr;

@@ -3,7 +3,7 @@
 
 namespace penstock::quant {
 
-// The least squares scale for the signs as they are: the mean magnitude.
+// For fixed signs, the least-squares scale is the mean magnitude.
 void Q1_0::encode(const float* in, const float* importance, Block& block) {
   float sum = 0, weights = 0;
   for (int i = 0; i < 128; ++i) {

@@ -1,6 +1,6 @@
-// Encoders of IQ1, IQ2 and IQ3: for every group the points, signs and scale with the least weighted
-// squared error, then sub-scales and one scale for the block, then the points once more for the
-// scales as they are stored.
+// Encoders of IQ1, IQ2 and IQ3: for each group the points, signs and scale of least weighted
+// squared error; then sub-scales and the block's scale; then the points again, for the scales as
+// they are stored.
 #include <cstring>
 
 #include "quant/fit.h"
@@ -14,17 +14,17 @@ template <class Q>
 constexpr bool kIsIQ1 = !Q::kHasSigns;
 template <class Q>
 constexpr int kLevels = Q::kColumns == 8 ? 3 : 8;
-// Patterns of levels of half a point's columns.
+// Number of patterns of levels of half a point's columns.
 template <class Q>
 constexpr int kPatterns = Q::kColumns == 8 ? 81 : 64;
-// The grid's points, of IQ1 without the lowered ones.
+// Number of points of the grid; for IQ1 without the lowered ones.
 template <class Q>
 constexpr int kPoints = kIsIQ1<Q> ? 2048 : 1 << Q::kIndexBits;
-// Only an even number of eight weights may be negative.
+// Whether the number of negative weights of each eight must be even.
 template <class Q>
 constexpr bool kEvenSigns =
     std::same_as<Q, IQ2_XXS> || std::same_as<Q, IQ2_XS> || std::same_as<Q, IQ3_XXS>;
-// Of the numbers of odd sub-scales.
+// Largest n of a sub-scale 2n + 1.
 template <class Q>
 constexpr float kTopSubScale = kIsIQ1<Q> ? 7 : 15;
 
@@ -34,7 +34,7 @@ int level_number(uint32_t point, int column) {
                                            : point >> (8 * column) & 7);
 }
 
-// Four scales are tried at once: one per lane.
+// Four scales are tried at once, one per lane.
 using Four [[gnu::vector_size(16)]] = float;
 using FourInts [[gnu::vector_size(16)]] = int32_t;
 
@@ -45,13 +45,13 @@ bool any(FourInts mask) {
 }
 Four smaller(Four a, Four b) { return a < b ? a : b; }
 
-// What each level of each column of a point would cost.
+// Cost of each level of each column of a point.
 template <class Q>
 using Costs = Four[Q::kColumns][kLevels<Q>];
 
-// The point of a grid that costs least. Points are kept by the pattern of their first half: the two
-// halves' costs are tables of kPatterns sums, and most first halves are too dear whatever the
-// second.
+// Finds the point of a grid with the least cost. Points are sorted by the pattern of their first
+// half; costs of both halves are tables of kPatterns sums, and most first halves are too expensive
+// for any second half.
 template <class Q>
 class PointFinder {
  public:
@@ -68,7 +68,7 @@ class PointFinder {
     first_[kPatterns<Q>] = static_cast<uint16_t>(n);
   }
 
-  // The points and what they cost.
+  // Returns the least costs; sets the points.
   Four find(const Costs<Q>& costs, uint16_t (&points)[4]) const {
     Four first[kPatterns<Q>], second[kPatterns<Q>];
     sum_half(costs, first);
@@ -89,7 +89,7 @@ class PointFinder {
       }
     };
     for (int p = 0; p < kPatterns<Q>; ++p) {
-      // likely the cheapest: later ones can be left out
+      // likely minima first: they exclude most of the others
       if (any(first[p] <= least_first)) look_at(p);
     }
     for (int p = 0; p < kPatterns<Q>; ++p) {
@@ -128,13 +128,13 @@ const PointFinder<Q>& finder() {
   return finder;
 }
 
-// The points and signs of a group.
+// Points and signs of a group.
 template <class Q>
 struct GroupCodes {
   uint16_t points[Q::kGroupSize / Q::kColumns];
   uint8_t signs[Q::kGroupSize / 8];
 };
-// Those for four scales.
+// Codes of a group for four scales.
 template <class Q>
 using FourCodes = std::array<GroupCodes<Q>, 4>;
 
@@ -152,8 +152,8 @@ Four find_point(const float* x, const float* weights, Four scales, int first_cod
   return finder<Q>().find(costs, points);
 }
 
-// Magnitudes of eight weights and their signs. Where the number of negative ones has to be even and
-// is not, the sign that costs least is the wrong one, and its magnitude is negative.
+// Splits eight weights into magnitudes and signs. If the number of negative ones must be even and
+// is odd, the sign with the least cost is flipped, and its magnitude is negated.
 template <class Q>
 uint8_t split_signs(const float* x, const float* weights, float* magnitudes) {
   unsigned signs = 0;
@@ -172,7 +172,7 @@ uint8_t split_signs(const float* x, const float* weights, float* magnitudes) {
   return static_cast<uint8_t>(signs);
 }
 
-// The codes of a group with signs; returns their errors.
+// Chooses the codes of a group with signs; returns their errors.
 template <class Q>
 Four fit_codes(const float* x, const float* weights, Four scales, FourCodes<Q>& codes) {
   Four errors = {};
@@ -190,8 +190,8 @@ Four fit_codes(const float* x, const float* weights, Four scales, FourCodes<Q>& 
   return errors;
 }
 
-// The codes of a group of IQ1: its points are all raised or all lowered in IQ1_S, each for itself
-// in IQ1_M.
+// Chooses the codes of a group of IQ1. In IQ1_S, all points of a group are raised or all are
+// lowered; in IQ1_M each point by itself.
 template <class Q>
   requires kIsIQ1<Q>
 Four fit_codes(const float* x, const float* weights, Four scales, FourCodes<Q>& codes) {
@@ -215,7 +215,7 @@ Four fit_codes(const float* x, const float* weights, Four scales, FourCodes<Q>& 
   return smaller(errors, lowered_errors);
 }
 
-// Level of element i of a group.
+// Returns the level of element i of a group.
 template <class Q>
 int level_of(const GroupCodes<Q>& codes, int i) {
   const uint32_t point = Q::kGrid.points[codes.points[i / Q::kColumns]];
@@ -224,7 +224,7 @@ int level_of(const GroupCodes<Q>& codes, int i) {
   return Q::kHasSigns && (codes.signs[i / 8] >> (i % 8) & 1) != 0 ? -level : level;
 }
 
-// sum w x l and sum w l l.
+// Sums over weights w, values x and levels l: xl = sum of w x l, ll = sum of w l l.
 struct Moments {
   float xl = 0, ll = 0;
 };
@@ -239,7 +239,7 @@ Moments moments(const float* x, const float* weights, const GroupCodes<Q>& codes
   return m;
 }
 
-// The best scale of a group by itself, and how fast the error grows beside it.
+// The best scale of a group alone, and the curvature of its error at that scale.
 struct GroupFit {
   float scale = 0, weight = 0;
 };
@@ -256,7 +256,7 @@ GroupFit fit_group(const float* x, const float* weights) {
     for (size_t lane = 0; lane < 4; ++lane) {
       const Moments m = moments<Q>(x, weights, codes[lane]);
       if (!(m.ll > 0 && m.xl > 0)) continue;
-      // What the least squares scale for these codes improves.
+      // Error with the least-squares scale for these codes.
       const float off = m.xl - scales[lane] * m.ll;
       const float error = errors[lane] - off * off / m.ll;
       if (!(error < least)) continue;
@@ -264,7 +264,7 @@ GroupFit fit_group(const float* x, const float* weights) {
       best = {m.xl / m.ll, m.ll};
     }
   };
-  // The largest magnitude on the highest level, beyond it and on lower ones.
+  // Tries to map the largest magnitude to the highest level, beyond it, and to lower ones.
   constexpr int kTop = kIsIQ1<Q> ? 9 : Q::level(kLevels<Q> - 1);
   constexpr float kLow = kIsIQ1<Q> ? 0.35f : 0.5f, kHigh = kIsIQ1<Q> ? 1.0f : 1.2f,
                   kStep = (kHigh - kLow) / 7;
@@ -280,17 +280,17 @@ GroupFit fit_group(const float* x, const float* weights) {
 template <class Q>
 struct GridBlock {
   Half scale{0};
-  uint8_t sub_scales[kGroups<Q>] = {};  // (odd number - 1) / 2
+  uint8_t sub_scales[kGroups<Q>] = {};  // n of the odd number 2n + 1
   GroupCodes<Q> codes[kGroups<Q>] = {};
 };
 
-// The number of the odd number nearest to value.
+// Returns n of the odd number 2n + 1 that is nearest to value.
 template <class Q>
 float nearest_odd(float value) {
   return round_clamped((value - 1) * 0.5f, 0, kTopSubScale<Q>);
 }
 
-// The block's scale for which the odd multiples come nearest to what the groups want.
+// Returns the block's scale whose odd multiples are nearest to the scales of the groups.
 template <class Q>
 float common_scale(const GroupFit* fits) {
   float max = 0;
@@ -335,8 +335,8 @@ float fit_block(const float* x, const float* weights, const GroupFit* fits, Grid
   return total;
 }
 
-// Least squares of the block's scale for the codes and sub-scales as they are; 0 where they do not
-// determine it.
+// Returns the least-squares scale of the block for given codes and sub-scales; 0 if
+// undetermined.
 template <class Q>
 float refit_scale(const float* x, const float* weights, const GridBlock<Q>& block) {
   float xl = 0, ll = 0;
@@ -407,7 +407,7 @@ void IQ1_M::encode(const float* in, const float* importance, Block& block) {
 
 namespace {
 
-// Four times seven signs, and a sub-scale in the uppermost bits.
+// Packs four times seven signs, and a sub-scale in the top four bits.
 uint32_t signs_and_scale(const uint8_t* signs, uint8_t sub_scale) {
   uint32_t word = static_cast<uint32_t>(sub_scale) << 28;
   for (int i = 0; i < 4; ++i) word |= static_cast<uint32_t>(signs[i] & 127) << (7 * i);

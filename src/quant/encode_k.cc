@@ -15,7 +15,7 @@ void pack_scales_6bit(const uint8_t* scales, const uint8_t* mins, uint8_t* out) 
   }
 }
 
-// The low two bits of codes >> shift.
+// Packs the low two bits of codes >> shift.
 void pack_crumbs(const uint8_t* codes, int shift, uint8_t* out) {
   std::memset(out, 0, 64);
   for (int i = 0; i < 256; ++i) {
@@ -31,7 +31,7 @@ void pack_super_nibbles(const uint8_t* codes, uint8_t* out) {
   }
 }
 
-// Bit `bit` of every code: element i's goes to bit i / 32 of byte i % 32.
+// Packs bit `bit` of every code: element i's becomes bit i / 32 of byte i % 32.
 void pack_high_bits(const uint8_t* codes, int bit, uint8_t* out) {
   std::memset(out, 0, 32);
   for (int i = 0; i < 256; ++i)

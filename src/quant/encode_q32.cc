@@ -1,4 +1,4 @@
-// Without importance these are the encodings that every GGUF tool writes, bit for bit; with it the
+// Without importance, results equal those of other GGUF tools, bit for bit; with importance, the
 // scale is searched.
 #include "quant/fit.h"
 #include "quant/q32.h"
@@ -14,7 +14,7 @@ void pack_fifth_bits(const uint8_t* codes, uint8_t* high) {
     high[j / 8] |= static_cast<uint8_t>((codes[j] >> 4 & 1) << (j % 8));
 }
 
-// The whole part of a number from 0 to max; nan gives 0.
+// Truncates a number to an integer in [0, max]; NaN gives 0.
 uint8_t truncate(float value, float max) {
   value = value > 0 ? value : 0;
   return static_cast<uint8_t>(value < max ? value : max);
@@ -93,7 +93,7 @@ void Q5_1::encode(const float* in, const float* importance, Block& block) {
   pack_fifth_bits(codes, block.high);
 }
 
-// Eight bits leave nothing to search for.
+// No search: 8 bits leave nothing to gain.
 void Q8_0::encode(const float* in, const float*, Block& block) {
   const float scale = std::fabs(signed_max(in, kSize)) / 127.0f;
   const float inverse = reciprocal(scale);

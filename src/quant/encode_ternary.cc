@@ -8,7 +8,7 @@ namespace penstock::quant {
 
 namespace {
 
-// Codes 0, 1, 2 of the values divided by their largest magnitude, which is the scale.
+// Computes codes 0, 1, 2 of the values divided by their largest magnitude; returns that scale.
 Half encode_ternary(const float* in, uint8_t* codes) {
   const float scale = std::fabs(signed_max(in, 256));
   const float inverse = reciprocal(scale);
@@ -19,7 +19,7 @@ Half encode_ternary(const float* in, uint8_t* codes) {
   return to_half(scale);
 }
 
-// n digits, `stride` apart, most significant first, as ceil(256 * x / 243).
+// Packs n digits, `stride` apart, most significant first: ceil(256 * x / 243).
 uint8_t pack_base3(const uint8_t* codes, int n, int stride) {
   int value = 0;
   for (int i = 0; i < 5; ++i) value = value * 3 + (i < n ? codes[i * stride] : 0);

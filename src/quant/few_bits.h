@@ -1,10 +1,10 @@
-// One scale for a block of weights of 1 or 2 bits: Q1_0 and Q2_0.
+// Q1_0 and Q2_0: weights of 1 or 2 bits with one scale per block.
 #pragma once
 #include "quant/block.h"
 
 namespace penstock::quant {
 
-// -1 or 1 times the scale.
+// Q1_0: -1 or 1 times the scale.
 struct Q1_0 : LinearCode<1, 1, 128, false, 2> {
   static constexpr QuantType kType = QuantType::kQ1_0;
   static constexpr std::string_view kName = "q1_0";
@@ -23,7 +23,7 @@ struct Q1_0 : LinearCode<1, 1, 128, false, 2> {
   static void encode(const float* in, const float* importance, Block& block);
 };
 
-// -1, 0, 1 or 2 times the scale.
+// Q2_0: -1, 0, 1 or 2 times the scale.
 struct Q2_0 : LinearCode<2, 1, 64, false> {
   static constexpr QuantType kType = QuantType::kQ2_0;
   static constexpr std::string_view kName = "q2_0";

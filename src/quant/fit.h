@@ -8,13 +8,13 @@
 
 namespace penstock::quant {
 
-// The low 4 bits of 32 codes: code j in the low half of byte j, code j + 16 in the high half.
+// Packs low nibbles of 32 codes: code j in the low half of byte j, code j + 16 in the high half.
 inline void pack_nibbles(const uint8_t* codes, uint8_t* out) {
   for (int j = 0; j < 16; ++j)
     out[j] = static_cast<uint8_t>((codes[j] & 0x0f) | codes[j + 16] << 4);
 }
 
-// Nearest whole number, ties to even, for values in [low, high]; others and nan are clamped first.
+// Rounds to the nearest integer in [low, high], ties to even; clamps first. NaN gives low.
 inline float round_clamped(float value, float low, float high) {
   constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it drops the fraction
   value = value > low ? value : low;
@@ -22,10 +22,10 @@ inline float round_clamped(float value, float low, float high) {
   return (value + kShift) - kShift;
 }
 
-// For ascending levels: index of the nearest, found from the whole number below the value.
+// For ascending levels: table by which the nearest is found from the integer below a value.
 template <const std::array<int8_t, 16>& Levels>
 inline constexpr auto kFirstCandidate = [] {
-  // by value + 128: the largest index whose level is at most the value, or 0
+  // by value + 128: largest index with a level of at most the value, or 0
   std::array<uint8_t, 256> table = {};
   for (int value = -128; value < 128; ++value) {
     int index = 0;
@@ -35,7 +35,7 @@ inline constexpr auto kFirstCandidate = [] {
   return table;
 }();
 
-// The code whose level is nearest to value (in units of the scale).
+// Returns the code whose level is nearest to value (in units of the scale).
 template <class Q>
 uint8_t nearest_code(float value) {
   if constexpr (Q::kIsCodebook) {
@@ -63,7 +63,7 @@ float nearest_level(float value) {
 
 inline float reciprocal(float value) { return value != 0 ? 1.0f / value : 0.0f; }
 
-// The element of largest magnitude, with its sign.
+// Returns the element of largest magnitude, with its sign.
 inline float signed_max(const float* x, int n) {
   float max = 0;
   for (int i = 0; i < n; ++i) {
@@ -72,9 +72,9 @@ inline float signed_max(const float* x, int n) {
   return max;
 }
 
-// Weights of the squared errors of a block: the importance when there is one, times a factor that
-// grows with the element's own magnitude (errors of large weights cost more in practice than their
-// squares say).
+// Computes weights of the squared errors of a block: the importance, if given, times a factor that
+// grows with the element's magnitude (errors of large weights cost more in practice than their
+// squares suggest).
 inline void error_weights(const float* x, const float* importance, int n, float* weights) {
   float sum = 0;
   for (int i = 0; i < n; ++i) sum += x[i] * x[i];
@@ -85,7 +85,7 @@ inline void error_weights(const float* x, const float* importance, int n, float*
   }
 }
 
-// The scale s for x[i] ~ s * level. It may be negative: codes are not symmetric around zero.
+// Returns the scale s for x[i] ~ s * level. It may be negative, since codes are asymmetric.
 template <class Q>
 float fit_scale(const float* x, const float* weights, int n) {
   const float max = signed_max(x, n);
@@ -101,7 +101,7 @@ float fit_scale(const float* x, const float* weights, int n) {
       xl += weights[i] * x[i] * level;
       ll += weights[i] * level * level;
     }
-    // The least squares scale for these levels lowers the error by xl^2 / ll.
+    // The least-squares scale for these levels reduces the error by xl^2 / ll.
     if (ll > 0 && xl * xl > best_gain * ll) {
       best_gain = xl * xl / ll;
       best_scale = xl / ll;
@@ -122,8 +122,8 @@ struct AffineFit {
   float offset = 0;
 };
 
-// x[i] ~ scale * code + offset with codes 0..max_code, scale >= 0. With at_most_zero the offset is
-// never positive.
+// Fits x[i] ~ scale * code + offset with codes 0..max_code and scale >= 0. at_most_zero: the offset
+// is never positive.
 inline AffineFit fit_affine(const float* x, const float* weights, int n, int max_code,
                             bool at_most_zero) {
   float low = x[0];

@@ -6,7 +6,7 @@ namespace {
 
 #include "quant/grid_points.inc"
 
-// The levels of a point's columns, Bits bits each, as grids.h has them.
+// Packs the levels of a point's columns, Bits bits each, as grids.h specifies.
 template <int Bits>
 constexpr uint32_t spread(uint16_t point) {
   constexpr int kColumns = 16 / Bits;
@@ -30,7 +30,7 @@ constexpr Grid<Size> make_grid(const uint16_t (&points)[Size]) {
 }
 
 constexpr Grid<4096> make_iq1_grid() {
-  constexpr uint32_t kLowered = 0x44444444;  // the second half of kIQ1Levels
+  constexpr uint32_t kLowered = 0x44444444;  // selects the second half of kIQ1Levels
   Grid<4096> grid = {};
   for (int i = 0; i < 2048; ++i) {
     grid.points[i] = spread<2>(kIQ1SPoints[i]);

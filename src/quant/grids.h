@@ -1,5 +1,5 @@
-// Weights that share indices of a grid of points of eight or four weights: IQ1_S, IQ1_M, IQ2_XXS,
-// IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S.
+// Grid encodings: IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S. Groups of eight or four
+// weights share an index into a grid of points.
 #pragma once
 #include <cstring>
 
@@ -7,11 +7,11 @@
 
 namespace penstock::quant {
 
-// The points as the codes of their columns. Of eight columns: byte i of a word holds column i in
-// its low half and column 4 + i in its high half; of four columns: byte i holds column i. Beside
-// that, for grids without shifts, the first and the second half of the columns in a byte, from the
-// lowest bits on.
-// 2,048 points raised by an eighth, then the same lowered by it
+// The points, as codes of their columns. For eight columns, byte i of a word holds column i in its
+// low nibble and column 4 + i in its high nibble; for four columns, byte i holds column i. For
+// grids without shifts, `halves` has the first and the second half of the columns in a byte each,
+// from the lowest bits up.
+// kIQ1Grid: 2,048 points raised by an eighth, then the same points lowered by an eighth.
 extern const Grid<4096> kIQ1Grid;
 extern const Grid<256> kIQ2XXSGrid;
 extern const Grid<512> kIQ2XSGrid;
@@ -19,9 +19,9 @@ extern const Grid<1024> kIQ2SGrid;
 extern const Grid<256> kIQ3XXSGrid;
 extern const Grid<512> kIQ3SGrid;
 
-// In eighths: -1, 0, 1 raised and lowered by one eighth.
+// In eighths: -1, 0, 1, each raised or lowered by one eighth.
 inline constexpr std::array<int8_t, 16> kIQ1Levels = {-7, 1, 9, 0, -9, -1, 7};
-// any fourth bit
+// the fourth code is unused; codes 8 and above repeat
 inline constexpr std::array<int8_t, 16> kIQ2Levels = {8, 25, 43, 0, -8, -25, -43, 0,
                                                       8, 25, 43, 0, -8, -25, -43, 0};
 inline constexpr std::array<int8_t, 16> kIQ3XXSLevels = {4,  12,  20,  28,  36,  44,  52,  62,
@@ -29,13 +29,13 @@ inline constexpr std::array<int8_t, 16> kIQ3XXSLevels = {4,  12,  20,  28,  36, 
 inline constexpr std::array<int8_t, 16> kIQ3SLevels = {1,  3,  5,  7,  9,  11,  13,  15,
                                                        -1, -3, -5, -7, -9, -11, -13, -15};
 
-// Eight signs whose number of negative ones is even are in the file as the first seven.
+// Returns eight signs with an even number of negative ones from the first seven, which files store.
 inline uint8_t even_signs(uint32_t seven) {
   seven &= 127;
   return static_cast<uint8_t>(seven | (std::popcount(seven) & 1) << 7);
 }
 
-// The codes of a point's columns; bit i of signs is column i's.
+// Returns the codes of a point's columns. Bit i of signs belongs to column i.
 template <class Q>
 void point_codes(uint32_t index, uint32_t signs, uint8_t* codes) {
   const uint32_t point = Q::kGrid.points[index];
@@ -45,7 +45,7 @@ void point_codes(uint32_t index, uint32_t signs, uint8_t* codes) {
   }
 }
 
-// Codes of a block from its points and signs.
+// Expands the codes of a block from its points and signs.
 template <class Q>
 void expand_points(const typename Q::Block& block, uint8_t* codes, float* scales, float* offsets) {
   expand_super_scales<Q>(block, scales, offsets);
@@ -58,7 +58,7 @@ void expand_points(const typename Q::Block& block, uint8_t* codes, float* scales
   }
 }
 
-// Odd sub-scales 2n + 1, where the n of two groups share a byte, the even group's in its low half.
+// Unpacks odd sub-scales 2n + 1. Two groups share a byte, with the even group in its low nibble.
 inline void odd_scales(const uint8_t* nibbles, int n, int8_t* sub_scales) {
   for (int g = 0; g < n; ++g)
     sub_scales[g] = static_cast<int8_t>(2 * (nibbles[g / 2] >> (g % 2 * 4) & 15) + 1);
@@ -72,8 +72,8 @@ struct IQ1_S : GridCode<kIQ1Grid, kIQ1Levels, 8, 32, false> {
   static constexpr float kUnit = 0.125f;
   struct Block {
     Half scale;
-    uint8_t low[32];  // of the indices
-    // of a group: three bits for each of four indices, three of the scale, one: lowered
+    uint8_t low[32];  // low bits of the indices
+    // per group: three bits for each of four indices, three of the scale, one for lowered points
     uint16_t high[8];
   };
   static void super_scales(const Block& block, float& scale, float&, int8_t* sub_scales, int8_t*) {
@@ -101,8 +101,8 @@ struct IQ1_M : GridCode<kIQ1Grid, kIQ1Levels, 8, 16, false> {
   static constexpr int kFtype = 31;
   static constexpr float kUnit = 0.125f;
   struct Block {
-    uint8_t low[32];  // of the indices
-    // a nibble per index: three bits of it, one: lowered
+    uint8_t low[32];  // low bits of the indices
+    // per index: three bits of it, and one for a lowered point
     uint8_t high[16];
     // three bits for each of four groups, then four bits of the block's FP16 scale
     uint16_t scales[4];
@@ -137,7 +137,7 @@ struct IQ2_XXS : GridCode<kIQ2XXSGrid, kIQ2Levels, 8, 32, true> {
   static constexpr float kUnit = 0.125f;
   struct Group {
     uint8_t points[4];
-    // a word, low half first: four times seven signs, then four bits of the scale
+    // a 32-bit word, low half first: four times seven signs, then four bits of the scale
     uint16_t rest[2];
     uint32_t word() const { return rest[0] | static_cast<uint32_t>(rest[1]) << 16; }
   };
@@ -171,7 +171,7 @@ struct IQ2_XS : GridCode<kIQ2XSGrid, kIQ2Levels, 8, 16, true> {
   static constexpr float kUnit = 0.125f;
   struct Block {
     Half scale;
-    uint16_t points[32];  // nine bits, then seven signs
+    uint16_t points[32];  // nine bits of the index, then seven signs
     uint8_t scales[8];
   };
   static void super_scales(const Block& block, float& scale, float&, int8_t* sub_scales, int8_t*) {
@@ -199,9 +199,9 @@ struct IQ2_S : GridCode<kIQ2SGrid, kIQ2Levels, 8, 16, true> {
   static constexpr float kUnit = 0.125f;
   struct Block {
     Half scale;
-    uint8_t low[32];  // of the indices
+    uint8_t low[32];  // low bits of the indices
     uint8_t signs[32];
-    uint8_t high[8];  // two bits of each index
+    uint8_t high[8];  // two high bits of each index
     uint8_t scales[8];
   };
   static void super_scales(const Block& block, float& scale, float&, int8_t* sub_scales, int8_t*) {
@@ -230,7 +230,7 @@ struct IQ3_XXS : GridCode<kIQ3XXSGrid, kIQ3XXSLevels, 4, 32, true> {
   struct Block {
     Half scale;
     uint8_t points[64];
-    uint16_t rest[8][2];  // of a group, as in IQ2_XXS
+    uint16_t rest[8][2];  // per group, as in IQ2_XXS
   };
   static uint32_t word(const Block& block, int group) {
     return block.rest[group][0] | static_cast<uint32_t>(block.rest[group][1]) << 16;
@@ -257,8 +257,8 @@ struct IQ3_S : GridCode<kIQ3SGrid, kIQ3SLevels, 4, 32, true> {
   static constexpr int kFtype = 26;
   struct Block {
     Half scale;
-    uint8_t low[64];  // of the indices
-    uint8_t high[8];  // one bit of each index
+    uint8_t low[64];  // low bits of the indices
+    uint8_t high[8];  // one high bit of each index
     uint8_t signs[32];
     uint8_t scales[4];
   };

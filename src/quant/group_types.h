@@ -1,4 +1,4 @@
-// The encodings by group that have a name ("int4"), for whoever quantizes.
+// The named group-wise encodings ("int4"), for quantizers.
 #pragma once
 #include <span>
 #include <string_view>
@@ -20,11 +20,11 @@ struct GroupType {
   }
 };
 
-// THE list.
+// Returns THE list.
 std::span<const GroupType> group_types();
-const GroupType* find_group_type(std::string_view name);  // null: there is none
+const GroupType* find_group_type(std::string_view name);  // null if unknown
 
-// Symmetric codes of the type with scales as files of it have them, not for "ternary".
+// Returns the type's symmetric codes, with scales rounded as in its files. REQUIRES: not "ternary".
 GroupCoding coding_of(const GroupType& type);
 
 }  // namespace penstock

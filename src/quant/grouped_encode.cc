@@ -12,7 +12,7 @@ namespace penstock {
 
 namespace {
 
-// Quantiles of the normal distribution, as bitsandbytes has them.
+// Quantiles of the normal distribution, with the values of bitsandbytes.
 constexpr std::array<float, 16> kNf4 = {-1.0f,
                                         -0.6961928009986877f,
                                         -0.5250730514526367f,
@@ -38,7 +38,7 @@ float rounded(QuantType type, float value) {
   constexpr float kMostHalf = 65504.0f;
   switch (type) {
     case QuantType::kF16: {
-      // A scale that rounds to zero would make every code worthless.
+      // The least positive number instead of zero, which would make every code worthless.
       const float half = to_float(to_half(std::min(value, kMostHalf)));
       return half > 0 || value == 0 ? half : 5.9604645e-8f;
     }
@@ -85,7 +85,7 @@ GroupScale affine_scale(const GroupCoding& coding, float low, float high) {
   high = std::max(high, 0.0f);
   const auto top = static_cast<float>(coding.top());
   const int lowest = coding.lowest_zero;
-  // Halves first: high - low may overflow.
+  // Halves first, since high - low may overflow.
   GroupScale result{rounded(coding.scale_type, 2.0f * (0.5f * high / top - 0.5f * low / top)), 0};
   if (!(result.scale > 0)) return {1.0f, lowest};
   result.zero = static_cast<int>(std::clamp(std::nearbyint(-low / result.scale), 0.0f, top));
@@ -113,7 +113,8 @@ uint8_t nearest_code(const GroupCoding& coding, const GroupScale& scale, float v
     const float code = std::nearbyint(in_scales) + static_cast<float>(scale.zero);
     return static_cast<uint8_t>(std::clamp(code, 0.0f, static_cast<float>(coding.top())));
   }
-  if (coding.bits == 8) return quant::encode_f8e4m3(in_scales);  // the only codebook of 8 bits
+  // E4M3, the only codebook of 8 bits
+  if (coding.bits == 8) return quant::encode_f8e4m3(in_scales);
   uint8_t best = 0;
   float best_distance = HUGE_VALF;
   for (size_t code = 0; code < coding.codebook.size(); ++code) {
@@ -139,7 +140,7 @@ GroupScale fit_group(const GroupCoding& coding, const float* x, const float* wei
     const double error = group_error(coding, candidate, x, weights, n);
     if (error < least) least = error, best = candidate;
   };
-  // The scales at which the extreme value is a code: 2^(bits - 1) - 1 above zero, 2^(bits - 1)
+  // Scales that map the extreme value to a code: 2^(bits - 1) - 1 above zero, 2^(bits - 1)
   // below.
   const auto attempt_extremes = [&](float shrink) {
     if (affine) return attempt(affine_scale(coding, low * shrink, high * shrink));
@@ -227,7 +228,7 @@ std::vector<std::byte> pack_codes(CodeLayout layout, std::span<const uint8_t> co
         out[i % plane] |= static_cast<std::byte>(codes[i] << (i / plane * 2));
       break;
     }
-    case CodeLayout::kNvfp4Blocks: break;  // encoded as blocks, with their scales
+    case CodeLayout::kNvfp4Blocks: break;  // NVFP4 is encoded in blocks with its scales
     case CodeLayout::kWordsByRow:
     case CodeLayout::kStreamByColumn:
     case CodeLayout::kAwq: {

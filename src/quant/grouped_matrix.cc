@@ -16,7 +16,7 @@ uint32_t word_at(std::span<const std::byte> bytes, int64_t index) {
   return word;
 }
 
-// Inputs [0, cols) of one row in file order.
+// Writes the codes of inputs [0, cols) of one row, in file order.
 void row_codes(const GroupedMatrix& m, int row, uint8_t* out) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(m.packed.data());
   const auto mask = static_cast<uint8_t>((1 << m.bits) - 1);
@@ -130,7 +130,7 @@ Status GroupedMatrix::check(const std::string& where) const {
   if (!codebook.empty() && codebook.size() != size_t{1} << bits) {
     return fail("codebook", size_t{1} << bits, codebook.size());
   }
-  for (const float level : codebook) {  // F8 has codes that are no numbers
+  for (const float level : codebook) {  // infinite levels: F8 only, whose codes include NaN
     if (bits <= 4 && !std::isfinite(level)) return fail("codebook", "finite levels", level);
   }
   using Coding = ActivationCoding::Kind;
@@ -153,13 +153,13 @@ Status GroupedMatrix::check(const std::string& where) const {
 
 namespace {
 
-// How codes lie: in lines, of a row each (of four in kCrumbsAcrossRows), or of as many inputs as a
-// unit of `inputs` has.
+// Arrangement of codes in lines: a line per row (per four rows in kCrumbsAcrossRows), or n_lines
+// lines per `inputs` inputs. A line is a sequence of units.
 struct LineShape {
   bool by_input;
-  int codes;     // of its row, or of its inputs' rows, that a unit of a line holds
-  size_t bytes;  // of the unit
-  int inputs;    // by_input: of which there are n_lines lines
+  int codes;     // codes per unit of a line
+  size_t bytes;  // bytes per unit
+  int inputs;    // by_input: inputs that share n_lines lines
   int n_lines;
 };
 
@@ -178,7 +178,7 @@ LineShape line_shape(const GroupedMatrix& m) {
   return {};
 }
 
-// Rows of an odd number of nibbles do not begin with a byte.
+// Whether rows have an odd number of nibbles, so that not every row begins with a byte.
 bool is_flat(const GroupedMatrix& m) {
   return m.layout == CodeLayout::kNibblesHighFirst && m.cols % 2 != 0;
 }
@@ -249,7 +249,7 @@ GroupedMatrix GroupedMatrix::columns(int first, int count, std::vector<std::byte
   return part;
 }
 
-// Codes one by one, into words.
+// Copies codes one by one, into words.
 void GroupedMatrix::copy_codes(int first, int count, GroupedMatrix& part,
                                std::vector<std::byte>& storage) const {
   part.layout = CodeLayout::kWordsByRow;

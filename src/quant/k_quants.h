@@ -1,10 +1,10 @@
-// Super-blocks of 256 elements whose groups of 16 or 32 have small integer scales: Q2_K to Q6_K.
+// Q2_K to Q6_K: blocks of 256 elements, whose groups of 16 or 32 have small integer scales.
 #pragma once
 #include "quant/block.h"
 
 namespace penstock::quant {
 
-// Eight 6-bit scales and eight 6-bit mins in 12 bytes, as Q4_K and Q5_K hold them.
+// Unpacks eight 6-bit scales and eight 6-bit mins from 12 bytes, the format of Q4_K and Q5_K.
 inline void unpack_scales_6bit(const uint8_t* in, int8_t* scales, int8_t* mins) {
   for (int j = 0; j < 4; ++j) {
     scales[j] = static_cast<int8_t>(in[j] & 63);
@@ -25,8 +25,8 @@ inline void unpack_crumbs_256(const uint8_t* in, uint8_t* codes) {
   }
 }
 
-// 128 bytes hold 256 codes of 4 bits: of each 64, the first 32 in low halves, the next 32 in the
-// high halves.
+// 128 bytes hold 256 codes of 4 bits: of each 64 codes, the first 32 in low nibbles, the next 32 in
+// high nibbles.
 inline void unpack_nibbles_256(const uint8_t* in, uint8_t* codes) {
   for (int part = 0; part < 4; ++part) {
     for (int l = 0; l < 32; ++l) {
@@ -36,7 +36,7 @@ inline void unpack_nibbles_256(const uint8_t* in, uint8_t* codes) {
   }
 }
 
-// One more bit for 256 codes: element i's is bit i / 32 of byte i % 32.
+// Adds one more bit to 256 codes: element i's is bit i / 32 of byte i % 32.
 template <int Bit>
 inline void add_high_bits(const uint8_t* high, uint8_t* codes) {
   for (int plane = 0; plane < 8; ++plane) {
@@ -54,7 +54,7 @@ struct Q2_K : LinearCode<2, 0, 16, true> {
   static constexpr int kBlockSize = 256;
   static constexpr bool kHasSuperScales = true;
   struct Block {
-    uint8_t scales[16];  // scale in the low half, min in the high half
+    uint8_t scales[16];  // scale in the low nibble, min in the high nibble
     uint8_t crumbs[64];
     Half scale;
     Half min;
@@ -172,7 +172,7 @@ struct Q6_K : LinearCode<6, 32, 16, false> {
   static constexpr int kBlockSize = 256;
   static constexpr bool kHasSuperScales = true;
   struct Block {
-    // of each 128 elements: the first 64 in low halves, the next 64 in the high halves
+    // per 128 elements: the first 64 in low nibbles, the next 64 in high nibbles
     uint8_t nibbles[128];
     uint8_t crumbs[64];
     int8_t scales[16];

@@ -7,8 +7,8 @@ namespace penstock::quant {
 
 namespace {
 
-// A magnitude of 8 bits with `mantissa_bits` of mantissa, exponent bias `bias`, no regard to
-// special values.
+// Decodes a magnitude with `mantissa_bits` of mantissa and exponent bias `bias`, without special
+// values.
 float decode_f8(unsigned magnitude, int mantissa_bits, int bias) {
   const int exponent = static_cast<int>(magnitude >> mantissa_bits);
   const int mantissa = static_cast<int>(magnitude & ((1u << mantissa_bits) - 1));
@@ -17,7 +17,7 @@ float decode_f8(unsigned magnitude, int mantissa_bits, int bias) {
                     exponent - bias - mantissa_bits);
 }
 
-// The magnitude bits of the nearest representable value (ties to even), at most max_bits.
+// Returns the bits of the nearest magnitude (ties to even), at most max_bits.
 unsigned encode_f8(float magnitude, int mantissa_bits, int bias, unsigned max_bits) {
   if (magnitude >= decode_f8(max_bits, mantissa_bits, bias)) return max_bits;
   if (magnitude == 0) return 0;
@@ -25,7 +25,7 @@ unsigned encode_f8(float magnitude, int mantissa_bits, int bias, unsigned max_bi
   std::frexp(magnitude, &exponent);  // magnitude = f * 2^exponent, f in [0.5, 1)
   const int unit = std::max(exponent - 1, 1 - bias) - mantissa_bits;
   const auto steps = static_cast<unsigned>(std::nearbyint(std::ldexp(magnitude, -unit)));
-  // Counting in units of the last place carries into the exponent by itself.
+  // A carry of the mantissa increments the exponent.
   const auto exponent_bits = static_cast<unsigned>(unit + mantissa_bits + bias - 1);
   return (exponent_bits << mantissa_bits) + steps;
 }
@@ -40,7 +40,7 @@ float decode_f8e4m3(uint8_t bits) {
 }
 
 float decode_f8e5m2(uint8_t bits) {
-  // The upper half of a binary16.
+  // E5M2 is the upper half of a binary16.
   return to_float(Half{static_cast<uint16_t>(bits << 8)});
 }
 

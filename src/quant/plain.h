@@ -1,13 +1,13 @@
-// Elements stored one by one: floats of 8 to 64 bits, integers, booleans.
+// Plain elements: floats of 8 to 64 bits, integers, booleans.
 #pragma once
 #include "quant/block.h"
 
 namespace penstock::quant {
 
-// no infinities; 0x7f and 0xff are nan; largest 448
+// E4M3: no infinities, NaN is 0x7f and 0xff, the largest value is 448.
 float decode_f8e4m3(uint8_t bits);
-float decode_f8e5m2(uint8_t bits);  // IEEE-like
-// Round to nearest even; beyond the largest finite value they saturate, a nan stays a nan.
+float decode_f8e5m2(uint8_t bits);  // E5M2, like IEEE formats
+// Round to nearest even; values beyond the largest finite one saturate, NaN stays NaN.
 uint8_t encode_f8e4m3(float value);
 uint8_t encode_f8e5m2(float value);
 

@@ -1,4 +1,4 @@
-// Blocks of 32 elements with one scale (and, for *_1, an offset): Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
+// Q4_0, Q4_1, Q5_0, Q5_1, Q8_0: blocks of 32 elements with one scale and, for *_1, an offset.
 #pragma once
 #include <cstring>
 
@@ -6,10 +6,10 @@
 
 namespace penstock::quant {
 
-// The fifth bit of 32 codes: bit j of a little-endian 32-bit word belongs to element j.
+// Adds the fifth bit of 32 codes: bit j of a little-endian 32-bit word belongs to element j.
 inline void add_fifth_bits(const uint8_t* high, uint8_t* codes) {
   for (int b = 0; b < 4; ++b) {
-    // Byte j of `spread` keeps bit j; adding 0x7f carries it, if set, to the byte's top.
+    // Byte j of `spread` keeps bit j; adding 0x7f carries a set bit to the top of its byte.
     const uint64_t spread = high[b] * 0x0101010101010101u & 0x8040201008040201u;
     const uint64_t top = (spread + 0x7f7f7f7f7f7f7f7fu) & 0x8080808080808080u;
     uint64_t eight;

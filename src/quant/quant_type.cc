@@ -16,14 +16,14 @@ using EncodeRow = void (*)(const float*, std::byte*, int64_t, const float*);
 struct Entry {
   QuantTypeInfo info;
   DecodeRow decode;
-  EncodeRow encode;  // null: there is no encoder
+  EncodeRow encode;  // null: no encoder
 };
 
 template <class Q>
 void decode_row(const std::byte* in, float* out, int64_t n) {
   for (int64_t i = 0; i < n; i += Q::kBlockSize, in += sizeof(typename Q::Block)) {
     typename Q::Block block;
-    std::memcpy(&block, in, sizeof(block));  // files align tensors, not blocks
+    std::memcpy(&block, in, sizeof(block));  // copied, since files align tensors, not blocks
     Q::decode(block, out + i);
   }
 }

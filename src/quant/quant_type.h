@@ -1,4 +1,4 @@
-// How the elements of a weight are encoded, and how many bytes that takes.
+// Encodings of the elements of a weight, and their sizes in bytes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace penstock {
 
-// A tensor's encoding: the names of THE list in all.h, in its order. Plain element types count as
-// encodings with blocks of one element.
+// Encoding of a tensor, in the order of THE list in all.h. Plain element types are encodings with
+// blocks of one element.
 enum class QuantType : uint8_t {
   kF32,
   kF16,
@@ -55,14 +55,14 @@ struct QuantTypeInfo {
   int block_size;         // elements per block, along a row
   int block_bytes;
   int ggml_id;  // type number in a GGUF file, or -1
-  // general.file_type of a GGUF file whose matrices are in it, or -1
+  // general.file_type of GGUF files whose matrices have it, or -1
   int ftype;
 };
 
 // Every known type, in enum order.
 std::span<const QuantTypeInfo> quant_types();
 const QuantTypeInfo& quant_info(QuantType type);
-// nullptr when no type has that name (case-insensitive) / GGUF number.
+// Return null if no type has that name (case-insensitive) or GGUF number.
 const QuantTypeInfo* find_quant_type(std::string_view name);
 const QuantTypeInfo* find_ggml_type(uint32_t ggml_id);
 
@@ -72,13 +72,13 @@ inline size_t quant_bytes(QuantType type, int64_t n) {
   return static_cast<size_t>(n / info.block_size) * static_cast<size_t>(info.block_bytes);
 }
 
-// A matrix as it lies in the file, rows of cols elements, or a part of one.
+// A matrix in the layout of its file, rows of cols elements, or a part of one.
 struct QuantizedMatrix {
   QuantType type = QuantType::kF32;
   int rows = 0;
   int cols = 0;
   std::span<const std::byte> bytes;  // [size_bytes()]
-  // bytes from one row to the next; 0: they are adjacent
+  // bytes between the starts of rows; 0: rows are adjacent
   size_t row_stride = 0;
 
   size_t row_bytes() const { return quant_bytes(type, cols); }
@@ -103,11 +103,11 @@ struct QuantizedMatrix {
   }
 };
 
-// The scalar specification of every encoding: n elements (a multiple of the block size) to floats
-// and back.
+// Convert n elements to floats and back: the scalar specification of every encoding. REQUIRES: n is
+// a multiple of the block size.
 void dequantize_row(QuantType type, const std::byte* in, float* out, int64_t n);
-// Round to nearest; importance (may be null) weighs the squared error of each of the n elements.
-// Not for kTypes without an encoder (see can_quantize).
+// Rounds to nearest. importance: weights of the n squared errors, or null. REQUIRES:
+// can_quantize(type).
 void quantize_row(QuantType type, const float* in, std::byte* out, int64_t n,
                   const float* importance = nullptr);
 bool can_quantize(QuantType type);

@@ -1,5 +1,5 @@
-// Encoding of 256 elements whose groups have integer sub-scales: fit every group, round the group
-// scales to integers of a common scale, then choose among neighbouring integers and refit the
+// Encoding of 256 elements whose groups have integer sub-scales: fits each group, rounds the scales
+// of groups to integers times a common scale, then tries neighbouring integers and refits the
 // common scale.
 #pragma once
 #include "quant/fit.h"
@@ -8,7 +8,7 @@ namespace penstock::quant {
 
 inline constexpr int kSuperSize = 256;
 
-// What a block with symmetric codes holds: value = scale * sub_scales[group] * level(code).
+// A block with symmetric codes: value = scale * sub_scales[group] * level(code).
 template <class Q>
 struct SymmetricSuper {
   Half scale;
@@ -16,7 +16,7 @@ struct SymmetricSuper {
   uint8_t codes[kSuperSize];
 };
 
-// value = scale * sub_scales[group] * code - min * sub_mins[group].
+// A block with offsets: value = scale * sub_scales[group] * code - min * sub_mins[group].
 template <class Q>
 struct AffineSuper {
   Half scale;
@@ -38,13 +38,13 @@ float symmetric_error(const float* x, const float* weights, float scale) {
   return error;
 }
 
-// The common scale whose multiples come nearest to what the groups want, weighed by how fast a
-// group's error grows beside its own scale. Sub-scales are in [low, high], low of the larger
+// Returns the common scale whose multiples are nearest to the scales of the groups, weighted by
+// the curvature of each group's error. Sub-scales are in [low, high]; low has the larger
 // magnitude.
 template <class Q>
 float common_scale(const float* x, const float* weights, const float* group_scales, int low,
                    int high) {
-  float slopes[kGroups<Q>];  // sum of w l^2
+  float slopes[kGroups<Q>];  // per group: sum of w l^2
   for (int g = 0; g < kGroups<Q>; ++g) {
     const float inverse = reciprocal(group_scales[g]);
     slopes[g] = 0;
@@ -103,7 +103,7 @@ void round_codes(const float* x, SymmetricSuper<Q>& out) {
   }
 }
 
-// Sub-scales are signed integers from low (the larger magnitude) to high.
+// Encodes with sub-scales that are signed integers from low (the larger magnitude) to high.
 template <class Q>
 SymmetricSuper<Q> encode_symmetric_super(const float* x, const float* importance, int low,
                                          int high) {
@@ -119,7 +119,7 @@ SymmetricSuper<Q> encode_symmetric_super(const float* x, const float* importance
   float best_error = choose_sub_scales(x, weights, group_scales, low, high, best);
   round_codes(x, best);
   for (int round = 0; round < 2; ++round) {
-    // Least squares of the common scale for the integers as they are.
+    // Least-squares common scale for fixed integers.
     float xl = 0;
     float ll = 0;
     for (int i = 0; i < kSuperSize; ++i) {
@@ -194,8 +194,8 @@ void round_codes(const float* x, AffineSuper<Q>& out) {
   }
 }
 
-// Least squares of the common scale and min for the integers as they are; false when they do not
-// determine both.
+// Refits the common scale and min by least squares for fixed integers; false if
+// underdetermined.
 template <class Q>
 bool refit(const float* x, const float* weights, AffineSuper<Q>& out) {
   double aa = 0, ab = 0, bb = 0, xa = 0, xb = 0;
@@ -219,7 +219,7 @@ bool refit(const float* x, const float* weights, AffineSuper<Q>& out) {
   return true;
 }
 
-// Sub-scales and sub-mins are integers from 0 to top.
+// Encodes with sub-scales and sub-mins that are integers from 0 to top.
 template <class Q>
 AffineSuper<Q> encode_affine_super(const float* x, const float* importance, int top) {
   float weights[kSuperSize];

@@ -1,12 +1,12 @@
-// Weights that are -1, 0 or 1 times one scale per 256: TQ1_0 (five in a byte) and TQ2_0 (four in a
-// byte).
+// TQ1_0 (five weights per byte) and TQ2_0 (four per byte): weights are -1, 0 or 1 times one scale
+// per 256.
 #pragma once
 #include "quant/block.h"
 
 namespace penstock::quant {
 
-// Digit n (most significant first) of a byte that holds ceil(256 * x / 243) for a five-digit base-3
-// number x.
+// Returns digit n (most significant first) of a byte that holds ceil(256 * x / 243) for a
+// five-digit base-3 number x.
 inline uint8_t ternary_digit(uint8_t byte, int n) {
   constexpr uint8_t kPow3[5] = {1, 3, 9, 27, 81};
   const auto shifted = static_cast<uint8_t>(byte * kPow3[n]);

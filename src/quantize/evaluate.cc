@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kScoreBlock = 16, kTop = 5;
 
-// A whole model that gives the logits of every token of one sequence.
+// A whole model that computes the logits of every token of one sequence.
 class Scorer {
  public:
   static Result<std::unique_ptr<Scorer>> open(const fs::path& path, int threads, int longest) {
@@ -43,7 +43,7 @@ class Scorer {
 
   int vocab_size() const { return model_->config().vocab_size; }
 
-  // Valid until the next call.
+  // Returns the logits, valid until the next call.
   Tensor logits(const std::vector<TokenId>& tokens) {
     const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), kScoreBlock);
     BatchBuilder builder(cache_->spec());
@@ -96,7 +96,7 @@ struct Sums {
 
 class Comparison {
  public:
-  // One position: logits of both models and the token that follows.
+  // Adds one position: logits of both models, and the token that follows.
   void add(const float* original, const float* variant, int vocab, TokenId next) {
     const double a = log_sum(original, vocab), b = log_sum(variant, vocab);
     const double nll_original = a - original[next], nll_variant = b - variant[next];
@@ -132,12 +132,12 @@ class Comparison {
   int64_t n_ = 0;
 };
 
-// Factors between what the variant's layers read and write and what the original's do: AWQ and
+// Factors between the inputs and outputs of the variant's layers and the original's: AWQ and
 // SmoothQuant fold scales into norms, v and up.
 struct FoldedScales {
-  // by input channel of the site's matrices; none: all 1
+  // per input channel of the site's matrices; empty: all 1
   std::map<Site, std::vector<float>> input;
-  std::map<Part, std::vector<float>> output;  // by output of v and up
+  std::map<Part, std::vector<float>> output;  // per output of v and up
 };
 
 struct Opened {
@@ -165,8 +165,8 @@ struct Opened {
   }
 };
 
-// Quantization alone changes norms of rows by a few percent; folded scales differ by far more. All
-// 1 is empty.
+// Clears factors near 1: quantization alone changes norms of rows by a few percent, while folded
+// scales differ by far more.
 void drop_if_plain(std::vector<float>& factors) {
   const bool folded =
       std::ranges::any_of(factors, [](float f) { return !(std::fabs(std::log(f)) < 0.2f); });
@@ -229,14 +229,13 @@ Result<FoldedScales> folded_scales(const Opened& a, const Opened& b, int layer) 
 struct MatrixPair {
   const Weight* other = nullptr;
   std::string name;
-  const std::vector<float>* input = nullptr;  // null: as they are
+  const std::vector<float>* input = nullptr;  // null: all 1
   const std::vector<float>* output = nullptr;
-  std::vector<float>
-      order;  // the original's output at each of the variant's, where heads are ordered otherwise
-  std::vector<float> bias;  // of the original, in its outputs; empty: none
+  std::vector<float> order;  // the original's output at each of the variant's; empty: same order
+  std::vector<float> bias;   // of the original, included in its outputs; empty: none
   double difference = 0, norm = 0;
 
-  // The variant's matrix on the original's input x, beside the original's output.
+  // Adds the error of the variant's matrix on the original's input x; out: the original's output.
   void add(Ops& ops, Tensor x, Tensor out) {
     ops.begin_step(nullptr);
     if (input != nullptr && !input->empty()) {
@@ -264,8 +263,8 @@ struct MatrixPair {
   }
 };
 
-// Every matrix of the variant on the original's activations, layer by layer. Biases are in the
-// original's outputs: they are the same in both, and are taken out.
+// Measures every matrix of the variant on the original's activations, layer by layer. The
+// original's outputs include biases, which are equal in both and are subtracted.
 Status layer_errors_of(Opened& a, Opened& b, int layer, std::vector<LayerError>& errors) {
   RETURN_IF_ERROR(a.runner->load(layer));
   RETURN_IF_ERROR(b.runner->load(layer));
@@ -389,7 +388,7 @@ Result<Evaluation> evaluate(const fs::path& original, const std::vector<fs::path
     result.variants.push_back(agreement);
     std::vector<LayerError> errors;
     if (options.layers) {
-      // A few sequences show which layers are worst.
+      // A few sequences suffice to find the worst layers.
       const std::vector<std::vector<TokenId>> some(
           sequences.begin(),
           sequences.begin() + static_cast<ptrdiff_t>(std::min<size_t>(sequences.size(), 8)));

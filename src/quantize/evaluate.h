@@ -1,4 +1,4 @@
-// How much a quantized checkpoint differs from its original.
+// Measures the difference between a quantized checkpoint and its original.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -10,10 +10,10 @@
 
 namespace penstock {
 
-// Of the variant's distributions p' against the original's p, over the scored tokens.
+// Comparison of the variant's distributions p' with the original's p, over the scored tokens.
 struct Agreement {
   int64_t n_tokens = 0;
-  // mean negative log likelihood of the text, its standard error
+  // mean negative log likelihood of the text, and its standard error
   double nll = 0, nll_error = 0;
   // standard error of nll - the original's nll (paired)
   double nll_difference_error = 0;
@@ -38,15 +38,15 @@ struct EvaluateOptions {
 };
 
 struct Evaluation {
-  // the original against itself: its own likelihood, zeros and ones
+  // of the original itself: its likelihood, and trivial values for the rest
   Agreement reference;
   std::vector<Agreement> variants;                    // in the order given
-  std::vector<std::vector<LayerError>> layer_errors;  // of each variant, worst first
+  std::vector<std::vector<LayerError>> layer_errors;  // per variant, worst first
 };
 
-// The original and the variants on the same token sequences, by the engine's own kernels. Models
-// are loaded two at a time: the original and one variant. Errors: of loading; kInvalidArgument for
-// another vocabulary; kCancelled.
+// Evaluates the original and the variants on the same token sequences with the engine's kernels. At
+// most two models are loaded at a time: the original and one variant. Errors: those of loading;
+// kInvalidArgument (another vocabulary); kCancelled.
 Result<Evaluation> evaluate(const std::filesystem::path& original,
                             const std::vector<std::filesystem::path>& variants,
                             const std::vector<std::vector<TokenId>>& sequences,

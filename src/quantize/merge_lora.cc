@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using MergedModules = std::map<std::string_view, const LoraModule*>;
 
-constexpr int64_t kMergedElements = int64_t{1} << 20;  // that are in memory as floats at a time
+constexpr int64_t kMergedElements = int64_t{1} << 20;  // elements in memory as floats at a time
 
 Status write_merged(const TensorInfo& weight, const LoraModule& module, TensorFile& file) {
   const int64_t cols = weight.shape.back(), rows = weight.n_elements() / cols,
@@ -100,7 +100,7 @@ Status merge_lora(const WeightSource& base, const LoraAdapter& adapter, const fs
   if (base.naming() == Naming::kGguf) {
     GgufWriter writer;
     for (const auto& [key, value] : base.config().items()) {
-      // Of the file as it was: one file is written, with the writer's own alignment.
+      // These keys describe the source's file; the output is one file with the writer's alignment.
       if (key == "general.alignment" || key.starts_with("split.")) continue;
       RETURN_IF_ERROR(writer.set_json(key, value));
     }
@@ -115,7 +115,7 @@ Status merge_lora(const WeightSource& base, const LoraAdapter& adapter, const fs
     writer.set_metadata("format", "pt");
     written = write_tensors(base, modules, writer, out / "model.safetensors");
   }
-  if (!written) fs::remove_all(out, error);  // it was not there before
+  if (!written) fs::remove_all(out, error);  // removes what this call created
   return written;
 }
 

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Keys of a GGUF source that describe its file, not its model.
+// Whether a key of a GGUF source describes its file instead of its model.
 bool describes_file(const std::string& key) {
   return key.starts_with("split.") || key.starts_with("GGUF.") || key == "general.file_type" ||
          key == "general.quantization_version" || key.starts_with("quantize.imatrix");
@@ -115,7 +115,8 @@ Status Run::open() {
   ASSIGN_OR_RETURN(reader_, TensorReader::open(*source_));
   if (naming_ != source_->naming()) {
     if (naming_ == Naming::kHuggingFace) {
-      ASSIGN_OR_RETURN(const json unused, hf_config_of(*source_, config_));  // before hours of work
+      // fails before hours of work
+      ASSIGN_OR_RETURN(const json unused, hf_config_of(*source_, config_));
     } else {
       ASSIGN_OR_RETURN(const auto unused, gguf_extra_tensors(*source_, config_));
     }
@@ -147,8 +148,8 @@ Status Run::open() {
   return {};
 }
 
-// Layers whose codes do not fill the words of the default layout go into compressed-tensors, which
-// pads them.
+// If codes do not fill the words of the default layout, switches to compressed-tensors, which pads
+// them.
 void Run::fit_layout() {
   const bool gptq = recipe_.layout == Layout::kGptq;
   if (!gptq && recipe_.layout != Layout::kAwq) return;
@@ -164,15 +165,15 @@ void Run::fit_layout() {
   options.layout = "compressed-tensors";
   options.asymmetric |= !recipe_.coding.symmetric;
   const auto other = make_recipe(options, naming_);
-  if (!other) return;  // an error names the tensor that does not fit
+  if (!other) return;  // a later error names the tensor that does not fit
   log().info(
       "some layers' codes do not fill the words of the {} layout: --layout compressed-tensors",
       gptq ? "gptq" : "awq");
   recipe_ = *other;
 }
 
-// The type's own group size where it divides the inputs of every layer, else 64, 32 or whole rows,
-// as at load.
+// Keeps the type's group size if it divides the inputs of every layer; otherwise uses 64, 32 or
+// whole rows, like loading does.
 void Run::fit_group_size() {
   if (recipe_.layout == Layout::kGguf || recipe_.layout == Layout::kPlain ||
       recipe_.coding.group_size == 0)
@@ -192,7 +193,7 @@ void Run::fit_group_size() {
     group = 64;
   else if (wanted > 32 && divides(32))
     group = 32;
-  // bitsandbytes has no whole rows: its blocks go on from one row to the next.
+  // bitsandbytes has no whole-row groups: its blocks continue across rows.
   if (group == 0 && recipe_.layout == Layout::kBitsAndBytes) return;
   log().info("groups of {} do not divide every layer's inputs: --group-size {}", wanted, group);
   recipe_.coding.group_size = group;
@@ -215,7 +216,7 @@ Result<std::vector<EncodedTensor>> Run::encode(const MappedTensor& tensor,
                                                bool changed) {
   std::vector<EncodedTensor> out;
   to_output(tensor, values);
-  // Other inputs share a group now, or weights are others.
+  // Reordered inputs or factors change the groups or the weights, so the codes are obsolete.
   if (!tensor.cols_from.empty() || !tensor.factors.empty()) decision.codes.reset();
   if (decision.codes) {
     GroupedCodes& codes = *decision.codes;
@@ -232,7 +233,7 @@ Result<std::vector<EncodedTensor>> Run::encode(const MappedTensor& tensor,
   }
   if (coded && tensor.is_linear) return encode_layer(pool_, recipe_, tensor, values, decision);
   QuantType type = plain_type(recipe_, tensor, stored, map_);
-  // A folded scale needs more than the source's 8 bits of fraction.
+  // A folded scale needs more than BF16's 8 bits of precision.
   if (changed && !tensor.is_matrix) type = QuantType::kF32;
   if (decision.codes && recipe_.layout == Layout::kGguf && decision.codes->cols % 32 == 0 &&
       type == recipe_.ftype.base) {
@@ -256,7 +257,7 @@ Result<std::vector<EncodedTensor>> Run::encode(const MappedTensor& tensor,
   return out;
 }
 
-// Experts that the output keeps in one tensor follow each other.
+// Appends a tensor. Experts of one output tensor are concatenated in order.
 Status Run::append(std::vector<EncodedTensor>& list, EncodedTensor tensor,
                    const MappedTensor& from) const {
   if (from.out_experts == 0) {
@@ -277,7 +278,7 @@ Status Run::append(std::vector<EncodedTensor>& list, EncodedTensor tensor,
   return {};
 }
 
-// Where several are one tensor, the first one's part has them all.
+// Writes one part. If several entries are one tensor, the first entry's part has all of them.
 Status Run::outside_part(int index) {
   if (parts_.has(index)) {
     ++report_.n_resumed;
@@ -297,7 +298,7 @@ Status Run::outside_part(int index) {
   return parts_.write(index, list);
 }
 
-// BitNet's master weights are rounded when they are used.
+// Rounds BitNet's master weights, which the model rounds at run time.
 void make_ternary(std::vector<float>& values) {
   double sum = 0;
   for (const float value : values) sum += std::fabs(value);
@@ -337,9 +338,9 @@ Status Run::layer_part(int layer) {
 
 namespace {
 
-// Of layers that predict further tokens the first is written, if any: the file counts it, and so do
-// lists by layer (but those of windows, which llama.cpp's converter ends before). Of it they say
-// what they say of the last layer that attends. `counted`: layers of the metadata, of all kinds.
+// Of MTP layers, at most the first is written. The layer count includes it, and so do lists by
+// layer (except window patterns and rope sections, which llama.cpp's converter omits): its entry
+// repeats that of the last layer with attention. counted: layers in the metadata, of all kinds.
 void count_further_layers(const ModelConfig& config, size_t counted, bool kept, json& metadata) {
   const std::string arch = metadata.value("general.architecture", "") + ".";
   const auto n = static_cast<size_t>(config.n_layers), written = n + (kept ? 1 : 0);
@@ -444,8 +445,8 @@ Status Run::finish_directory() {
   return write_file(job_.out / "config.json", config.dump(2) + "\n");
 }
 
-// What was written is read back as a configuration: a fact that the other format could not hold is
-// an error, not a checkpoint that computes something else.
+// Reads the written configuration back: a property that the other format cannot express is an
+// error, not a checkpoint that computes something else.
 Status Run::check_written() const {
   ASSIGN_OR_RETURN(const auto written, open_weights(job_.out));
   ASSIGN_OR_RETURN(const ModelConfig there, read_config(*written));

@@ -1,4 +1,4 @@
-// Makes a quantized checkpoint of another: GGUF or Hugging Face in, either out.
+// Makes a quantized checkpoint of another one: GGUF or Hugging Face to either format.
 #pragma once
 #include <filesystem>
 
@@ -8,10 +8,10 @@ namespace penstock {
 
 Naming output_naming(const std::filesystem::path& out);
 
-// Errors: of reading; kInvalidArgument for a recipe that does not fit and for weights that are not
-// finite (with the tensor's name); kResourceExhausted when the disk is full; kCancelled when
-// should_stop said so. Finished parts stay beside the output (OUT.parts) after an error, and the
-// same job goes on from them.
+// Errors: those of reading; kInvalidArgument (the recipe does not fit, or a weight is not
+// finite, with the tensor's name); kResourceExhausted (disk full); kCancelled (by should_stop).
+// After an error, finished parts stay beside the output (OUT.parts), and the same job resumes
+// from them.
 Result<QuantizeReport> quantize(const QuantizeJob& job);
 
 }  // namespace penstock

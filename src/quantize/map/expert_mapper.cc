@@ -1,4 +1,4 @@
-// Entries for experts.
+// Map entries of experts.
 #include <algorithm>
 
 #include "quantize/map/tensor_mapper.h"
@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-// Gate and up of an expert follow each other in one tensor.
+// Joins gate and up of each expert in one tensor.
 void join_gate_and_up(std::span<MappedTensor> experts) {
   std::ranges::stable_sort(experts, {}, &MappedTensor::expert);
   for (MappedTensor& tensor : experts) {
@@ -15,7 +15,8 @@ void join_gate_and_up(std::span<MappedTensor> experts) {
   }
 }
 
-// Stored [in, out] in a tensor of all experts, with so many rows of each, of which these are some.
+// Marks experts as stored transposed, [in, out], in a tensor of all experts; in_rows: rows per
+// expert in the tensor, of which an entry may be a part.
 void turn(std::span<MappedTensor> experts) {
   for (MappedTensor& tensor : experts) {
     tensor.in_transposed = true;
@@ -33,7 +34,7 @@ bool TensorMapper::is_whole(const NameTable& names, Naming naming, std::string_v
          (naming == Naming::kHuggingFace && name == names[tensor::kExpertDown]);
 }
 
-// [n_experts, rows], where there is one.
+// Maps biases [n_experts, rows], if there are any.
 void TensorMapper::expert_biases(int n_experts, std::string_view in, std::string_view out,
                                  int rows) {
   const std::string bias = std::string(in) + ".bias";

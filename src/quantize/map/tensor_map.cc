@@ -17,7 +17,7 @@ class Mapper {
   Mapper(const WeightSource& source, const ModelConfig& config, Naming out)
       : source_(source), config_(config), out_naming_(out), layers_(source, config, out) {}
   Result<TensorMap> map();
-  // Adds the layer that predicts a token further, if the file has one and it is known.
+  // Maps the next-token prediction (MTP) layer, if the file has one of a known kind.
   void map_next_token(TensorMap& map);
   Status check_unused(const TensorMap& map) const { return layers_.check_unused(map); }
 
@@ -55,7 +55,7 @@ void Mapper::per_layer_frame() {
                own);
 }
 
-// One matrix for every stream but the first: a tensor for each, or one of all.
+// Maps one matrix for every stream but the first: a tensor each, or one tensor of all.
 void Mapper::streams(std::string_view in, std::string_view out) {
   const int others = config_.altup.n_streams - 1, dim = config_.model_dim;
   for (int s = 0; s < others; ++s) {
@@ -68,7 +68,7 @@ void Mapper::streams(std::string_view in, std::string_view out) {
   }
 }
 
-// What is multiplied outside of the layers when it is computed, into the weights.
+// Multiplies factors that are applied outside of the layers at run time into the weights.
 void Mapper::multiply(TensorMap& map) const {
   for (MappedTensor& tensor : map.outside) {
     const float factor = tensor.role == WeightRole::kEmbedding ? config_.embedding.scale
@@ -79,7 +79,7 @@ void Mapper::multiply(TensorMap& map) const {
   }
 }
 
-// Errors: kUnsupported for what is read and not rewritten.
+// Errors: kUnsupported for models that can be read but not rewritten.
 Status Mapper::check_writable() const {
   const NameTable &in = layers_.in(), &out = layers_.out();
   if (!config_.output.has_head) {
@@ -119,7 +119,7 @@ Status Mapper::check_writable() const {
   return {};
 }
 
-// What lies outside of the layers.
+// Maps tensors outside of the layers.
 void Mapper::map_frame(TensorMap& map) {
   const NameTable &in = layers_.in(), &out = layers_.out();
   layers_.into(map.outside, -1);
@@ -164,7 +164,7 @@ Result<TensorMap> Mapper::map() {
   return map;
 }
 
-// Of the layer that predicts a token further, unless it is the model's own.
+// Maps a table of the MTP layer, unless it is a copy of the model's own.
 void Mapper::own_table(TensorMap& map, const std::string& in, const std::string& out,
                        const std::string& models, WeightRole role) {
   const TensorInfo *own = source_.find(in + ".weight"), *other = source_.find(models + ".weight");
@@ -205,7 +205,7 @@ void Mapper::map_next_token(TensorMap& map) {
   one.layers_.linear({in.projection, out.projection, WeightRole::kOther, dim, 2 * dim});
   one.layers_.norm(in.embedding_norm, out.embedding_norm, dim);
   one.layers_.norm(in.state_norm, out.state_norm, dim);
-  // Files may leave the norm out where it is the model's.
+  // Files may omit the final norm if it is the model's.
   one.layers_.norm(layers_.has(in.final_norm + ".weight") ? in.final_norm : final_norm,
                    out.final_norm, dim);
   one.own_table(map, in.embedding, out.embedding, embedding, WeightRole::kEmbedding);
@@ -219,8 +219,8 @@ void Mapper::map_next_token(TensorMap& map) {
     return layers_.has(tensor.in) ||
            (tensor.in.ends_with(".weight") && layers_.has_linear(tensor.in.substr(0, stem)));
   });
-  if (!map.has_next_token) return map.outside.resize(first);  // a layer of another kind
-  // Types are those of the last layer.
+  if (!map.has_next_token) return map.outside.resize(first);  // an unknown kind of layer
+  // Tensors get the types of the last layer.
   for (MappedTensor& tensor : own) {
     if (tensor.layer == 0) tensor.layer = config_.n_layers - 1;
     if (tensor.nth == 0) tensor.nth = std::max(layers_.n_values() - 1, 0);
@@ -245,7 +245,7 @@ std::string arch_in(const ModelConfig& config, Naming naming) {
   if (naming == Naming::kGguf) {
     return gguf_arch(config);
   }
-  if (config.arch == "bitnet") return "bitnet-b1.58";  // one class for both
+  if (config.arch == "bitnet") return "bitnet-b1.58";  // one class for all models
   const bool windows =
       std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.window > 0; });
   if (config.arch == "olmo2" && windows) return "olmo3";
@@ -254,7 +254,7 @@ std::string arch_in(const ModelConfig& config, Naming naming) {
   return windows ? "mistral" : "llama";
 }
 
-// What config.json says and no key of GGUF does ("alibi: true"), or "".
+// Returns a setting of config.json that GGUF cannot express ("alibi: true"), or "".
 static std::string_view unsaid_in_gguf(const ModelConfig& config) {
   if (config.residual.adds_to_norm) return "apply_residual_connection_post_layernorm: true";
   if (config.attention.alibi_scaled) return "alibi: true";

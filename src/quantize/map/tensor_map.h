@@ -1,5 +1,5 @@
-// What every tensor of a checkpoint is in the decoder, and what it is called and how it is laid out
-// in the file to be written.
+// The role of every tensor of a checkpoint in the decoder, and its name and layout in the
+// output.
 #pragma once
 #include <memory>
 #include <string>
@@ -18,36 +18,36 @@ struct MappedTensor {
   // names in the source and in the output; expert matrices of a GGUF file share one
   std::string in, out;
   bool is_matrix = false;
-  // a projection inside a layer: what quantized Hugging Face checkpoints quantize
+  // a projection of a layer, which quantized Hugging Face checkpoints quantize
   bool is_linear = false;
   WeightRole role = WeightRole::kQ;
   Site site = Site::kNone;
   Part part = Part::kOther;
   bool is_bias = false;
   int layer = -1, expert = -1;
-  // as it is used: [outputs, inputs]; vectors have one row
+  // shape in use: [outputs, inputs]; vectors have one row
   int rows = 0, cols = 0;
   bool in_transposed = false, out_transposed = false;  // stored [inputs, outputs]
   int in_expert = -1;                                  // its index in a tensor of all experts
-  // Of a stored matrix of in_rows rows it is those from in_first_row on; 0: it is all of it.
+  // The matrix is a part of a stored matrix of in_rows rows, from in_first_row on; 0: all of it.
   int in_first_row = 0, in_rows = 0;
-  // written [rows, 1, cols], as PyTorch keeps a convolution by channel
+  // written as [rows, 1, cols], PyTorch's shape of a depthwise convolution
   bool out_deep = false;
-  int out_experts = 0;  // > 0: it goes to a tensor of so many experts
-  // > 0: which has so many rows of each, of several matrices one after the other
+  int out_experts = 0;  // > 0: number of experts in the output tensor
+  // > 0: rows per expert in that tensor, if it joins several matrices
   int out_rows = 0;
-  bool goes_on = false;  // not with its first
-  // among those of its role, where not every layer has one
+  bool goes_on = false;  // it is not the first of the joined matrices
+  // index among tensors of its role, if not every layer has one
   int nth = -1;
-  // row r of the output is row rows_from[r] of the source; empty: as they are
+  // row r of the output is row rows_from[r] of the source; empty: same order
   std::vector<int> rows_from;
-  std::vector<int> cols_from;  // likewise of its inputs
-  // it is these rows of the in_rows that are stored; empty: rows in_first_row to the last
+  std::vector<int> cols_from;  // likewise for inputs
+  // the rows of the in_rows stored ones; empty: in_first_row and the following
   std::vector<int> picked;
   enum class Function : uint8_t { kNone, kMinusExp, kLogOfMinus, kOne };
-  Function function = Function::kNone;  // of every element
-  float add = 0;                        // to every element (norms stored less one)
-  // By what every row of the output is multiplied, of a vector every element; empty: as they are.
+  Function function = Function::kNone;  // applied to every element
+  float add = 0;                        // added to every element (norms stored minus one)
+  // Factor of every row of the output (vectors: of every element); empty: none.
   std::vector<float> factors;
 };
 
@@ -55,29 +55,29 @@ struct TensorMap {
   std::vector<MappedTensor> outside;              // embedding, positions, final norm, head
   std::vector<std::vector<MappedTensor>> layers;  // [n_layers]
   MixedModel model;
-  // The layer that predicts a token further is among those outside: no method changes it.
+  // `outside` includes the MTP layer, which no method changes.
   bool has_next_token = false;
-  // tensors of it that are copies of the model's own, and are not written
+  // tensors of the MTP layer that are copies of the model's own and are not written
   std::vector<std::string> copies;
 
   const MappedTensor* find_linear(int layer, std::string_view in) const;
 };
 
-// What a file of this naming says of the model: where the map multiplies weights, nothing else
-// does.
+// Returns the configuration of a file with this naming. Factors that the map multiplies into
+// weights are 1 in it.
 ModelConfig config_in(const ModelConfig& config, Naming naming);
 
-// Errors: kUnsupported for what the other format cannot say; kCorruptFile for a missing tensor.
+// Errors: kUnsupported (the other format cannot express it), kCorruptFile (a tensor is missing).
 Result<TensorMap> map_tensors(const WeightSource& source, const ModelConfig& config, Naming out);
 
-// A source that is already quantized by another tool, or plain.
+// Reads tensors of a source that is plain, or quantized by another tool.
 class TensorReader {
  public:
   static Result<TensorReader> open(const WeightSource& source);
-  // [rows, cols] as the source's configuration uses them. Errors: kCorruptFile; a NaN or infinite
-  // weight is kInvalidArgument with the tensor's name.
+  // Returns [rows, cols] as the source's configuration uses them. Errors: kCorruptFile;
+  // kInvalidArgument with the tensor's name if a weight is NaN or infinite.
   Result<std::vector<float>> read(const MappedTensor& tensor) const;
-  // The encoding in the source; F16 for layers that another tool quantized.
+  // Returns the encoding in the source; F16 for layers quantized by another tool.
   QuantType type(const MappedTensor& tensor) const;
 
  private:
@@ -87,14 +87,14 @@ class TensorReader {
   std::shared_ptr<Prequantized> prequantized_;
 };
 
-// Rows of `width` elements in the order (and, for norms, with the offset) that the output's
-// configuration wants.
+// Reorders rows of `width` elements for the output's configuration; to_output() also applies
+// function, offset and factors.
 template <class T>
 void to_output_rows(const MappedTensor& tensor, size_t width, std::vector<T>& rows);
 void to_output(const MappedTensor& tensor, std::vector<float>& values);
 
-// The architecture's name in the other format ("mistral" is "llama" in GGUF; "llama" with experts
-// is "mixtral" in Hugging Face).
+// Returns the name of the architecture in the other format ("mistral" is "llama" in GGUF; "llama"
+// with experts is "mixtral" in Hugging Face).
 std::string arch_in(const ModelConfig& config, Naming naming);
 
 }  // namespace penstock

@@ -13,8 +13,8 @@
 namespace penstock {
 namespace {
 
-// Row r of a GGUF file's heads of adjacent pairs is row pair_rows()[r] of Hugging Face's heads of
-// halves.
+// Maps RoPE layouts: row r of GGUF heads with adjacent pairs is row pair_rows()[r] of Hugging Face
+// heads with halves.
 std::vector<int> pair_rows(const ModelConfig& config, int n_rows) {
   const int rotary_dim = config.ropes.empty() ? config.head_dim : config.ropes[0].rotary_dim;
   std::vector<int> rows;
@@ -26,8 +26,8 @@ std::vector<int> pair_rows(const ModelConfig& config, int n_rows) {
   return rows;
 }
 
-// Heads of `each` rows behind `before` other rows, to where `groups` are in turn: row r is row
-// result[r] of those that lie group by group.
+// Order of heads (`each` rows, after `before` other rows) in which groups alternate: row r is row
+// result[r] of the order group by group.
 std::vector<int> in_turn(int before, int n_heads, int each, int groups) {
   std::vector<int> rows(static_cast<size_t>(before));
   std::iota(rows.begin(), rows.end(), 0);
@@ -38,8 +38,8 @@ std::vector<int> in_turn(int before, int n_heads, int each, int groups) {
   return rows;
 }
 
-// Heads of `plain` rows and then `rotated` ones in halves, to heads whose rotated rows are adjacent
-// pairs.
+// Maps heads of `plain` rows followed by `rotated` rows in halves to heads whose rotated rows are
+// adjacent pairs.
 std::vector<int> pair_tails(int n_heads, int plain, int rotated) {
   std::vector<int> rows;
   for (int h = 0; h < n_heads; ++h) {
@@ -69,7 +69,7 @@ TensorMapper::TensorMapper(const WeightSource& source, const ModelConfig& config
   there.arch = arch_in(config, out);
   out_ = out == source.naming() ? in_ : tensor_names(there, out);
   in_prefix_ = prefix_of(in_);
-  // written one by one
+  // gate and up are written as separate tensors
   if (!out_[tensor::kFusedExpertDown].empty()) out_[tensor::kExpertGateUp] = "";
   choose_names(in_, source, in_prefix_, config.n_layers);
   out_prefix_ = out == source.naming() ? in_prefix_ : std::string(out_.prefixes[0]);
@@ -134,7 +134,7 @@ void TensorMapper::norm(const NormSpec& spec, NormWeights&) {
   if (out_.bare_ffn_norm) list_->back().out = out_name(out_[tensor::kFfnNorm], layer_);
 }
 
-// One tensor, or one for each head.
+// Norms of heads are one tensor, or one per head.
 void TensorMapper::head_norm(const HeadNormSpec& spec, NormWeights&) {
   const std::string_view in = in_[*spec.name], out = out_[*spec.name];
   const bool separate = in.find("{}") != std::string_view::npos,
@@ -177,8 +177,8 @@ void TensorMapper::linear(const Spec& spec) {
   multiply(bias, spec.parts);
 }
 
-// Rows of these layers by what they and their inputs are multiplied: what multiplies inputs spares
-// biases.
+// Sets the factors of rows: those of the layers and of their inputs; factors of inputs do not apply
+// to biases.
 void TensorMapper::multiply(MappedTensor& tensor, std::span<const LinearSpec* const> parts) const {
   if (!multiplies_) return;
   std::vector<float> factors;
@@ -215,7 +215,7 @@ void TensorMapper::linear_of(const LinearSpec& spec, std::string_view in, const 
   for (size_t i = first; i < list_->size(); ++i) (*list_)[i].rows_from = paired(spec.tails);
 }
 
-// The rows that the source has in one tensor go to one again, where the output has such a tensor.
+// Rows of one tensor of the source become one tensor again if the output has such a tensor.
 void TensorMapper::joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) {
   const auto in_of = [&](const TensorName* name) {
     return name == nullptr ? std::string_view() : in_[*name];
@@ -279,21 +279,21 @@ void TensorMapper::reorder(MappedTensor& tensor, int n_rows) const {
   tensor.rows_from = out_naming_ == Naming::kGguf ? std::move(rows) : inverse_order(rows);
 }
 
-// Where heads lie otherwise in the output: its rows' order.
+// Returns the order of rows if the output orders heads differently; else empty.
 std::vector<int> TensorMapper::in_groups(const GroupedHeads& heads) const {
   if (in_.groups_in_turn == out_.groups_in_turn) return {};
   std::vector<int> rows = in_turn(heads.before, heads.n_heads, heads.each, heads.n_groups);
   return out_.groups_in_turn ? rows : inverse_order(rows);
 }
 
-// Of attention over latents; files with one matrix for keys and values have the rows as they are.
+// For latent attention. Formats with one matrix for keys and values keep the order of rows.
 std::vector<int> TensorMapper::paired(const RotatedTails& tails) const {
   const bool together = in_[tensor::kLatentKeys].empty() && out_[tensor::kLatentKeys].empty();
   if (!crossing_ || config_.positions.rope_interleaved || together) return {};
   return pair_tails(tails.n_heads, tails.plain, tails.rotated);
 }
 
-// GGUF files have columns of some, and of a norm a row for each group.
+// GGUF stores some vectors as columns, and norms of groups as a row per group.
 void TensorMapper::vector(const VectorSpec& spec, std::unique_ptr<Vector>&) {
   using Shape = VectorSpec::Shape;
   using Function = MappedTensor::Function;
@@ -309,7 +309,7 @@ void TensorMapper::vector(const VectorSpec& spec, std::unique_ptr<Vector>&) {
   }
   if (crossing_ && spec.form == VectorSpec::Form::kRate)
     tensor->function = into_gguf ? Function::kMinusExp : Function::kLogOfMinus;
-  // GGUF cannot say that it is not used.
+  // GGUF cannot mark it as unused, so it is written as ones.
   if (crossing_ && spec.form == VectorSpec::Form::kIgnored) tensor->function = Function::kOne;
   if (spec.heads.each > 0) tensor->rows_from = in_groups(spec.heads);
 }
@@ -334,7 +334,7 @@ void TensorMapper::conv(const ConvSpec& spec, std::unique_ptr<Vector>&,
   }
 }
 
-// One matrix per head, in a tensor of all: stored so, or as rows of one matrix from first_row on.
+// Maps one matrix per head, in a tensor of all heads or in rows of one matrix from first_row on.
 void TensorMapper::each_head(const HeadsSpec& heads, const Spec& spec, int first_row) {
   const int each = heads.plain_dim + heads.value_dim;
   for (int h = 0; h < heads.n_heads; ++h) {
@@ -347,7 +347,8 @@ void TensorMapper::each_head(const HeadsSpec& heads, const Spec& spec, int first
     } else {
       tensor.in_first_row = h * each + first_row;
       tensor.in_rows = heads.n_heads * each;
-      tensor.in_transposed = first_row == 0;  // keys are applied to queries
+      // keys multiply queries, so their matrix is transposed
+      tensor.in_transposed = first_row == 0;
     }
   }
 }
@@ -370,7 +371,7 @@ void TensorMapper::heads(const HeadsSpec& spec, ByHead&, ByHead&) {
 Status TensorMapper::check_unused(const TensorMap& map) const {
   ASSIGN_OR_RETURN(const std::unique_ptr<Prequantized> prequantized, open_prequantized(source_));
   std::unordered_set<std::string_view> used;
-  // of which every tensor is used
+  // prefixes of tensors that are all used
   std::unordered_set<std::string> stems(unused_.begin(), unused_.end());
   const auto use = [&](const MappedTensor& tensor) {
     if (const TensorInfo* found = source_.find(tensor.in)) used.insert(found->name);

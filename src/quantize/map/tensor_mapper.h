@@ -1,4 +1,4 @@
-// The visitor that says how a layer's tensors of one naming become those of another.
+// Visitor that maps a layer's tensors from one naming to another.
 #pragma once
 #include <span>
 #include <string>
@@ -13,17 +13,17 @@ namespace penstock {
 
 std::vector<int> inverse_order(const std::vector<int>& rows);  // result[rows[r]] = r
 
-// Makes entries of a map, for vectors and matrices by their names in both files.
+// Makes map entries of vectors and matrices from their names in both formats.
 class TensorMapper final : public TensorVisitor {
  public:
   TensorMapper(const WeightSource& source, const ModelConfig& config, Naming out);
 
   const NameTable& in() const { return in_; }
   const NameTable& out() const { return out_; }
-  bool crossing() const { return crossing_; }  // into the other naming
-  int n_values() const { return n_values_; }   // projections of values so far
+  bool crossing() const { return crossing_; }  // whether the output has the other naming
+  int n_values() const { return n_values_; }   // value projections so far
   bool has(const std::string& name) const { return source_.find(name) != nullptr; }
-  // Also when another tool quantized it.
+  // Whether the source has the layer, plain or quantized by another tool.
   bool has_linear(const std::string& stem) const;
   std::string in_name(std::string_view part, int layer) const {
     return in_prefix_ + (layer < 0 ? "" : with_index(in_.layer, layer)) + std::string(part);
@@ -33,10 +33,10 @@ class TensorMapper final : public TensorVisitor {
   }
   const std::string& in_prefix() const { return in_prefix_; }
   const std::string& out_prefix() const { return out_prefix_; }
-  // Of the one layer of the configuration, whatever its index: whole names from here on.
+  // For a configuration of one layer: names begin with these prefixes, whatever the layer's index.
   void begin_names_with(std::string_view in, std::string_view out);
 
-  // Entries for what lies outside of the layers (layer -1) or in one go at the end of `list`.
+  // Appends the following entries to `list`. layer: -1: outside of the layers.
   void into(std::vector<MappedTensor>& list, int layer) { list_ = &list, layer_ = layer; }
   struct Spec {
     std::string_view in, out;
@@ -45,7 +45,7 @@ class TensorMapper final : public TensorVisitor {
     Site site = Site::kNone;
     Part part = Part::kOther;
     int in_first_row = 0, in_rows = 0;
-    // whose factors multiply its rows, one after the other
+    // layers whose factors multiply its rows, in order
     std::span<const LinearSpec* const> parts = {};
   };
   MappedTensor& vector(const std::string& in, const std::string& out, int size);
@@ -53,10 +53,10 @@ class TensorMapper final : public TensorVisitor {
   void linear(const Spec& spec);
   void norm(std::string_view in, std::string_view out, int size, Part part = Part::kOther);
 
-  // Errors: kUnsupported, what the other naming cannot say.
+  // Errors: kUnsupported if the other naming cannot express the model.
   const Status& status() const { return state_; }
 
-  // --- The words of tensors/specs.h ---
+  // --- Visits of tensors/specs.h ---
   const ModelConfig& config() const override { return config_; }
   const ModelCuts& cuts() const override { return cuts_; }
   int layer() const override { return layer_; }
@@ -77,23 +77,23 @@ class TensorMapper final : public TensorVisitor {
     unused_.push_back(in_name(in_[*name], layer_) + ".");
   }
 
-  // Errors: kUnsupported where the source has a tensor that loading would refuse and that is not in
-  // the map.
+  // Errors: kUnsupported if the source has a tensor that is not mapped and that loading would
+  // refuse.
   Status check_unused(const TensorMap& map) const;
 
  private:
   std::string prefix_of(const NameTable& names) const;
   MappedTensor base(std::string_view in, std::string_view out) const;
-  struct RowsOf {                 // a matrix of the source
-    int first = 0, all = 0;       // all 0: it is the whole matrix
-    std::span<const int> picked;  // or these rows
+  struct RowsOf {                 // rows of a matrix of the source
+    int first = 0, all = 0;       // all = 0: the whole matrix
+    std::span<const int> picked;  // if not empty: these rows
   };
   void linear_of(const LinearSpec& spec, std::string_view in, const RowsOf& rows);
   void reorder(MappedTensor& tensor, int n_rows) const;
   std::vector<int> in_groups(const GroupedHeads& heads) const;
   void multiply(MappedTensor& tensor, std::span<const LinearSpec* const> parts) const;
   std::vector<int> paired(const RotatedTails& tails) const;
-  // Whole names of fused experts (NameTable).
+  // Whether the name is the whole name of fused experts (NameTable).
   static bool is_whole(const NameTable& names, Naming naming, std::string_view name);
   void each_expert(const ExpertsSpec& experts, Spec spec);
   void expert_biases(int n_experts, std::string_view in, std::string_view out, int rows);
@@ -109,7 +109,7 @@ class TensorMapper final : public TensorVisitor {
   // the output has factors in its weights (Architecture::gguf_multiplied)
   bool multiplies_ = false;
   int n_values_ = 0;
-  // what names of tensors begin with that nothing reads
+  // prefixes of tensors that nothing reads
   std::vector<std::string> unused_;
   std::vector<MappedTensor>* list_ = nullptr;
   int layer_ = -1;

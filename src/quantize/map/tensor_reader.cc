@@ -1,4 +1,4 @@
-// The tensors of a map as the source's configuration uses them, and as the output's wants them.
+// Reads tensors of a map as the source's configuration uses them, and converts them for the output.
 #include <algorithm>
 #include <cmath>
 
@@ -36,7 +36,7 @@ std::vector<float> transpose(const std::vector<float>& in, int rows, int cols) {
 
 }  // namespace
 
-// Of the whole tensor the rows that are picked.
+// Reads the picked rows of a whole tensor.
 Result<std::vector<float>> TensorReader::picked(const MappedTensor& tensor) const {
   MappedTensor whole = tensor;
   whole.picked.clear();

@@ -14,7 +14,7 @@ void ActivationStats::add(ThreadPool& pool, Tensor x, bool with_hessian, int64_t
     const int padded = (cols + kStripFloats - 1) / kStripFloats * kStripFloats;
     if (with_hessian) gram_ = StripMatrix<float>(padded, padded);
   }
-  // Every so many-th token, so that all of the text is in the sample.
+  // Samples every stride-th token, so that the sample covers the whole text.
   const int64_t stride = std::max<int64_t>(1, (expected_tokens + kMostRows - 1) / kMostRows);
   for (int t = 0; t < x.rows; ++t) {
     const float* row = f32(x, t);

@@ -1,4 +1,4 @@
-// What a layer's inputs look like over the calibration text.
+// Statistics of a layer's inputs over the calibration text.
 #pragma once
 #include <Eigen/Core>
 #include <map>
@@ -16,7 +16,7 @@ struct ActivationStats {
   int cols = 0;
   int64_t n_tokens = 0;
   std::vector<float> max_abs, sum_abs, sum_squares;  // [cols]
-  // [cols, cols] sum of x x^T, of finish(); empty if not wanted
+  // [cols, cols] sum of x x^T, set by finish(); empty if not wanted
   Eigen::MatrixXf hessian;
   // a sample of at most kMostRows inputs, [n_rows, cols]
   std::vector<float> rows;

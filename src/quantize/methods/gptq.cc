@@ -10,15 +10,15 @@ namespace penstock {
 
 namespace {
 
-constexpr int kLanes = kStripFloats;  // outputs that are rounded side by side
+constexpr int kLanes = kStripFloats;  // outputs that are rounded in parallel
 
-// Places of the inputs in the order of rounding. Groups that are rounded as a whole begin at
-// multiples of 8; places that are left over stand for no input.
+// Positions of inputs in the order of rounding. Groups that are fitted together begin at multiples
+// of 8; unused positions are padding.
 struct Places {
-  std::vector<int32_t> order;  // [cols] the inputs, first to be rounded first
-  std::vector<int32_t> place;  // [cols] of order[i]
-  int n = 0;                   // places, a multiple of 32
-  int group = 0;               // places of a group; 0: groups do not matter
+  std::vector<int32_t> order;  // [cols] inputs in the order of rounding
+  std::vector<int32_t> place;  // [cols] position of order[i]
+  int n = 0;                   // number of positions, a multiple of 32
+  int group = 0;               // positions per group; 0: groups are fixed in advance
 };
 
 Places make_places(const GptqOptions& options, int cols, const Eigen::MatrixXf& hessian) {
@@ -41,12 +41,12 @@ Places make_places(const GptqOptions& options, int cols, const Eigen::MatrixXf& 
   return places;
 }
 
-// Upper triangular V with V V^T = H (damped), by places, and what the damping added: the output
-// error of a difference d is |d V|^2 - sum of added_j d_j^2. With J the reversal of places, J H J =
-// R^T R gives V = J R^T J.
+// Upper triangular V with V V^T = H (damped), by positions, and the damping added to the diagonal:
+// the output error of a difference d is |d V|^2 - sum of added_j d_j^2. With the reversal J of
+// positions, J H J = R^T R gives V = J R^T J.
 struct Factor {
   StripMatrix<float> v;
-  std::vector<double> added;  // [places]
+  std::vector<double> added;  // [positions]
 };
 
 Factor factor_of(ThreadPool& pool, const Eigen::MatrixXf& hessian, const Places& places,
@@ -65,7 +65,7 @@ Factor factor_of(ThreadPool& pool, const Eigen::MatrixXf& hessian, const Places&
         const int row = n - 1 - place(i);
         for (int j = 0; j < i; ++j) r(row, n - 1 - place(j)) = hessian(input(j), input(i));
         const double own = hessian(input(i), input(i));
-        const double added = share * mean + (own > 0 ? 0 : mean);  // an input that is always zero
+        const double added = share * mean + (own > 0 ? 0 : mean);  // a dead input: always zero
         factor.added[static_cast<size_t>(place(i))] = added;
         r(row, row) = own + added;
       }
@@ -83,9 +83,9 @@ Factor factor_of(ThreadPool& pool, const Eigen::MatrixXf& hessian, const Places&
   return factor;
 }
 
-// 32 outputs. With d the differences of the inputs rounded so far, the least error that is left for
-// input j is where (d V)_j is zero: at w_j + (sum over i < j of d_i V_ij) / V_jj, which is then
-// rounded. The output error is the sum of the squares of (d V)_j.
+// Rounds 32 outputs. With the differences d of inputs rounded so far, the error is least if (d V)_j
+// is zero for the next input j: if its value is w_j + (sum over i < j of d_i V_ij) / V_jj, which is
+// then rounded. The output error is the sum of the squares of (d V)_j.
 class RowChunk {
  public:
   RowChunk(const GptqOptions& options, const Factor& factor, const Places& places,
@@ -142,8 +142,8 @@ class RowChunk {
   int n_rounded_rows = 0;
 
  private:
-  // What becomes of the input at a place: its difference is given; it follows the earlier ones
-  // exactly; it is rounded.
+  // Treatment of an input in a sweep: its difference is given; it takes the ideal value unrounded;
+  // it is rounded.
   enum class Mode { kMeasure, kFollow, kRound };
 
   float value(int r, int input) const {
@@ -159,8 +159,8 @@ class RowChunk {
                        static_cast<size_t>(input)];
   }
 
-  // Sums over the places before `begin`, for all of [begin, end); those between are added by
-  // sweep().
+  // Computes sums over positions before `begin`, for all of [begin, end); sweep() adds the later
+  // terms.
   void prepare(int begin, int end) {
     std::fill_n(base_.at(0, 0), (end - begin) * kLanes, 0.0f);
     for (int p = begin; begin > 0 && p < end; p += kStripRows)
@@ -242,7 +242,7 @@ class RowChunk {
       code(chosen_, r, input) = static_cast<uint8_t>(levels[r] - low[r]);
   }
 
-  // Groups as they lie, from the weights as they were.
+  // Fits groups in the original order of inputs, from the original weights.
   void fit_static() {
     const int group = out_.coding.group_of(out_.cols);
     for (int r = 0; r < n_rows_; ++r) {
@@ -255,7 +255,7 @@ class RowChunk {
     }
   }
 
-  // The group of inputs that begins at this place, from the weights as they are by now.
+  // Fits the group at these positions, from the weights as compensated so far.
   void fit_group_at(int begin, bool followed) {
     for (int r = 0; r < n_rows_; ++r) {
       for (size_t i = 0; i < group_.size(); ++i) {
@@ -302,7 +302,7 @@ class RowChunk {
     for (int r = 0; r < kLanes; ++r) errors[r] = std::max(0.0, squares_[r]), squares_[r] = 0;
   }
 
-  // Each output's codes; those of rounding to nearest where their error is smaller.
+  // Keeps each output's codes, or those of rounding to nearest if their error is smaller.
   void keep(int first_row, const double* errors, const double* rounded_errors) {
     const auto n_groups = static_cast<size_t>(out_.n_groups()),
                cols = static_cast<size_t>(out_.cols);
@@ -326,10 +326,10 @@ class RowChunk {
   const Places& places_;
   const std::vector<float>& importance_;  // the Hessian's diagonal
   GroupedCodes& out_;
-  StripMatrix<float> w_, d_, base_;  // [places, 32]: weights, differences, sums before a range
-  StripMatrix<float> sums_;          // [32, 32] of the current places
+  StripMatrix<float> w_, d_, base_;  // [positions, 32]: weights, differences, sums before a range
+  StripMatrix<float> sums_;          // [32, 32], of the current positions
   GroupedCodes nearest_, chosen_;    // of the 32 outputs
-  std::vector<int32_t> input_;       // of each place, or -1
+  std::vector<int32_t> input_;       // input at each position; -1: padding
   std::vector<float> group_, weights_;
   double squares_[kLanes] = {};
   const float* values_ = nullptr;

@@ -1,5 +1,5 @@
-// GPTQ: codes are chosen one input after the other, and what an input's rounding did to the output
-// is made up for by the inputs that are still to come, as the Hessian of the calibration text says.
+// GPTQ: inputs are rounded one after another, and the error of each in the output is compensated by
+// the inputs not yet rounded, using the Hessian of the calibration text.
 #pragma once
 #include <Eigen/Core>
 
@@ -19,8 +19,8 @@ struct GptqResult {
   GroupedCodes codes;
   // sum over outputs of d^T H d, d = the difference of the weights
   double error = 0;
-  double rounded_error = 0;  // the same of rounding to nearest
-  // outputs for which rounding to nearest was better, and taken
+  double rounded_error = 0;  // the same for rounding to nearest
+  // outputs for which rounding to nearest was better and was kept
   int n_rounded_rows = 0;
 };
 

@@ -21,12 +21,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using SiteKey = std::pair<Site, int>;  // expert -1: of all tokens
+using SiteKey = std::pair<Site, int>;  // expert -1: all tokens
 using SiteStats = std::map<SiteKey, ActivationStats>;
 
 constexpr Site kSites[] = {Site::kAttention, Site::kAttentionOut, Site::kFeedForward, Site::kDown};
 
-// Runs the loaded layer and gathers what its linear layers read at these sites.
+// Runs the loaded layer and collects statistics of the inputs of linear layers at these sites.
 Result<SiteStats> collect(LayerRunner& runner, ThreadPool& pool,
                           const std::vector<MappedTensor>& tensors, std::span<const Site> sites,
                           bool with_hessian, const ObservingOps::Pass& pass = {}) {
@@ -35,7 +35,7 @@ Result<SiteStats> collect(LayerRunner& runner, ThreadPool& pool,
   for (const MappedTensor& t : tensors) {
     if (!t.is_matrix || std::ranges::find(sites, t.site) == std::end(sites)) continue;
     const SiteKey key{t.site, t.expert};
-    if (!stats.emplace(key, ActivationStats{}).second) continue;  // one of its readers is enough
+    if (!stats.emplace(key, ActivationStats{}).second) continue;  // one layer per input suffices
     keys.emplace(runner.weights_of(t)[0]->get(), key);
   }
   const int64_t n_tokens = runner.n_tokens();
@@ -63,8 +63,8 @@ class Calibrated final : public LayerMethod {
   Status process(LayerValues& layer, bool done) override {
     if (done) return restore(layer.layer);
     RETURN_IF_ERROR(runner_->load(layer.layer));
-    // Reading the source again gives the same weights in F32, whatever encoding the backend would
-    // keep them in.
+    // The weights are replaced by their F32 values, since the backend might keep them in another
+    // encoding.
     for (size_t i = 0; i < layer.values.size(); ++i)
       RETURN_IF_ERROR(runner_->replace(tensor(layer, i), layer.values[i]));
     switch (recipe_.method) {
@@ -88,7 +88,7 @@ class Calibrated final : public LayerMethod {
     return context_.parts.state_path(fmt::format("stream-{}", layer));
   }
 
-  // The streams after the last two finished layers stay, for a run that is resumed.
+  // Saves the streams of the last two finished layers, for resuming.
   Status save(int layer) {
     const std::vector<float>& stream = runner_->stream();
     RETURN_IF_ERROR(write_file(stream_path(layer), std::as_bytes(std::span(stream))));
@@ -99,7 +99,8 @@ class Calibrated final : public LayerMethod {
 
   Status restore(int layer) {
     std::error_code error;
-    if (!fs::exists(stream_path(layer), error)) return {};  // that of a later layer is there
+    // an earlier layer: the state of a later one was saved
+    if (!fs::exists(stream_path(layer), error)) return {};
     std::vector<float>& stream = runner_->stream();
     ASSIGN_OR_RETURN(FileDescriptor opened, open_regular_file(stream_path(layer)));
     FileStream file(std::move(opened));
@@ -110,7 +111,7 @@ class Calibrated final : public LayerMethod {
                   stream_path(layer).string(), bytes, file.gcount());
   }
 
-  // What the layer will compute with, as values.
+  // Returns the values with which the quantized layer will compute.
   std::vector<float> rounded(const LayerValues& layer, size_t i) const {
     const MappedTensor& t = tensor(layer, i);
     std::vector<float> out = layer.values[i];
@@ -159,9 +160,9 @@ class Calibrated final : public LayerMethod {
                   t.cols, group);
   }
 
-  // The products of a layer's step: q k v, attention, o, gate and up (or the router), down (or the
-  // experts). A site's inputs are known when the product that reads them comes; what was computed
-  // for the sites before is not computed again.
+  // Plans the pass that observes a site. Products of a step: q k v, attention, o, gate and up (or
+  // router), down (or experts). A site's inputs are complete when the product that reads them is
+  // reached; earlier products are recorded and not computed again.
   ObservingOps::Pass pass_of(Site site, int layer) const {
     constexpr int kQkv = 0, kAttention = 1, kO = 2, kGateUp = 3, kDown = 4;
     constexpr int64_t kMostRecorded = int64_t{1} << 30;
@@ -190,14 +191,14 @@ class Calibrated final : public LayerMethod {
     return pass;
   }
 
-  // All sites in one pass.
+  // Returns a pass that observes all sites.
   ObservingOps::Pass before_down(int layer) const {
     ObservingOps::Pass pass;
     pass.stop = pass_of(Site::kDown, layer).stop;
     return pass;
   }
 
-  // Each site sees what the sites before it became.
+  // Processes site by site: each sees the effect of the quantized sites before it.
   Status process_gptq(LayerValues& layer) {
     runner_->ops().forget();
     const GptqOptions options{recipe_.coding, recipe_.act_order, recipe_.damping};
@@ -229,7 +230,7 @@ class Calibrated final : public LayerMethod {
     return {};
   }
 
-  // Codes like those of the type, for the search.
+  // Returns a coding similar to the type's, for the search.
   GroupCoding search_coding() const {
     if (recipe_.layout != Layout::kGguf) return recipe_.coding;
     GroupCoding coding;
@@ -269,7 +270,7 @@ class Calibrated final : public LayerMethod {
       nearest += choice.rounded_error;
       if (choice.alpha == 0) continue;
       fold_scale(runner_->config(), site, choice.scale, layer);
-      // The experts' inputs are those of all tokens, scaled the same.
+      // Inputs of the experts are those of all tokens, so they get the same scale.
       for (auto& [key, one] : stats) {
         if (key.first == site.site && (site.expert < 0 || key.second == site.expert))
           divide(one, choice.scale);

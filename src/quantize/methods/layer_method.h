@@ -1,4 +1,4 @@
-// What a calibrated method does to one layer before it is encoded.
+// Calibrated methods, which change a layer before it is encoded.
 #pragma once
 #include <memory>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// The values of one layer's tensors, in the order of its list in the TensorMap. A method may change
+// The values of one layer's tensors, in the order of its list in the TensorMap. Methods may change
 // them.
 struct LayerValues {
   int layer = 0;
@@ -24,12 +24,12 @@ struct LayerValues {
 class LayerMethod {
  public:
   virtual ~LayerMethod() = default;
-  // Layers come in order, each once, those that were finished before a resume too (`done`: only the
-  // state after the layer is wanted).
+  // Processes the next layer: each once, in order. done: the layer was finished before a resume,
+  // and only the state after it is needed.
   virtual Status process(LayerValues& layer, bool done) = 0;
 };
 
-// What methods are made of; everything must outlive them.
+// Dependencies of methods. REQUIRES: all outlive the method.
 struct MethodContext {
   const QuantizeJob& job;
   const Recipe& recipe;
@@ -40,11 +40,11 @@ struct MethodContext {
   ThreadPool& pool;
 };
 
-// Null when nothing is calibrated.
+// Returns null if the recipe needs no calibration.
 Result<std::unique_ptr<LayerMethod>> make_layer_method(const MethodContext& context);
 
-// Mean squares of every linear layer's inputs over the job's samples (of the job only in, samples,
-// threads and the callbacks are read), by the layers' GGUF names.
+// Returns mean squares of every linear layer's inputs over the job's samples, by GGUF names. Reads
+// only `in`, samples, threads and callbacks of the job.
 Result<ImportanceMatrix> measure_importance(const QuantizeJob& job);
 
 }  // namespace penstock

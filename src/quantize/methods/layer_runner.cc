@@ -14,7 +14,7 @@ namespace penstock {
 namespace {
 
 constexpr int kRunnerBlock = 16;
-// sequences run together up to this many; a longer one runs alone
+// maximum tokens of sequences that run together; a longer sequence runs alone
 constexpr int kBatchTokens = 1024;
 
 }  // namespace

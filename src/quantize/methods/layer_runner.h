@@ -1,5 +1,5 @@
-// Runs token sequences through a decoder one layer at a time: memory for one layer's weights and
-// the residual streams of all tokens. The weights of the layer can be replaced between runs.
+// Runs token sequences through a decoder one layer at a time, with memory for one layer's weights
+// and the residual streams of all tokens. Weights of the layer can be replaced between runs.
 #pragma once
 #include <memory>
 #include <vector>
@@ -13,14 +13,14 @@ namespace penstock {
 
 struct RunnerOptions {
   int threads = 0;
-  // activations in F32 whatever the batch; false: the engine's usual kernels
+  // activations are F32 for any batch; false: the engine's kernels
   bool exact = true;
 };
 
 class LayerRunner {
  public:
-  // The source must outlive the runner. Embeds the sequences; those longer than the model's limit
-  // are an error.
+  // Embeds the sequences. REQUIRES: the source outlives the runner. Error: a sequence exceeds the
+  // model's limit.
   static Result<std::unique_ptr<LayerRunner>> open(
       const WeightSource& source, const RunnerOptions& options,
       const std::vector<std::vector<TokenId>>& sequences);
@@ -29,20 +29,20 @@ class LayerRunner {
   ObservingOps& ops() { return *ops_; }
   int n_tokens() const { return static_cast<int>(tokens_.size()); }
 
-  // Loads the layer's weights; forgets those of the layer before.
+  // Loads the layer's weights and releases those of the previous layer.
   Status load(int layer);
   LayerWeights& weights() { return frame_->layers[static_cast<size_t>(layer_)]; }
-  // Replaces one tensor of the loaded layer by these values, in F32; as the source's configuration
-  // uses them.
+  // Replaces one tensor of the loaded layer by F32 values, in the form in which the source's
+  // configuration uses them.
   Status replace(const MappedTensor& tensor, const std::vector<float>& values);
-  // The matrices that a tensor became (three for a fused one).
+  // Returns the matrices that a tensor became (three for fused qkv).
   std::vector<std::unique_ptr<Weight>*> weights_of(const MappedTensor& tensor);
 
-  // All sequences through the loaded layer. keep: the residual streams move on to its outputs;
-  // otherwise only listeners see the run.
+  // Runs all sequences through the loaded layer. keep: residual streams become its outputs;
+  // otherwise the run only serves listeners.
   Status run(bool keep, const ObservingOps::Pass& pass = {});
-  // The residual stream before the loaded layer (after it, when run(true) was called): [n_tokens,
-  // model_dim].
+  // Returns the residual stream before the loaded layer, or after it following run(true):
+  // [n_tokens, model_dim].
   std::vector<float>& stream() { return stream_; }
 
  private:

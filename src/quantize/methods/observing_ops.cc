@@ -27,8 +27,8 @@ const ObservingOps::Recorded* ObservingOps::recorded(int product) const {
   return found == tape_.end() ? nullptr : &*found;
 }
 
-// Whether the product needs no computing: its outputs are not read, or were recorded and are filled
-// in here.
+// Whether the product need not be computed: its outputs are not read, or were recorded and are
+// copied here.
 bool ObservingOps::leave_out(int product, std::span<const Tensor> outputs) {
   if (stopped_ || product < pass_.first) return true;
   const Recorded* known = recorded(product);
@@ -67,7 +67,7 @@ void ObservingOps::linear(Tensor x, std::span<const LinearTarget> targets) {
   if (!stopped_) record(product, outputs);
 }
 
-// One expert's: part of the product that its mixture is.
+// Computes one expert's product, which is a part of the mixture's.
 void ObservingOps::observed(Tensor x, std::span<const LinearTarget> targets) {
   inner_.linear(x, targets);
   for (const LinearTarget& target : targets) listener_(*target.weight, x, target.out);
@@ -90,7 +90,7 @@ struct Chosen {
   float weight;
 };
 
-// Tokens of each expert.
+// Returns the tokens of each expert.
 std::vector<std::vector<Chosen>> route(Tensor logits, const MoeParams& params) {
   std::vector<std::vector<Chosen>> result(static_cast<size_t>(logits.cols));
   std::vector<ExpertChoice> choices(static_cast<size_t>(params.routing.n_active));

@@ -1,5 +1,5 @@
-// A backend that does what another one does, shows the inputs of linear layers to a listener and
-// can leave out what an earlier pass over the same steps has computed.
+// A backend that forwards to another one, shows inputs of linear layers to a listener, and can skip
+// what an earlier pass over the same steps computed.
 #pragma once
 #include <functional>
 #include <vector>
@@ -10,24 +10,24 @@ namespace penstock {
 
 class ObservingOps final : public Ops {
  public:
-  // For every product: the weight, its input [n, cols] and its output [n, rows] (not filled where
-  // the pass stops). Experts see their own tokens only.
+  // Called for every product: the weight, its input [n, cols] and its output [n, rows] (undefined
+  // where the pass stops). Experts get their own tokens only.
   using Listener = std::function<void(const Weight& weight, Tensor x, Tensor out)>;
 
-  // The products of a step (linear, attend, moe) are numbered in the order of their calls. A pass
-  // is the steps up to the next begin_pass().
+  // Products of a step (linear, attend, moe) are numbered in the order of calls. A pass is the
+  // steps until the next begin_pass().
   struct Pass {
-    // this product's listeners are called, then the step does nothing any more
+    // the step ends after this product's listeners were called
     int stop = kNever;
-    // products before it are left out: nothing from here on reads their outputs
+    // earlier products are skipped, as nothing from here on reads their outputs
     int first = 0;
     int record_first = kNever,
-        // outputs of these are kept for later passes, which copy them
+        // outputs of [record_first, record_last] are recorded, for later passes to copy
         record_last = -1;
     static constexpr int kNever = 1 << 30;
   };
   void begin_pass(const Pass& pass);
-  // Forgets what was recorded. The recording passes must have the same steps as those that copy.
+  // Drops recordings. REQUIRES: passes that record and passes that copy have the same steps.
   void forget() { tape_.clear(); }
 
   explicit ObservingOps(Ops& inner) : inner_(inner) {}
@@ -148,7 +148,7 @@ class ObservingOps final : public Ops {
   }
   void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                       int layer) override {
-    // Its outputs are read by the next product, attend().
+    // Only attend(), the next product, reads its outputs.
     if (!stopped_ && product_ >= pass_.first && !recorded(product_))
       inner_.rope_and_store(q, k, v, rope, cache, layer);
   }
@@ -173,7 +173,7 @@ class ObservingOps final : public Ops {
   Pass pass_;
   std::vector<Recorded> tape_;
   int step_ = -1;    // of the pass
-  int product_ = 0;  // the next one's number in the step
+  int product_ = 0;  // number of the next product in the step
   bool stopped_ = false;
 };
 

@@ -27,7 +27,7 @@ void add_readers(const LayerValues& layer, ScalingSite& site, int expert) {
   }
 }
 
-// Norm weight and bias, or a matrix and its bias.
+// Adds a norm's weight and bias, or a matrix and its bias, as producers.
 void add_producers(const LayerValues& layer, ScalingSite& site, Part part, int expert) {
   for (const bool bias : {false, true}) {
     const size_t found = find_part(layer, part, bias, expert);
@@ -47,20 +47,20 @@ std::vector<ScalingSite> scaling_sites(const ModelConfig& config, const LayerVal
     add_producers(layer, site, producer, expert);
     if (!site.readers.empty() && !site.producers.empty()) sites.push_back(std::move(site));
   };
-  // A norm that the feed-forward reads too cannot take attention's scales.
+  // A norm that the feed-forward layer reads, too, cannot take attention's scales.
   if (!config.residual.parallel || config.residual.parallel_norms)
     add(Site::kAttention, Part::kAttentionNorm, -1);
   add(Site::kFeedForward, Part::kFeedForwardNorm, -1);
   if (config.norm.sub_norms) return sites;
   const size_t n_before = sites.size();
-  // Attention mixes tokens, not channels: a scale of v's outputs passes through. Fused qkv is left
-  // alone.
+  // Attention mixes tokens, not channels: a scale of v's outputs passes through it. Fused qkv is
+  // not scaled.
   add(Site::kAttentionOut, Part::kV, -1);
   if (sites.size() > n_before) {
     sites.back().repeat = config.n_heads / config.n_kv_heads;
     sites.back().head_dim = config.head_dim;
   }
-  if (!config.ffn.gated) return sites;  // the activation lies between up and down
+  if (!config.ffn.gated) return sites;  // the activation is between up and down
   const int n_experts =
       config.layers[static_cast<size_t>(layer.layer)].moe ? config.experts.count : 0;
   if (n_experts == 0) {
@@ -100,7 +100,7 @@ void fold_scale(const ModelConfig& config, const ScalingSite& site, const std::v
     }
     layer.changed[index] = true;
   }
-  // s of the producer's output i.
+  // Returns s of the producer's output i.
   const auto scale_of = [&](size_t i) {
     if (site.repeat <= 1) return s[i];
     const auto dim = static_cast<size_t>(site.head_dim);
@@ -123,7 +123,7 @@ void fold_scale(const ModelConfig& config, const ScalingSite& site, const std::v
 
 namespace {
 
-// mean|x|^alpha, brought to a middle of one.
+// Returns mean|x|^alpha, normalized to a center of one.
 std::vector<float> awq_scale(const ScalingSite& site, const ActivationStats& stats, double alpha) {
   std::vector<float> s(static_cast<size_t>(stats.cols), 1.0f);
   if (alpha == 0) return s;
@@ -139,7 +139,7 @@ std::vector<float> awq_scale(const ScalingSite& site, const ActivationStats& sta
   return s;
 }
 
-// Output error of rounding `values` after scaling by s, over every `stride`-th row.
+// Returns the output error of rounding scaled `values`, over every `stride`-th row.
 double scaled_error(ThreadPool& pool, const GroupCoding& coding, const std::vector<float>& values,
                     int rows, int cols, const std::vector<float>& s, const QuadraticForm& form,
                     int stride) {
@@ -184,7 +184,7 @@ AwqChoice search_awq(ThreadPool& pool, const GroupCoding& coding, const ScalingS
     double sum = 0;
     for (const size_t index : site.readers) {
       const MappedTensor& t = (*layer.tensors)[index];
-      if (!t.is_linear) continue;  // a router keeps its precision
+      if (!t.is_linear) continue;  // routers keep their precision
       const int stride = all_rows ? 1 : std::max(1, t.rows / kSearchRows);
       sum +=
           stride * scaled_error(pool, coding, layer.values[index], t.rows, t.cols, s, form, stride);
@@ -212,7 +212,8 @@ AwqChoice search_awq(ThreadPool& pool, const GroupCoding& coding, const ScalingS
 
 namespace {
 
-// The group's scale with the range that has the least error, of the 32 rows from `first_row`.
+// Returns for each of the 32 rows from `first_row` on the group scale of the range with the least
+// error.
 void clip_lanes(const GroupCoding& coding, const QuadraticForm& form, const float* values,
                 int n_rows, int cols, int group, GroupScale* best) {
   constexpr int kSteps = 10, kLanes = QuadraticForm::kLanes;
@@ -274,7 +275,7 @@ GroupedCodes clip_groups(ThreadPool& pool, const GroupCoding& coding,
 
 namespace {
 
-// Rounds to 8 bits, by the row's own largest value or by one scale for all.
+// Rounds to 8 bits, with one scale per row or a static scale.
 void round_rows(RowMatrix& x, float static_scale) {
   for (Eigen::Index t = 0; t < x.rows(); ++t) {
     const float most = x.row(t).cwiseAbs().maxCoeff();
@@ -303,7 +304,7 @@ std::vector<float> smooth_scale(const ScalingSite& site, const ActivationStats& 
   return s;
 }
 
-// ||round(x / s) round(w s)^T - x w^T||^2 over the sample.
+// Returns ||round(x / s) round(w s)^T - x w^T||^2 over the sample.
 double smooth_error(ThreadPool& pool, const Recipe& recipe, const ScalingSite& site,
                     const ActivationStats& stats, const LayerValues& layer,
                     const std::vector<float>& s) {

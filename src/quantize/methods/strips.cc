@@ -15,7 +15,7 @@ const StripKernels& strip_kernels() {
 }
 
 void add_gram(ThreadPool& pool, const StripMatrix<float>& x, int n_rows, StripMatrix<float>& gram) {
-  constexpr int kDepth = 256;  // rows of x at a time: both strips stay in the caches near the core
+  constexpr int kDepth = 256;  // rows of x at a time: strips stay in the caches of the core
   const StripKernels& kernels = strip_kernels();
   const int n = gram.n_strips();
   const auto strip = [&](int j) {
@@ -25,7 +25,7 @@ void add_gram(ThreadPool& pool, const StripMatrix<float>& x, int n_rows, StripMa
         kernels.add_f32(depth, x.at(k, i), x.at(k, j * kStripFloats), gram.at(i, j * kStripFloats));
     }
   };
-  // Strip j and its mirror strip together have the same work for every j.
+  // Strip j and its mirror image are one task, so that all tasks have the same work.
   pool.for_ranges((n + 1) / 2, 1, [&](int64_t begin, int64_t end, int) {
     for (int j = static_cast<int>(begin); j < end; ++j) {
       strip(j);
@@ -36,9 +36,10 @@ void add_gram(ThreadPool& pool, const StripMatrix<float>& x, int n_rows, StripMa
 
 namespace {
 
-constexpr int kFactorRows = 64;  // rows of the factor that are finished together
+constexpr int kFactorRows = 64;  // rows of the factor that are completed together
 
-// The triangle of rows and columns [first, first + n).
+// Factors the triangle of rows and columns [first, first + n). Returns false if not positive
+// definite.
 bool factor_diagonal(StripMatrix<double>& a, int first, int n) {
   for (int i = first; i < first + n; ++i) {
     const double pivot = a(i, i);
@@ -53,7 +54,7 @@ bool factor_diagonal(StripMatrix<double>& a, int first, int n) {
   return true;
 }
 
-// Rows [first, first + n) of one strip: solves (triangle)^T x = what is there.
+// Solves (triangle)^T x = b for rows [first, first + n) of one strip, in place.
 void solve_strip(const StripKernels& kernels, StripMatrix<double>& a, int first, int n, int col) {
   for (int p = first; p < first + n; p += kStripRows) {
     kernels.subtract_f64(p - first, a.at(first, p), a.at(first, col), a.at(p, col));
@@ -96,7 +97,7 @@ bool cholesky(ThreadPool& pool, StripMatrix<double>& a) {
 
 QuadraticForm::QuadraticForm(const Eigen::MatrixXf& hessian, int first, int n)
     : padded_((n + kStripRows - 1) / kStripRows * kStripRows), h_(padded_, padded_) {
-  // Above the tiles on the diagonal every element counts twice, below them none: half the products.
+  // Elements above the diagonal tiles count twice, and those below are skipped: half the products.
   for (int j = 0; j < n; ++j) {
     const int tile = j / kStripRows * kStripRows;
     for (int i = 0; i < std::min(n, tile + kStripRows); ++i)

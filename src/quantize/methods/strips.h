@@ -1,5 +1,5 @@
-// Matrices in strips (kernels/strip_kernels.h) and what quantizers compute with them: Gram
-// matrices, Cholesky factors, quadratic forms.
+// Matrices in strips (kernels/strip_kernels.h) and the linear algebra of quantizers: Gram matrices,
+// Cholesky factors, quadratic forms.
 #pragma once
 #include <Eigen/Core>
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace penstock {
 
-// Zeros at first. cols are rounded up to whole strips, so that calls need no special case at the
-// edge.
+// A matrix in strips, initially zero. cols are rounded up to whole strips, so that calls need no
+// special cases at edges.
 template <class T>
 class StripMatrix {
  public:
@@ -56,23 +56,23 @@ class StripMatrix {
   Data data_;
 };
 
-// The kernels that the environment asks for, or the best ones here.
+// Returns the kernels of PENSTOCK_ISA, or the best of this machine.
 const StripKernels& strip_kernels();
 
-// The upper triangle (and what else lies in its tiles) of gram += x^T x; gram: [cols of x rounded
-// up to strips, same].
+// gram += x^T x, for the upper triangle and the rest of its tiles. gram: [cols of x rounded up to
+// strips, same].
 void add_gram(ThreadPool& pool, const StripMatrix<float>& x, int n_rows, StripMatrix<float>& gram);
 
-// a = R^T R in place, of the upper triangle; what is below it is garbage. a: [n, n], n a multiple
-// of 16. False when a is not positive definite.
+// a = R^T R in place, from the upper triangle; the lower one becomes undefined. a: [n, n], n a
+// multiple of 16. Returns false if a is not positive definite.
 bool cholesky(ThreadPool& pool, StripMatrix<double>& a);
 
-// d^T H d for many d at once: 32 of them lie side by side as the lanes of a strip.
+// Computes d^T H d for 32 vectors d at once, which are the lanes of a strip.
 class QuadraticForm {
  public:
   static constexpr int kLanes = kStripFloats;
 
-  // Rows and columns [first, first + n) of a symmetric matrix.
+  // Takes rows and columns [first, first + n) of a symmetric matrix.
   QuadraticForm(const Eigen::MatrixXf& hessian, int first, int n);
   // d: [padded(), 32], zero from row n on; sums: [32].
   void evaluate(const float* d, float* sums) const;

@@ -55,7 +55,8 @@ Result<ImportanceMatrix> read_imatrix(const std::filesystem::path& path) {
       std::vector<float> row(values.begin() + e * cols, values.begin() + (e + 1) * cols);
       const float count = seen[static_cast<size_t>(e)];
       for (float& value : row) {
-        value = count > 0 ? value / count : 1.0f;  // an expert that never ran: all inputs alike
+        // an expert that never ran: all inputs count alike
+        value = count > 0 ? value / count : 1.0f;
         if (!(value >= 0) || !std::isfinite(value))
           return tl::unexpected(bad(path, sums.name, "finite sums of squares").error());
       }

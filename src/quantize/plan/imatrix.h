@@ -1,5 +1,5 @@
-// Importance matrices: for every linear layer the mean square of each input over a calibration
-// text, in the GGUF form that llama.cpp reads and writes.
+// Importance matrices: the mean square of each input of every linear layer over a calibration text,
+// in the GGUF format of llama.cpp.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -15,10 +15,10 @@ class ImportanceMatrix {
   struct Entry {
     int n_experts = 1;
     std::vector<float> mean_squares;  // [n_experts, cols]
-    std::vector<float> counts;        // [n_experts] tokens seen
+    std::vector<float> counts;        // [n_experts] number of tokens
   };
-  // Weights of one matrix's inputs, or null. `tensor`: its GGUF name ("blk.0.attn_q.weight");
-  // expert: -1 for dense.
+  // Returns the weights of one matrix's inputs, or null. tensor: GGUF name ("blk.0.attn_q.weight").
+  // expert: -1: dense.
   const std::vector<float>* find(const std::string& tensor, int expert) const;
   void add(const std::string& tensor, int expert, std::vector<float> mean_squares, double count);
   bool empty() const { return rows_.empty(); }
@@ -26,7 +26,7 @@ class ImportanceMatrix {
     return rows_;
   }
 
-  std::string dataset;  // what it was computed from
+  std::string dataset;  // name of the text
   int chunk_size = 0, n_chunks = 0;
 
  private:

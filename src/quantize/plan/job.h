@@ -1,4 +1,4 @@
-// What is to be quantized, and what came of it.
+// Parameters and report of a quantization.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -14,19 +14,19 @@
 namespace penstock {
 
 struct QuantizeJob {
-  // out: NAME.gguf is a GGUF file, anything else a directory
+  // out: NAME.gguf is a GGUF file, any other name a directory
   std::filesystem::path in, out;
   RecipeOptions recipe;
   int threads = 0;
-  bool force = false;  // replace what is at `out`
+  bool force = false;  // replaces existing output
 
-  // Calibration: token sequences, in order; what methods and static activations need, and what
-  // --imatrix is made of.
+  // Calibration: token sequences, in order, for methods, static activations and
+  // --imatrix.
   std::vector<std::vector<TokenId>> samples;
-  std::filesystem::path imatrix;  // importance to read ("" none)
+  std::filesystem::path imatrix;  // importance to read; "": none
 
-  // The tokenizer in the words of the other format, when `in` and `out` differ in it: metadata keys
-  // of GGUF, or files of a directory. Called once.
+  // Convert the tokenizer to the other format (metadata keys of GGUF, or files of a directory).
+  // Called once, if the formats of `in` and `out` differ.
   std::function<Result<nlohmann::json>(const WeightSource&)> gguf_tokenizer;
   std::function<Result<std::map<std::string, std::string>>(const WeightSource&)> tokenizer_files;
 
@@ -36,7 +36,7 @@ struct QuantizeJob {
 
 struct QuantizeReport {
   int64_t bytes_in = 0, bytes_out = 0;  // of all tensors
-  int n_resumed = 0, n_parts = 0;       // parts found finished by an earlier run
+  int n_resumed = 0, n_parts = 0;       // n_resumed: parts that an earlier run finished
   double seconds = 0;
 };
 

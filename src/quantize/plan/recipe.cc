@@ -60,7 +60,7 @@ bool is_plain(QuantType type) {
   return type == QuantType::kF32 || type == QuantType::kF16 || type == QuantType::kBF16;
 }
 
-// The codes inside a GGUF encoding with one scale per 32 weights, which gptq can choose one by one.
+// Returns the coding of a GGUF encoding with one scale per 32 weights, whose codes gptq can choose.
 bool codes_of_block_type(QuantType type, GroupCoding& coding) {
   int bits = 0;
   if (type == QuantType::kQ4_0) bits = 4;

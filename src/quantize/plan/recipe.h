@@ -1,5 +1,5 @@
-// What to do to a checkpoint: method, encoding and the layout of the files, from what the user
-// asked for.
+// The recipe of a quantization: method, encoding and file layout, derived from the user's
+// options.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,24 +14,24 @@
 namespace penstock {
 
 enum class Method : uint8_t { kRtn, kGptq, kAwq, kSmoothQuant };
-// How quantized layers lie in the output.
+// Format of quantized layers in the output.
 enum class Layout : uint8_t { kGguf, kPlain, kGptq, kAwq, kCompressed, kBitsAndBytes, kBitNet };
 enum class ActOrder : uint8_t {
-  kNone,    // inputs in their own order
-  kStatic,  // the most active inputs first, groups as they lie: costs nothing at run time
-  // groups of inputs that are about equally active: the file says which input is in which group
+  kNone,    // inputs in their original order
+  kStatic,  // most active inputs first, original groups: no cost at run time
+  // groups of similarly active inputs: the file stores the group of each input
   kGroup,
 };
 
-// As typed; "" and -1 are the defaults of the type and method.
+// Options as typed; "" and -1 are defaults of the type and method.
 struct RecipeOptions {
   std::string method = "rtn";
   std::string type;
   std::string layout;
   int group_size = -1;  // 0: one group per row
   bool asymmetric = false;
-  // Shrink the range of each group to where the squared error is least. Default: awq does (its
-  // clipping leaves q and k alone), rtn does not.
+  // Whether each group's range is reduced to that of the least squared error. Default: yes for awq
+  // (whose clipping skips q and k), no for rtn.
   std::optional<bool> search;
   std::string act_order;
   double damping = 0.01;
@@ -44,7 +44,7 @@ struct Recipe {
   Layout layout = Layout::kGguf;
   std::string type;    // lower case
   FileType ftype{};    // kGguf, kPlain
-  GroupCoding coding;  // of the other layouts, and of gptq into GGUF
+  GroupCoding coding;  // of non-GGUF layouts, and of gptq with GGUF
   ActivationCoding::Kind activations = ActivationCoding::Kind::kNone;
   ActOrder act_order = ActOrder::kNone;
   bool search = false, clip = true;
@@ -53,19 +53,19 @@ struct Recipe {
   bool calibrates() const {
     return method != Method::kRtn || activations == ActivationCoding::Kind::kInt8Static;
   }
-  // Identifies the work, for resuming.
+  // Returns a key of the work, for resuming.
   std::string fingerprint() const;
 };
 
-// One row for each type that is not a GGUF encoding.
+// One row per type that is not a GGUF encoding.
 struct TypeRow {
-  std::string_view name;  // of the GroupType
+  std::string_view name;  // name of the GroupType
   Layout layout;          // default
   std::string_view help;
 };
 std::span<const TypeRow> quantize_types();
 
-// Errors: kInvalidArgument, with what would be possible.
+// Errors: kInvalidArgument, with the possible values.
 Result<Recipe> make_recipe(const RecipeOptions& options, Naming out);
 
 }  // namespace penstock

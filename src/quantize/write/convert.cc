@@ -33,7 +33,7 @@ const char* activation_name(Activation activation) {
   return "silu";
 }
 
-// Llama 3's frequencies come as factors in GGUF; the published models use one of these.
+// Scaling settings of published Llama 3 models, one of which must explain a GGUF file's factors.
 struct Llama3Scaling {
   float factor, low, high;
   int original;
@@ -51,7 +51,7 @@ Result<std::vector<float>> rope_factors(const WeightSource& gguf, std::string_vi
   return factors;
 }
 
-// Pairs that do not turn have the factor kStill and lie behind the others, whose factors are equal.
+// Factor of pairs that are not rotated; they follow the rotated pairs, whose factors are equal.
 constexpr float kStill = 1e30f;
 bool set_proportional(const std::vector<float>& factors, json& parameters) {
   const auto still = std::ranges::find_if(factors, [](float factor) { return factor > 1e20f; });
@@ -169,7 +169,7 @@ void set_windows(const ModelConfig& config, json& out) {
 
 namespace {
 
-// What the architecture adds, by its own names for keys too.
+// Adds the settings of the architecture, with its own names of keys.
 void describe_as(const Architecture& row, const WeightSource& gguf, const ModelConfig& config,
                  json& out) {
   ConfigWriter writer(out, Naming::kHuggingFace, "", &gguf);
@@ -244,7 +244,7 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
 
 namespace {
 
-// "" = nothing.
+// Returns the name of the difference; "": none.
 std::string_view mixer_difference(const LayerConfig& a, const LayerConfig& b) {
   if (a.mixer == nullptr || b.mixer == nullptr) return a.mixer == b.mixer ? "" : "mixers";
   return a.mixer->difference(*b.mixer);
@@ -261,12 +261,12 @@ bool same_sizes(const ModelConfig& a, const ModelConfig& b, int layer) {
 
 bool same_rope(const ModelConfig& a, const ModelConfig& b, size_t i) {
   const RopeConfig &x = a.ropes[i], &y = b.ropes[i];
-  // llama3's and longrope's factors are tensors in GGUF and settings elsewhere.
+  // llama3's and longrope's factors are tensors in GGUF and settings in config.json.
   const auto in_tensors = [](RopeScaling scaling) {
     return scaling == RopeScaling::kLlama3 || scaling == RopeScaling::kLongRope ||
            scaling == RopeScaling::kProportional;
   };
-  // They are those of the first rope; another may do without them, where the architecture says so.
+  // Factors belong to the first rope; architectures may leave another rope without them.
   if (i > 0 && (in_tensors(x.scaling) || (in_tensors(a.ropes[0].scaling) && y.tensor_factors)))
     return false;
   if (!nearly(rope_magnitude(x), rope_magnitude(y)) || x.rotary_dim != y.rotary_dim ||
@@ -276,7 +276,7 @@ bool same_rope(const ModelConfig& a, const ModelConfig& b, size_t i) {
   return x.scaling == y.scaling && (x.scaling == RopeScaling::kNone || nearly(x.factor, y.factor));
 }
 
-// One format has the share of gates that are cut off, the other where.
+// One format stores the share of gates that are cut off, the other the threshold.
 bool same_cutoff(float x, float y) { return x == y || std::fabs(x - y) <= 1e-3f; }
 
 }  // namespace
@@ -359,7 +359,7 @@ std::vector<EncodedTensor> hf_extra_tensors(const ModelConfig& config) {
     const ActivationFunction& activation = config.layers[static_cast<size_t>(i)].activation;
     for (size_t part = 0; activation.kind == Activation::kXielu && part < 4; ++part) {
       std::vector<int64_t> shape;
-      if (part < 2) shape = {1};  // of those that are learned
+      if (part < 2) shape = {1};  // shape of the learned parameters
       out.push_back(floats(activation_tensor(config, i, part), std::move(shape),
                            {&activation.parameters[part], 1}));
     }

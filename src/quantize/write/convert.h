@@ -1,4 +1,4 @@
-// A model's configuration in the words of the other file format.
+// Conversion of a model's configuration to the other file format.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -9,19 +9,19 @@
 
 namespace penstock {
 
-// config.json (without quantization_config). Errors: kUnsupported for what it cannot say.
+// Returns config.json without quantization_config. Error: kUnsupported (not expressible).
 Result<nlohmann::json> hf_config_of(const WeightSource& gguf, const ModelConfig& config);
 
-// Whether two configurations compute the same, given weights in the layout of each; "" or what
-// differs.
+// Compares what two configurations compute, given weights in the layout of each. Returns "" or the
+// name of a difference.
 std::string config_difference(const ModelConfig& a, const ModelConfig& b);
 
-// Parameters of activations are tensors of a directory (xIELU's) and settings in GGUF: into the
-// configuration, and out of it.
+// Parameters of xIELU are tensors in a directory and settings in GGUF: read_activations() copies
+// them into the configuration, hf_extra_tensors() returns them as tensors.
 Status read_activations(const WeightSource& source, ModelConfig& config);
 std::vector<EncodedTensor> hf_extra_tensors(const ModelConfig& config);
 
-// Tensors that GGUF has beside the weights (rope_freqs.weight). Errors: kUnsupported.
+// Returns tensors that GGUF has beside weights (rope_freqs.weight). Error: kUnsupported.
 Result<std::vector<EncodedTensor>> gguf_extra_tensors(const WeightSource& source,
                                                       const ModelConfig& config);
 

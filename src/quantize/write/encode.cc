@@ -35,7 +35,7 @@ std::string stem_of(const MappedTensor& tensor) {
   return tensor.out.substr(0, tensor.out.size() - std::string_view(".weight").size());
 }
 
-// Scales (or zeros) as [n_groups, rows].
+// Returns scales or zeros as [n_groups, rows].
 template <class T, class F>
 std::vector<T> by_group(const GroupedCodes& codes, F&& field) {
   const int n_groups = codes.n_groups();
@@ -66,8 +66,8 @@ std::vector<EncodedTensor> gptq_tensors(const std::string& stem, const GroupedCo
   out.push_back(packed(stem + ".qweight", CodeLayout::kStreamByColumn, codes,
                        {static_cast<int64_t>(codes.cols) * bits / 32, codes.rows},
                        QuantType::kI32));
-  // Version 1 stores zero - 1, as a stream of bits along the outputs: the layout of a matrix with
-  // rows as inputs.
+  // Version 1 stores zero - 1 as a stream of bits along the outputs, like a matrix whose rows are
+  // inputs.
   const std::vector<uint8_t> zeros =
       by_group<uint8_t>(codes, [](const GroupScale& s) { return s.zero - 1; });
   EncodedTensor qzeros{stem + ".qzeros",
@@ -96,7 +96,7 @@ std::vector<EncodedTensor> awq_tensors(const std::string& stem, const GroupedCod
   std::vector<EncodedTensor> out;
   out.push_back(packed(stem + ".qweight", CodeLayout::kAwq, codes, {codes.cols, codes.rows / 8},
                        QuantType::kI32));
-  // Zeros lie like the codes of a matrix with a group for each input.
+  // Zeros have the layout of the codes of a matrix with one group per input.
   std::vector<uint8_t> zeros;
   for (const GroupScale& scale : codes.scales) zeros.push_back(static_cast<uint8_t>(scale.zero));
   out.push_back({stem + ".qzeros",
@@ -120,7 +120,7 @@ std::vector<EncodedTensor> compressed_tensors(const std::string& stem, const Rec
     out.push_back(make_tensor(stem + ".weight_shape", QuantType::kI64, {2},
                               std::vector<int64_t>{codes.rows, codes.cols}));
     if (!codes.coding.symmetric) {
-      // Packed along the rows: row r of group g in word (r / per_word, g).
+      // Packed along rows: row r of group g is in word (r / per_word, g).
       const int word_rows = (codes.rows + per_word - 1) / per_word;
       std::vector<uint32_t> zeros(static_cast<size_t>(word_rows) * static_cast<size_t>(n_groups));
       for (int r = 0; r < codes.rows; ++r) {
@@ -172,7 +172,7 @@ std::vector<EncodedTensor> bitsandbytes_tensors(const std::string& stem, const R
   return out;
 }
 
-// The one magnitude of weights that are ternary already, else the mean of the magnitudes, as BitNet
+// Returns the magnitude of weights that are ternary, otherwise the mean magnitude, by which BitNet
 // rounds its master weights.
 float ternary_scale(const std::vector<float>& values) {
   double sum = 0;
@@ -211,13 +211,13 @@ Result<std::vector<EncodedTensor>> bitnet_tensors(const std::string& stem,
   return out;
 }
 
-// Whether the tensor's blocks go on from one row to the next, as those of bitsandbytes do.
+// Whether the tensor's blocks continue across rows, as those of bitsandbytes may.
 bool is_flat(const Recipe& recipe, const MappedTensor& tensor) {
   return recipe.layout == Layout::kBitsAndBytes &&
          tensor.cols % recipe.coding.group_of(tensor.cols) != 0;
 }
 
-// One row for each block of the flat weight; the last is filled up with zeros.
+// Rounds one row per block of the flat weight; the last block is padded with zeros.
 Result<GroupedCodes> round_flat(ThreadPool& pool, const Recipe& recipe,
                                 const std::vector<float>& values) {
   const auto block = static_cast<size_t>(recipe.coding.group_size);
@@ -320,7 +320,7 @@ Result<std::vector<EncodedTensor>> encode_layer(ThreadPool& pool, const Recipe& 
                                                 const std::vector<float>& values,
                                                 const LinearDecision& decision) {
   const std::string stem = stem_of(tensor);
-  // Those of the two are [outputs, inputs] whatever the plain layer is.
+  // GPTQ and bitsandbytes store [outputs, inputs] for transposed layers, too.
   if (tensor.out_transposed && recipe.layout != Layout::kGptq &&
       recipe.layout != Layout::kBitsAndBytes) {
     return errorf(
@@ -441,8 +441,8 @@ json compressed_config(const Recipe& recipe, const std::vector<std::string>& kep
 
 json quantization_config(const Recipe& recipe, const std::vector<std::string>& kept) {
   const int group = recipe.coding.group_size > 0 ? recipe.coding.group_size : -1;
-  const bool only_head = kept.size() == 1;  // which every library leaves alone by itself
-  json skipped = json::object();            // as GPTQModel says it: "-:" and a regular expression
+  const bool only_head = kept.size() == 1;  // all libraries skip the head by default
+  json skipped = json::object();            // GPTQModel's syntax: "-:" and a regular expression
   for (const std::string& name : kept) skipped["-:^" + name + "$"] = json::object();
   switch (recipe.layout) {
     case Layout::kGptq:

@@ -1,4 +1,4 @@
-// A layer's weights as the tensors of a file.
+// Encodes a layer's weights as tensors of a file.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
@@ -17,39 +17,39 @@ struct EncodedTensor {
   std::vector<std::byte> bytes;
 };
 
-// What a method decided about one linear layer, beside its values.
+// A method's decisions about one linear layer, beside its values.
 struct LinearDecision {
-  std::optional<GroupedCodes> codes;  // else the encoder rounds to nearest
+  std::optional<GroupedCodes> codes;  // none: the encoder rounds to nearest
   // [cols] or empty: weight of each input's squared error
   std::vector<float> importance;
-  float activation_scale = 0;  // of static activations
+  float activation_scale = 0;  // static activations only
 };
 
-// values: [rows, cols] as used; out_transposed is applied here. For plain and GGUF output.
+// For plain and GGUF output. values: [rows, cols] as used; out_transposed is applied here.
 Result<EncodedTensor> encode_plain(ThreadPool& pool, const MappedTensor& tensor, QuantType type,
                                    std::vector<float> values, const float* importance);
 
-// The encoding of a tensor under the recipe; source_type: what it has in the source.
+// Returns the encoding of a tensor under the recipe. source_type: its encoding in the source.
 QuantType plain_type(const Recipe& recipe, const MappedTensor& tensor, QuantType source_type,
                      const TensorMap& map);
 
-// Codes of the recipe's coding by rounding to nearest.
+// Rounds to nearest with this coding.
 Result<GroupedCodes> round_to_nearest(ThreadPool& pool, const GroupCoding& coding,
                                       const std::vector<float>& values, int rows, int cols,
                                       const float* importance, bool search);
 
-// The tensors of one quantized layer in the recipe's layout (Hugging Face).
+// Returns the tensors of a quantized layer in the recipe's layout (Hugging Face).
 Result<std::vector<EncodedTensor>> encode_layer(ThreadPool& pool, const Recipe& recipe,
                                                 const MappedTensor& tensor,
                                                 const std::vector<float>& values,
                                                 const LinearDecision& decision);
 
-// Codes of groups of 32 as blocks of Q4_0, Q5_0 or Q8_0.
+// Encodes codes of groups of 32 as blocks of Q4_0, Q5_0 or Q8_0.
 Result<EncodedTensor> encode_blocks(const MappedTensor& tensor, QuantType type,
                                     const GroupedCodes& codes);
 
-// quantization_config of config.json; null for plain output. kept: names of the linear layers that
-// are not quantized.
+// Returns quantization_config of config.json; null for plain output. kept: names of linear layers
+// that are not quantized.
 nlohmann::json quantization_config(const Recipe& recipe, const std::vector<std::string>& kept);
 
 }  // namespace penstock

@@ -129,8 +129,8 @@ Status assemble_gguf(const PartStore& parts, int n_parts, const nlohmann::json& 
 }
 
 Status assemble_safetensors(const PartStore& parts, int n_parts, const fs::path& directory) {
-  // Parts of each file, by size.
-  std::vector<std::pair<int, int>> shards;  // [first, last)
+  // Divides the parts into files by size.
+  std::vector<std::pair<int, int>> shards;  // parts [first, last) of each
   uint64_t size = 0, total = 0;
   for (int part = 0; part < n_parts; ++part) {
     ASSIGN_OR_RETURN(const PartStore::Part content, parts.read(part));

@@ -1,5 +1,5 @@
-// The finished pieces of an output in the making: one file per piece beside the output, so that an
-// interrupted run goes on where it stopped. Each appears under its name only when it is complete.
+// Finished pieces of an output in progress: one file per piece beside the output, so that an
+// interrupted run can resume. A piece appears under its name only when it is complete.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -14,13 +14,13 @@ namespace penstock {
 
 class PartStore {
  public:
-  // The folder is OUT.parts; pieces of another job in it are removed. Errors: kIo.
+  // Opens the folder OUT.parts and removes pieces of other jobs. Errors: kIo.
   static Result<PartStore> open(const std::filesystem::path& out, const std::string& fingerprint,
                                 Naming naming);
 
   bool has(int part) const;
   Status write(int part, std::span<const EncodedTensor> tensors) const;
-  // A file for a method's own state; write it with write_file() below.
+  // Returns a path for a method's own state, to be written by write_file() below.
   std::filesystem::path state_path(const std::string& name) const { return folder_ / name; }
 
   struct Part {
@@ -36,13 +36,13 @@ class PartStore {
   Naming naming_ = Naming::kGguf;
 };
 
-// Writes through a neighbour that is renamed at the end. Errors: kIo, kResourceExhausted when the
-// disk is full.
+// Writes a temporary file that is renamed at the end. Errors: kIo, kResourceExhausted (disk
+// full).
 Status write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
 Status write_file(const std::filesystem::path& path, const std::string& text);
 
-// One GGUF file, or a directory's model.safetensors (several files and an index beyond 4 GiB), from
-// the parts.
+// Assemble the parts: one GGUF file, or a directory's model.safetensors (several files and an index
+// beyond 4 GiB).
 Status assemble_gguf(const PartStore& parts, int n_parts, const nlohmann::json& metadata,
                      const std::filesystem::path& out);
 Status assemble_safetensors(const PartStore& parts, int n_parts,
