@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// Raise when the bytes of a cache block change.
+// Version of a cache block's bytes. Increment it when they change.
 constexpr int kBlockVersion = 2;
 
 }  // namespace
@@ -22,15 +22,15 @@ uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config,
   std::string shape;
   for (const auto& [key, value] : source.config().items()) {
     if (!key.starts_with("tokenizer."))
-      shape += key + value.dump();  // large, and tells nothing about K and V
+      shape += key + value.dump();  // the tokenizer is large and does not affect K and V
   }
   BlockHash hash =
       root_hash(fmt::format("{} {} {} {} {} {}", kBlockVersion, backend, config.kv_cache_dtype,
                             config.block_size, config.batch_invariant, shape));
-  // Two numbers, so that it is nothing that the single ones below can say.
+  // Two numbers, so that this differs from every chain of single numbers below.
   if (state_dtype(config.mamba_ssm_cache_dtype).value_or(StateDType::kF32) == StateDType::kBF16)
     hash = chain_hash(hash, std::array{TokenId{0}, TokenId{2}});
-  // A block is what all ranks have of it, one after the other.
+  // A block's content is the concatenation of all ranks' parts.
   if (config.tensor_parallel_size > 1)
     hash = chain_hash(hash, std::array{TokenId{config.tensor_parallel_size}});
   if (config.tensor_parallel_size > 1 && config.rank_wire_dtype != "f32")
@@ -38,7 +38,7 @@ uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config,
   if (config.pipeline_parallel_size > 1)
     hash = chain_hash(hash, std::array{TokenId{-config.pipeline_parallel_size}});
   constexpr size_t kEnd = 64;
-  for (const TensorInfo& tensor : source.tensors()) {  // all at once, where they lie on disk
+  for (const TensorInfo& tensor : source.tensors()) {  // read ahead in the order of the file
     const size_t n = std::min(tensor.bytes.size(), kEnd);
     source.read_ahead({tensor.bytes.first(n)});
     source.read_ahead({tensor.bytes.last(n)});

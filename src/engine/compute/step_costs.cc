@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-// Large counts share a point: about 6 % apart.
+// Rounds counts to keys of points; large counts about 6 % apart share one.
 int key_of(int rows) {
   int key = rows;
   for (int step = 1; rows > 32 * step; step *= 2) key = (rows + step) / (2 * step) * (2 * step);
@@ -43,14 +43,14 @@ void StepCosts::note(int rows, double seconds, int n_steps) {
   auto place = std::lower_bound(points_.begin(), points_.end(), key,
                                 [](const Point& point, int k) { return point.rows < k; });
   if (place == points_.end() || place->rows != key) {
-    constexpr double kMostAbove = 2;  // what the others say; a single time may be a disturbance
+    constexpr double kMostAbove = 2;  // relative to other sizes, as one time may be disturbed
     double value = seconds / level_;
     if (!points_.empty()) value = std::min(value, kMostAbove * shape(rows, 1));
     points_.insert(place, {key, value, n_steps, {value}});
     return;
   }
-  // Both follow the median, since what is far off counts no more than what is a little off. The
-  // level is much the faster one: it takes what all sizes have in common.
+  // Level and shape follow the median: deviations are clamped, so that outliers count no more than
+  // small deviations. The level adapts much faster, as it is what all sizes have in common.
   constexpr double kMost = 0.1, kLevelWeight = 0.5, kShapeWeight = 0.05;
   const double off = std::clamp(seconds / (level_ * place->shape) - 1, -kMost, kMost);
   if (place->n < kFirst) return place->add_first(seconds / level_);
@@ -58,8 +58,8 @@ void StepCosts::note(int rows, double seconds, int n_steps) {
   place->shape *= 1 + std::max(kShapeWeight, 0.3 / ++place->n) * off;
 }
 
-// The nearest shapes that never fall (pool adjacent violators). A size that was seen once,
-// disturbed, tells nothing about a larger one that was seen a thousand times.
+// Fits the nearest non-decreasing shapes (pool adjacent violators): a size that was measured once,
+// and disturbed, does not affect a larger one that was measured often.
 void StepCosts::fit() {
   pools_.clear();
   for (const Point& point : points_) {

@@ -28,7 +28,7 @@ void LoadedModel::wait() {
   --n_under_way_;
 }
 
-// A step under way reads the adapters that were there when it began.
+// A step in flight reads the adapters that were loaded when it began.
 void LoadedModel::wait_for_all() {
   for (int i = 0; i < n_under_way_; ++i) ops_->wait(tickets_[i]);
 }

@@ -67,7 +67,7 @@ Result<int> restore_prefix_cache(const std::filesystem::path& path, uint64_t fin
     }
     const int g = static_cast<int>(group);
     BlockAllocator& allocator = scheduler.allocator(g);
-    // when full, the oldest of the restored ones
+    // if the cache is full, this evicts the oldest of the restored blocks
     const std::optional<BlockId> block = allocator.allocate();
     if (!block) continue;
     model.write_block(g, *block, entry.content());

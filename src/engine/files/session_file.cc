@@ -37,7 +37,7 @@ std::vector<BlockHash> hashes_of(BlockHash parent, std::span<const TokenId> toke
   return hashes;
 }
 
-template <class F>  // f(group, block index): every published block of the session
+template <class F>  // calls f(group, block index) for every published block of the session
 void for_each_block(const Scheduler& scheduler, std::span<const BlockHash> hashes, F&& f) {
   size_t found = 0;
   while (found < hashes.size() && scheduler.allocator(0).contains(hashes[found])) ++found;
@@ -85,7 +85,7 @@ Result<std::unique_ptr<OpenFile>> open_session(const std::filesystem::path& path
   return owned;
 }
 
-// Calls f(group, entry) for every block; false when one is cut off or damaged.
+// Calls f(group, entry) for every block. Returns false if one is truncated or damaged.
 template <class F>
 bool read_blocks(OpenFile& file, uint64_t fingerprint, std::vector<BlockEntry>& entries, F&& f) {
   for (uint64_t i = 0; i < file.head[kBlocks]; ++i) {
@@ -149,7 +149,7 @@ Result<SessionTokens> load_session_file(const std::filesystem::path& path, uint6
   }
   file.in.clear();
   file.in.seekg(first_block);
-  // All blocks are held until the last is in place: when there is no room for all, the first ones
+  // All blocks are held until the last is restored: if there is no room for all, the first ones
   // stay.
   std::vector<std::pair<int, BlockId>> held;
   SessionTokens session;

@@ -16,7 +16,7 @@
 namespace penstock {
 namespace {
 
-// Byte offset of every slot: group after group.
+// Maps slots to byte offsets, group after group.
 class Slots {
  public:
   explicit Slots(const SwapLayout& layout) : layout_(layout) {
@@ -153,7 +153,7 @@ Result<std::unique_ptr<SwapStore>> make_memory_swap(const SwapLayout& layout) {
 Result<std::unique_ptr<SwapStore>> make_file_swap(const SwapLayout& layout,
                                                   const std::filesystem::path& folder) {
   int file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (file < 0) {  // not every file system has files without names
+  if (file < 0) {  // fallback for file systems without O_TMPFILE
     std::string name = (folder / "penstock-swap-XXXXXX").string();
     file = mkostemp(name.data(), O_CLOEXEC);
     if (file >= 0) unlink(name.c_str());

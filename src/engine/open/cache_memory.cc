@@ -33,7 +33,7 @@ Status compute_largest_step(const EngineConfig& config, Ops& ops, const Model& m
   const auto n_tokens = static_cast<int>(
       std::min<int64_t>(config.max_num_batched_tokens, int64_t{n_seqs} * config.max_model_len));
   const int longest = (n_tokens + n_seqs - 1) / n_seqs;
-  // All sequences write the same blocks: what they hold is nobody's.
+  // All sequences write the same blocks, whose content is never read.
   const CacheSpec spec = model.cache_spec(types, config.block_size);
   const GroupBlocks blocks = consecutive_blocks(0, longest, config.block_size);
   const std::vector<int> n_blocks(static_cast<size_t>(std::max(1, spec.n_groups())),
@@ -74,7 +74,7 @@ Result<int64_t> memory_for_cache(const EngineConfig& config, const EngineGroup& 
     return (allowed - used) / group.size();
   }
   const int64_t weights = group.n_copies * here.weight_bytes;
-  // Pages of a mapped file count as available.
+  // The system counts pages of a mapped file as available memory.
   const int64_t mapped = std::max<int64_t>(model.mapped_bytes() - model.offloaded_bytes(), 0);
   const auto total = static_cast<double>(ops.memory().free + here.weight_bytes - mapped);
   int64_t left = static_cast<int64_t>(config.memory_utilization * total) - weights;

@@ -27,7 +27,7 @@ namespace penstock {
 namespace {
 constexpr int kEmbedderBlock = kStateBlockTokens, kMostEmbedderTokens = 2048;
 
-// Of weights by tokens: a step of less takes about a millisecond or two.
+// Limit of a step's tokens times weight bytes below which it takes at most a millisecond or two.
 constexpr int64_t kShortStep = 100 << 20;
 
 int blocks_of(size_t n_tokens) {
@@ -62,7 +62,7 @@ Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> o
   const std::vector<EnginePlace> places = engine_places(host_cpus(), n_engines);
   const bool shares = grid_of(config).size() == 1;
   if (shares && config.threads == 0) config.threads = std::max(1, available_cpus() / n_engines);
-  std::map<int, std::shared_ptr<Model>> models;  // by node
+  std::map<int, std::shared_ptr<Model>> models;  // by NUMA node
   std::unique_ptr<Embedder> first;
   for (int i = 0; i < n_engines; ++i) {
     const EnginePlace& place = places[static_cast<size_t>(i)];
@@ -126,7 +126,7 @@ Embedder::Embedder(std::shared_ptr<WeightSource> source, std::unique_ptr<LoadedM
       max_lora_rank_(config.max_lora_rank),
       adapters_(std::make_unique<AdapterPool>(*model_, config.max_loras)) {}
 
-// Its backend takes sums by what the ranks have.
+// The backend computes all-reduces over the ranks, so it must go first.
 Embedder::~Embedder() { model_.reset(); }
 
 Status Embedder::status() const {
@@ -174,7 +174,7 @@ Status Embedder::check(Inputs inputs) const {
   return {};
 }
 
-// As many sequences as fit a step; at least one.
+// Returns the end of the sequences that fit one step, at least one.
 size_t Embedder::batch_end(Inputs inputs, size_t first) const {
   size_t end = first, n_tokens = 0;
   while (end < inputs.size()) {
@@ -185,8 +185,8 @@ size_t Embedder::batch_end(Inputs inputs, size_t first) const {
   return end;
 }
 
-// A step takes whole sequences. One that is alone may be longer; where tokens do not see what is
-// behind them it is taken in pieces.
+// Divides the inputs into steps of whole sequences. A single sequence may be longer than a step:
+// causal models compute it in chunks.
 std::vector<Embedder::Step> Embedder::steps_of(Inputs inputs) const {
   std::vector<Step> steps;
   for (size_t begin = 0, end = 0; begin < inputs.size(); begin = end) {
@@ -226,7 +226,7 @@ Status Embedder::make_room(Inputs inputs) {
   return {};
 }
 
-// Tokens first to first + count of the index-th sequence of the step, whose blocks begin at
+// Adds tokens first to first + count of the step's sequence `index`, whose blocks begin at
 // first_block.
 void Embedder::add(const std::vector<TokenId>& tokens, int first, int count, int first_block,
                    int index, bool all_rows) {
@@ -244,7 +244,7 @@ void Embedder::add(const std::vector<TokenId>& tokens, int first, int count, int
        .long_rope = model_->model().takes_long_rope(static_cast<int64_t>(tokens.size()))});
 }
 
-// Where positions do not begin with 0, or some tokens have none.
+// Sets positions if they do not begin at 0, or if some tokens have none.
 Batch Embedder::with_positions(const Batch& batch) {
   const ModelConfig& config = shape();
   Batch changed = batch;
@@ -296,12 +296,12 @@ Status Embedder::compute(const Batch& batch) {
   model_->submit(batch);
   model_->wait();
   Status status = model_->status();
-  if (!status) model_->recover();  // after memory was refused others may ask for less
+  if (!status) model_->recover();  // after refused memory, smaller requests may succeed
   return status;
 }
 
-// Other ranks hear of a step before it is this one's turn, and what they were told is computed
-// whatever comes.
+// Steps are sent to other ranks ahead of this rank's computation, and sent steps are always
+// computed.
 Status Embedder::run(
     Inputs inputs, bool all_rows, const Progress& progress,
     const std::function<void(size_t sequence, std::span<const float> state)>& take) {
@@ -340,7 +340,7 @@ Result<Embedder::Vectors> Embedder::shared_out(Inputs inputs, const Progress& pr
   std::mutex mutex;
   size_t next = 0;
   Status status;
-  // The next steps, or none: all are taken, or one has failed.
+  // Takes the next steps; none if all are taken, or one has failed.
   const auto take = [&](const Embedder& engine) {
     const std::lock_guard lock(mutex);
     const size_t begin = next;
@@ -378,7 +378,7 @@ Result<Embedder::Vectors> Embedder::adapted(Inputs inputs, const Progress& progr
     return errorf(ErrorCode::kInvalidArgument, "adapter {}: was opened for another model",
                   adapter->path());
   ASSIGN_OR_RETURN(const std::optional<int> slot, adapters_->take(adapter));
-  PENSTOCK_CHECK(slot.has_value());  // one call at a time
+  PENSTOCK_CHECK(slot.has_value());  // calls are serialized, so there is a free slot
   adapter_slot_ = *slot;
   auto vectors = work(*this, inputs, progress);
   adapter_slot_ = -1;

@@ -68,7 +68,7 @@ Status EngineImpl::check(const Request& request) const {
   return check_request(request, parts_.info, parts_.config, *parts_.scheduler, *parts_.model);
 }
 
-// Of memory that was refused nobody but the step hears, unless it is the end.
+// Refused memory is an error of its step only, unless the engine has ended.
 Status EngineImpl::status() const {
   Status status = parts_.model->status();
   if (!status && status.error().code == ErrorCode::kResourceExhausted && !ended_) return {};
@@ -141,8 +141,9 @@ bool EngineImpl::run_step() {
   return progress != StepLoop::Progress::kNone;
 }
 
-// Where a device has refused memory, what runs ends, for it has not been computed, and what others
-// might find of it is forgotten.
+// After a device has refused memory, running requests end, since their step was not computed, and
+// the prefix cache is emptied, since its content is uncertain. Ends the engine if the device is
+// lost.
 void EngineImpl::go_on_or_end() {
   if (const Error error = parts_.model->status().error();
       error.code == ErrorCode::kResourceExhausted) {
@@ -152,7 +153,7 @@ void EngineImpl::go_on_or_end() {
   if (!parts_.model->recover()) end_all();
 }
 
-// Nothing can be computed any more.
+// Ends all requests: nothing can be computed any more.
 void EngineImpl::end_all() {
   const Error error = parts_.model->status().error();
   ended_ = true;
@@ -185,7 +186,7 @@ void EngineImpl::thread_main() {
   stay_on_cpus(parts_.cpus);
   for (;;) {
     const bool ran = run_step();
-    // A policy may hold its batch back.
+    // A policy may delay its batch although requests wait.
     const bool rests = paused_ || idle();
     const Patience patience = rests ? Patience::kUntilWork
                               : ran ? Patience::kNone
@@ -206,7 +207,7 @@ void EngineImpl::stop() {
   take_inbox();
   requests_.end_all(FinishReason::kAbort, {ErrorCode::kCancelled, "the engine was shut down"});
   requests_.deliver();
-  inbox_.unserved();  // from here on between_steps() works in its caller's thread
+  inbox_.unserved();  // from now on between_steps() runs in the caller's thread
 }
 
 }  // namespace penstock

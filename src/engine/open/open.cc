@@ -53,10 +53,10 @@ std::vector<TokenId> end_ids(const WeightSource& source, int vocab_size) {
 
 CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, int max_len,
                      int max_chunk) {
-  // Sliding windows pay off from this length on; a cache of mostly shorter sequences needs the same
-  // blocks everywhere.
+  // Sliding windows save memory from this length on; shorter sequences need the same blocks in all
+  // groups.
   constexpr int kTypicalLength = 2048;
-  constexpr int kStates = 2;  // its own, and one from which others go on
+  constexpr int kStates = 2;  // its own, and a snapshot from which others continue
   CachePlan plan;
   const int n_groups = std::max(1, spec.n_groups());
   const auto blocks_for = [&](int64_t tokens) {
@@ -69,8 +69,8 @@ CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, in
   if (spec.has_states()) plan.windows[spec.state_group()] = kStateWindow;
   const int64_t whole = blocks_for(max_len);
   const int64_t typical = blocks_for(std::min(max_len, kTypicalLength));
-  std::vector<int64_t> kept(n_groups);  // blocks of one sequence
-  double bytes_per_block = 0;           // of group 0, with its share of the others
+  std::vector<int64_t> kept(n_groups);  // blocks per sequence
+  double bytes_per_block = 0;           // per block of group 0, with its share of the other groups
   for (int g = 0; g < n_groups; ++g) {
     const int64_t window =
         plan.windows[g] > 0 ? int64_t{plan.windows[g]} + max_chunk + 2 * spec.block_size : max_len;
@@ -108,7 +108,7 @@ int64_t token_bytes(const CacheSpec& spec) {
   return bytes;
 }
 
-// A window that a draft tree could fill by itself: only chains keep their tokens in the order of
+// Whether a draft tree could fill a window: only chains store tokens in the order of
 // positions.
 bool has_short_window(const CacheSpec& spec) {
   return spec.has_states() || std::ranges::any_of(spec.layers, [](const KvLayerSpec& layer) {
@@ -134,7 +134,7 @@ Result<std::shared_ptr<Model>> load_model(const WeightSource& source, Ops& ops,
   return load_share(source, ops, config, grid.stage_of(0), progress);
 }
 
-// A rotation exists for every position, a learned vector only for those that were learned.
+// RoPE has rotations for all positions; learned positions are limited to those that were trained.
 Status check_length(int max_model_len, const ModelConfig& shape) {
   if (max_model_len <= shape.max_seq_len) return {};
   if (shape.positions.learned) {
@@ -149,7 +149,8 @@ Status check_length(int max_model_len, const ModelConfig& shape) {
   return {};
 }
 
-// Without a drafter what grammars force is still drafted. Nothing when speculation is off.
+// Opens the drafter. Without one, text that grammars force is still drafted. Returns null if
+// speculation is off.
 Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDType dtype,
                                               const std::filesystem::path& packed_folder,
                                               SpeculationInputs inputs, const DraftTarget& target) {
@@ -166,12 +167,12 @@ Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDTyp
   return drafter;
 }
 
-// The swap space that the config asks for, with its slots told to the scheduler; null without one.
+// Makes the swap space of the config and sets the scheduler's slots; null without swapping.
 Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const StepModel& model,
                                              const CachePlan& plan, int64_t kv_bytes,
                                              SchedulerConfig& scheduler) {
   if (config.preemption != "swap") return nullptr;
-  std::vector<int64_t> block_bytes;  // of all ranks
+  std::vector<int64_t> block_bytes;  // summed over all ranks
   for (size_t g = 0; g < plan.n_blocks.size(); ++g)
     block_bytes.push_back(model.block_bytes(static_cast<int>(g)));
   const int64_t bytes =
@@ -184,23 +185,23 @@ Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const S
                                  : make_file_swap(layout, config.swap_dir);
 }
 
-// Bytes for the target's cache; its drafter's, if there is one, is in proportion. counts_drafter:
-// `bytes` do not have its weights.
+// Returns the bytes for the target's cache; a drafter's cache gets its share by bytes per token.
+// counts_drafter: `bytes` already excludes the drafter's weights.
 int64_t cache_budget(const EngineConfig& config, int64_t bytes, bool counts_drafter,
                      const CacheSpec& spec, const Drafter* drafter) {
   int64_t budget = bytes;
   if (drafter != nullptr && config.kv_cache_memory == 0 && !counts_drafter)
     budget -= drafter->weight_bytes();
   if (drafter == nullptr) return budget;
-  // Without attention tokens take nothing.
+  // Without attention, tokens take no memory.
   const auto own = static_cast<double>(token_bytes(spec)),
              theirs = static_cast<double>(drafter->kv_bytes_per_token());
   const double share = theirs > 0 ? own / (own + theirs) : 1.0;
   return static_cast<int64_t>(share * static_cast<double>(budget));
 }
 
-// The cache within the budget. A max_model_len that nobody asked for is what the cache has room
-// for.
+// Plans the cache within the budget. An automatic max_model_len is reduced to the cache's
+// capacity.
 Result<CachePlan> plan_within(int64_t budget, const CacheSpec& spec, bool automatic_length,
                               EngineConfig& config) {
   const CachePlan plan = plan_cache(spec, std::max<int64_t>(budget, 0), config.max_num_seqs,
@@ -224,7 +225,7 @@ Result<CachePlan> plan_within(int64_t budget, const CacheSpec& spec, bool automa
   return plan;
 }
 
-// Features of all queries of a token.
+// Returns the query features of a token over all layers.
 int64_t attention_dims(const ModelConfig& config) {
   int64_t sum = 0;
   for (int i = 0; i < config.n_layers; ++i) sum += config.q_dim_of(i);
@@ -255,7 +256,7 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
           .eos_token_ids = end_ids(source, shape.vocab_size)};
 }
 
-// Measures what steps of different sizes take, which the length of drafts depends on.
+// Measures the times of steps of different sizes, on which draft lengths depend.
 void measure_steps(EngineParts& parts, const CachePlan& plan, const CacheSpec& spec) {
   int64_t most = std::min<int64_t>(
       {parts.config.max_model_len, parts.config.max_num_batched_tokens, plan.max_tokens,
@@ -269,7 +270,8 @@ void measure_steps(EngineParts& parts, const CachePlan& plan, const CacheSpec& s
             *parts.speculation);
 }
 
-// With several ranks or engines its threads are on this one's CPUs.
+// Makes the backend of an engine. With several ranks or engines, its threads stay on the engine's
+// CPUs.
 Result<std::unique_ptr<Ops>> make_member_ops(const EngineConfig& config,
                                              const std::vector<int>& cpus, RankRun* ranks) {
   OpsConfig ops{config.threads, config.batch_invariant, config.thread_weight};
@@ -309,7 +311,7 @@ Result<std::shared_ptr<Model>> load_whole(const WeightSource& source, Ops& ops,
   return Model::load(source, ops, progress, PackedCache(folder), config.quantize);
 }
 
-// Starts the drafter beside the model's cache; null where nothing drafts.
+// Starts the drafter beside the model's cache; null if nothing drafts.
 Result<std::unique_ptr<Speculation>> start_speculation(std::unique_ptr<Drafter> drafter,
                                                        const EngineConfig& config, KvCache& cache,
                                                        int64_t max_tokens, const CacheSpec& spec) {
@@ -337,7 +339,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   ASSIGN_OR_RETURN(auto ranks,
                    begin_run(*given.source, config, RankTask::kText, {index, group.size()}));
   const std::vector<int> cpus = ranks != nullptr ? ranks->cpus() : place.cpus;
-  // where it packs its share, as the engine's thread does that computes with it
+  // weights are packed where the engine's thread will compute with them
   const OnCpus here(cpus);
   ASSIGN_OR_RETURN(auto ops, make_member_ops(config, cpus, ranks.get()));
   if (!ops->can_cache(types.kv)) {
@@ -345,9 +347,10 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
                   "kv_cache_dtype {} is not there on backend {}: expected f32, f16, bf16 or int8",
                   config.kv_cache_dtype, ops->name());
   }
-  ModelCopy copy = std::move(given);  // gone before what its weights were packed by
-  // Before the load, which has all of the file read: the few pages that this looks at would wait
-  // for the others.
+  // Must be destroyed before the backend that packed its weights.
+  ModelCopy copy = std::move(given);
+  // Before loading, which reads the whole file: this reads a few pages, which would wait behind the
+  // others.
   const uint64_t fingerprint = fingerprint_of(*copy.source, config, ops->name());
   const bool shares_model = copy.model != nullptr;
   if (!shares_model) {
@@ -388,7 +391,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
                                            cache_plan.n_blocks, parts.info));
   if (speculation && speculation->drafter().wants_states())
     parts.model->keep_states(speculation->drafter().taps());
-  parts.speculation = std::move(speculation);  // gone before the model from here on
+  parts.speculation = std::move(speculation);  // from here on destroyed before the model
   SchedulerConfig scheduling = scheduler_config(config, config.max_model_len);
   ASSIGN_OR_RETURN(parts.swap,
                    make_swap(config, *parts.model, cache_plan, parts.info.kv_bytes, scheduling));
@@ -416,7 +419,7 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
     ASSIGN_OR_RETURN(source,
                      make_quantizing_source(std::move(source), config.quantize, config.threads));
   }
-  // What one engine takes of the memory counts for the next.
+  // Engines open one at a time, since memory taken by one reduces the next one's budget.
   static std::mutex opening;
   const std::lock_guard one_at_a_time(opening);
   if (config.data_parallel_size > 1) {

@@ -1,4 +1,4 @@
-// Opens the engines of a process that serve one model together.
+// Opens the engines of a process that share one model.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace penstock {
 namespace {
 
-// What every engine gets of the process' configuration.
+// Returns the configuration of one engine, derived from the process's.
 EngineConfig config_of_engine(EngineConfig config, const EngineGroup& group, int index) {
   const EnginePlace& place = group.places[static_cast<size_t>(index)];
   const int own_cpus = place.cpus.empty() ? 1 : static_cast<int>(place.cpus.size());
@@ -25,7 +25,7 @@ EngineConfig config_of_engine(EngineConfig config, const EngineGroup& group, int
   return config;
 }
 
-// The weights of the engines on one node, packed by threads of all of them.
+// Loads the weights of the engines on one node, packed by the threads of all of them.
 Result<std::shared_ptr<Model>> load_on_node(const EngineGroup& group, int node,
                                             const WeightSource& source, const EngineConfig& config,
                                             const LoadProgress& progress) {
@@ -76,7 +76,7 @@ Result<std::unique_ptr<Engine>> open_engines(std::vector<EnginePlace> places,
   group.n_copies = shares ? static_cast<int>(nodes.size()) : group.size();
 
   std::shared_ptr<WeightSource> shared = std::move(source);
-  std::map<int, std::shared_ptr<Model>> models;  // by node
+  std::map<int, std::shared_ptr<Model>> models;  // by NUMA node
   const std::vector<TokenId> corpus = inputs.corpus;
   const double acceptance = inputs.acceptance;
   std::vector<std::unique_ptr<Engine>> engines;

@@ -1,4 +1,4 @@
-// What an engine's configuration may say, and what its automatic values are.
+// Validation of an engine's configuration, and its automatic values.
 #include <algorithm>
 #include <charconv>
 
@@ -37,7 +37,7 @@ constexpr Preset kPresets[] = {
     {"hybrid", 128, 16384, 0.85},
 };
 
-constexpr double kDeviceMemoryUtilization = 0.9;  // of all of a device's memory, without a preset
+constexpr double kDeviceMemoryUtilization = 0.9;  // share of a device's memory, without a preset
 
 Status check_config(const EngineConfig& c) {
   const auto expect = [](bool ok, const char* name, const char* expected, auto got) -> Status {

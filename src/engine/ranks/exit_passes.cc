@@ -12,7 +12,7 @@ Result<std::unique_ptr<ExitPasses>> ExitPasses::make(Communicator& ranks, const 
                                                      int n_layers) {
   const ModelConfig& config = model.config();
   ASSIGN_OR_RETURN(const auto stages, cut_stages(config, layer_bytes(source, config), grid.stages));
-  int exit_stage = 0;  // that has the last of them
+  int exit_stage = 0;  // stage of the last of these layers
   while (stages[static_cast<size_t>(exit_stage)].first +
              stages[static_cast<size_t>(exit_stage)].count <
          n_layers)
@@ -42,7 +42,7 @@ std::span<const float> ExitPasses::begin(const Batch& batch) {
   return take_input(batch);
 }
 
-// Zeros where the run has failed.
+// Returns the input from the previous stage; zeros if the run has failed.
 std::span<const float> ExitPasses::take_input(const Batch& batch) {
   if (before_ < 0) return {};
   input_.assign(static_cast<size_t>(batch.n_tokens()) * static_cast<size_t>(input_dim_), 0.0f);

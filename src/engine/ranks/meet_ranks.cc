@@ -44,7 +44,7 @@ Result<RanksHere> meet_ranks(RankRun* ranks, const RankGrid& grid, uint64_t fing
 
 namespace {
 
-// What each rank has, once all know how many blocks there are.
+// Returns the sizes of all ranks' shares, after all know n_blocks.
 Result<std::vector<ShareSizes>> share_sizes(Communicator& ranks, const RankGrid& grid,
                                             const LoadedModel& own, std::vector<int>& n_blocks) {
   if (grid.stages > 1) {

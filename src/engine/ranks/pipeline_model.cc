@@ -21,7 +21,7 @@ PipelineModel::~PipelineModel() {
   send_to_all();
 }
 
-// --- To the other ranks. After an error every call is answered at once; the engine asks status().
+// --- Messages to other ranks. After an error, calls return at once; the engine polls status().
 
 MessageWriter& PipelineModel::begin(RankCommand command) const {
   message_.clear();
@@ -37,9 +37,9 @@ void PipelineModel::send_to_all() const {
   for (int rank = 1; rank < ranks_->communicator().size(); ++rank) send(rank);
 }
 
-// --- In the order in which it was asked for
+// --- Operations in order
 
-// The others get the message that was begun; this rank does it in its turn.
+// Sends the begun message to the other ranks, and queues the operation for this rank.
 void PipelineModel::ask(bool is_step) {
   send_to_all();
   const bool first = asked_.empty();
@@ -106,7 +106,7 @@ std::span<const float> PipelineModel::hidden(int row) {
                   : own_->hidden(row);
 }
 
-// Streams before layers come from the stages that have these.
+// Streams before a layer come from the stage that has the layer.
 void PipelineModel::keep_states(std::span<const int> taps) {
   keeps_states_ = true;
   if (taps.empty()) return own_->keep_states({});
@@ -138,7 +138,7 @@ void PipelineModel::copy_block(int group, BlockId from, BlockId to) {
   move_tokens(group, from_slots, to_slots);
 }
 
-// --- Now
+// --- Immediate operations
 
 Status PipelineModel::put_adapter(int slot, const LoraAdapter& adapter) {
   MessageWriter& message = begin(RankCommand::kPutAdapter);

@@ -31,15 +31,15 @@ namespace {
 
 constexpr std::string_view kDraftersWithVocabulary[] = {"medusa", "eagle3", "mtp"};
 
-// The same error on all ranks, with the rank that has it.
+// Makes this rank's error the error of all ranks; the message names the rank.
 Status failed(Communicator& ranks, const Error& error) {
   ranks.fail(fmt::format("rank {} of {}: {}", ranks.rank(), ranks.size(), error.message),
              error.code);
   return ranks.status();
 }
 
-// Ends the process when the run has failed and this rank does not come to see it: nobody waits for
-// it any more.
+// Ends the process if the run has failed and this rank does not notice it by
+// itself.
 void leave_when_failed(const Communicator& ranks, const std::stop_token& stop) {
   constexpr auto kLook = std::chrono::milliseconds(100),
                  kPatience = std::chrono::milliseconds(2000);
@@ -108,7 +108,7 @@ class RankWorker {
     return {};
   }
 
-  // Until rank 0 ends the run.
+  // Carries out commands until rank 0 ends the run.
   Status serve() {
     for (bool ended = false; !ended;) {
       RETURN_IF_ERROR(hear_command());
@@ -134,13 +134,13 @@ class RankWorker {
     return share_blocks(ranks_, n_blocks);
   }
 
-  // True: it was the last.
+  // Carries out a command. Returns true if it was the last.
   bool carry_out(RankCommand command, MessageReader& message) {
     switch (command) {
       case RankCommand::kEnd: return true;
       case RankCommand::kStep: {
         const BatchMessage step = read_batch(message);
-        (void)steps_->run(step.batch);  // whether the run has failed is seen next
+        (void)steps_->run(step.batch);  // a failed run is noticed at the next command
         break;
       }
       case RankCommand::kDraft: {
@@ -180,7 +180,7 @@ class RankWorker {
       }
       case RankCommand::kDropAdapter: model_->drop_adapter(message.value<int>()); break;
       case RankCommand::kKeepTaps: steps_->keep_taps(message.values<int>()); break;
-      case RankCommand::kMakeCache: PENSTOCK_CHECK(false);  // a StateWorker's
+      case RankCommand::kMakeCache: PENSTOCK_CHECK(false);  // for StateWorker only
     }
     return false;
   }
@@ -204,14 +204,14 @@ class RankWorker {
   }
 
   std::span<const std::byte> own_part(int group, std::span<const std::byte> block) const {
-    if (grid_.stages > 1) return block;  // no more was sent
+    if (grid_.stages > 1) return block;  // only this rank's part was sent
     int64_t first = 0;
     for (int rank = 0; rank < ranks_.rank(); ++rank) first += bytes_of(rank, group);
     return block.subspan(static_cast<size_t>(first),
                          static_cast<size_t>(bytes_of(ranks_.rank(), group)));
   }
 
-  // To rank 0, when it is this one's turn.
+  // Sends a block to rank 0, after all earlier commands.
   void show_block(int group, BlockId block) {
     if (grid_.stages > 1) {
       block_.resize(static_cast<size_t>(model_->block_bytes(group)));
@@ -232,7 +232,7 @@ class RankWorker {
   std::vector<ShareSizes> sizes_;  // without a pipeline
   std::unique_ptr<LoadedModel> model_;
   EarlyExit drafts_;
-  std::unique_ptr<ExitPasses> exit_passes_;  // of them in stages
+  std::unique_ptr<ExitPasses> exit_passes_;  // with a pipeline
   std::optional<StageSteps> steps_;
 };
 
@@ -366,7 +366,8 @@ Status serve_rank(const RankPlace& place) {
   return serve_rank(*ranks);
 }
 
-// Who ends all processes of a job with a signal wants rank 0 to end it in good order.
+// Signals are ignored: whoever ends all processes of a job by a signal wants rank 0 to end it in
+// order.
 Status serve_rank(const MpiPlace& place) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
   CommunicatorConfig config;

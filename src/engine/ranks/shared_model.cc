@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-// After an error every call is answered at once; the engine asks status().
+// After an error, calls return at once; the engine polls status().
 void SharedModel::send() const {
   (void)broadcast_message(ranks_->communicator(), message_.bytes(), 0);
 }

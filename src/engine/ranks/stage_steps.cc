@@ -58,7 +58,7 @@ Status StageSteps::take_input(const Batch& batch) {
   return ranks_.status();
 }
 
-// The stream, and behind it of every tap so far the streams of all tokens.
+// Assembles the output: the stream, then for every tap so far the streams of all tokens.
 Status StageSteps::give_output() {
   const int dim = model_.model().config().model_dim;
   const size_t n_stream = floats(n_tokens_, model_.model().stage_output_dim());
@@ -73,7 +73,7 @@ Status StageSteps::give_output() {
   return ranks_.send_to(output_, behind_);
 }
 
-// tap: in the order of layers.
+// Returns the stream of a tap, numbered in the order of layers.
 std::span<const float> StageSteps::tapped(int tap, int token) {
   const auto dim = static_cast<size_t>(model_.model().config().model_dim);
   if (tap >= n_before_)

@@ -21,7 +21,7 @@ StateRanks::~StateRanks() {
   send_to_all();
 }
 
-// After an error every call is answered at once.
+// Sends the message to all other ranks. After an error, calls return at once.
 void StateRanks::send_to_all() {
   Communicator& ranks = run_->communicator();
   for (int rank = 1; rank < ranks.size(); ++rank) (void)ranks.send_to(message_.bytes(), rank);
@@ -99,7 +99,7 @@ Status StateWorker::serve() {
     }
     PENSTOCK_CHECK(command == RankCommand::kStep);
     const BatchMessage step = read_batch(message);
-    (void)steps_->run(step.batch);  // whether the run has failed is seen next
+    (void)steps_->run(step.batch);  // a failed run is noticed at the next command
   }
 }
 

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-// Counts a request as its engine's until the engine lets the sink go.
+// Counts a request in its engine's load until the engine releases the sink.
 class CountedSink final : public EventSink {
  public:
   CountedSink(std::shared_ptr<EventSink> sink, std::shared_ptr<EngineLoad> load,
@@ -122,7 +122,7 @@ std::vector<PrefixRouter::Load> Engines::loads() const {
   return loads;
 }
 
-// An engine whose queue is full leaves the request to the next best.
+// Tries the engines in order of preference: one whose queue is full passes the request on.
 Result<RequestId> Engines::submit(Request request, std::shared_ptr<EventSink> sink) {
   RETURN_IF_ERROR(check(request));
   RETURN_IF_ERROR(status());

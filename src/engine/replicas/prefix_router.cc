@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kMostBlocks = 65536;  // known of an engine: some 10 MB
+constexpr size_t kMostBlocks = 65536;  // known blocks per engine, about 10 MB
 
 }  // namespace
 
@@ -48,7 +48,7 @@ std::vector<PrefixRouter::Place> PrefixRouter::places(const Prefix& prefix, int6
   const std::lock_guard lock(mutex_);
   std::vector<Place> places;
   for (size_t engine = 0; engine < cached_.size(); ++engine) {
-    // At least the last token is computed, for what comes behind it.
+    // At least the last token must be computed.
     const auto n_known = static_cast<int64_t>(cached_[engine].n_known(prefix)) * block_size_;
     places.push_back({static_cast<int>(engine), std::max<int64_t>(n_tokens - n_known, 1)});
   }
@@ -59,7 +59,7 @@ std::vector<PrefixRouter::Place> PrefixRouter::places(const Prefix& prefix, int6
   return places;
 }
 
-// The prompt's beginning is used last: others begin like it.
+// Blocks are touched from last to first: the start of a prompt is most likely to be shared.
 void PrefixRouter::sent(int engine, const Prefix& prefix) {
   const std::lock_guard lock(mutex_);
   Cached& cached = cached_[static_cast<size_t>(engine)];

@@ -9,7 +9,7 @@ namespace penstock {
 
 BeamSearch::BeamSearch(BeamOptions options) : options_(std::move(options)), live_(1) {}
 
-// Enough that `width` are left to go on with when all the others are end tokens.
+// Returns a number of candidates such that `width` remain even if all end tokens are among them.
 int BeamSearch::n_candidates() const {
   return std::max(2, 1 + static_cast<int>(options_.end_tokens.size())) * options_.width;
 }
@@ -76,7 +76,7 @@ bool BeamSearch::advance() {
     const bool by_token = is_end(candidate.token);
     if (!by_token && !longest) {
       if (chosen.size() < width) chosen.push_back(candidate);
-    } else if (rank < width) {  // one that ends further down has not made it
+    } else if (rank < width) {  // a beam that ends with a lower rank is dropped
       end(candidate, by_token);
     }
   }

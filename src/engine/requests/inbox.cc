@@ -24,7 +24,7 @@ Result<RequestId> Inbox::submit(std::unique_ptr<RequestState> state) {
                   n_queued_tokens_, max_tokens_);
   }
   RequestState& request = *state;
-  content_.requests.push_back(std::move(state));  // the last that can run out of memory
+  content_.requests.push_back(std::move(state));  // the last operation that may run out of memory
   const RequestId id{next_request_->fetch_add(1)};
   request.id = id;
   ++n_queued_;

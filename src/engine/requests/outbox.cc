@@ -12,7 +12,8 @@ namespace penstock {
 void Outbox::make_room(RequestState& state, size_t n_requests) {
   const size_t n_events = static_cast<size_t>(state.n) + 1;
   state.news.reserve(n_events);
-  const size_t n_pushes = 2 * n_requests;  // a sink may fail with what it gets
+  // twice, since a sink may fail and then get its last events
+  const size_t n_pushes = 2 * n_requests;
   if (with_news_.capacity() < n_pushes) with_news_.reserve(2 * n_pushes);
 }
 

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// Sequences of the two kinds have different K and V.
+// K and V depend on the RoPE frequencies.
 std::string with_kind(std::string salt, bool is_long) {
   salt += std::string_view("\n\0rope ", 7);
   return salt += is_long ? "long" : "short";
@@ -27,7 +27,7 @@ bool takes_long_rope(int reach, const EngineInfo& info) {
   return info.short_rope_len > 0 && reach > info.short_rope_len;
 }
 
-// Sequences of different adapters have different K and V.
+// K and V depend on the adapter.
 std::string prefix_salt(const Request& request, int reach, const EngineInfo& info) {
   std::string salt = request.cache_salt;
   if (request.adapter != nullptr) {

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-// All beams have to run at once: otherwise they would wait for each other without end.
+// Checks that all beams can run at once: otherwise they would wait for each other forever.
 Status check_beams(const Request& request, const EngineInfo& info, const EngineConfig& config,
                    const Scheduler& scheduler) {
   const int width = request.sampling.beam_width;
@@ -45,7 +45,7 @@ Status check_thinking(const ThinkingBudget& budget, int vocab_size) {
   return {};
 }
 
-// Whether the parameters leave the grammar a token to begin with.
+// Checks that the parameters leave the grammar at least one first token.
 Status check_beginning(const Request& request, const EngineInfo& info) {
   const SamplingParams& params = request.sampling;
   const bool excludes = !params.banned_token_ids.empty() || !params.allowed_token_ids.empty() ||
@@ -60,7 +60,7 @@ Status check_beginning(const Request& request, const EngineInfo& info) {
   return {};
 }
 
-// Whether max_tokens are enough for the text that has to come to its end.
+// Checks that max_tokens suffices for the shortest text that the grammar completes.
 Status check_ending(const Request& request, const EngineInfo& info) {
   const SamplingParams& params = request.sampling;
   const bool completes =

@@ -13,10 +13,10 @@
 namespace penstock {
 namespace {
 
-// Short enough for a string without memory of its own.
+// The message fits the string's inline buffer, so this allocates nothing.
 Error out_of_memory() { return {ErrorCode::kResourceExhausted, "out of memory"}; }
 
-// The parameters' doing, or the model's.
+// Returns the error of a sequence without possible tokens: caused by parameters, or by the model.
 Error error_without_tokens(Running& sequence) {
   std::string why = why_none_is_left({sequence.sampler, sequence.tokens, sequence.n_prompt});
   if (!why.empty()) return {ErrorCode::kInvalidArgument, std::move(why)};
@@ -24,7 +24,7 @@ Error error_without_tokens(Running& sequence) {
           "no token can be chosen: every logit is excluded or not a finite number"};
 }
 
-// Of one whose grammar did not take the token that was chosen.
+// Returns the error of a sequence whose grammar rejected the chosen token.
 Error error_of_grammar(const Running& sequence) {
   std::string why = sequence.sampler.matcher->failure();
   if (!why.empty()) return {ErrorCode::kInvalidArgument, std::move(why)};
@@ -35,7 +35,7 @@ uint64_t number_of(const RequestState& state) { return static_cast<uint64_t>(sta
 
 }  // namespace
 
-// --- Coming and going
+// --- Start and end of requests
 
 void Requests::start(std::unique_ptr<RequestState> state) {
   const bool has_adapter = state->request.adapter != nullptr;
@@ -57,8 +57,8 @@ void Requests::start_waiting() {
   }
 }
 
-// Whether the request waits no more: its adapter has a place, or its sink was told why it cannot be
-// loaded.
+// Whether the request is done waiting: its adapter is loaded, or its sink got the error of
+// loading.
 bool Requests::take_adapter(RequestState& state) {
   const auto tell = [&](const Error& error) {
     log().error("request {}: {}", number_of(state), error.message);
@@ -76,7 +76,7 @@ bool Requests::take_adapter(RequestState& state) {
   }
 }
 
-// One that waits, to be ended: it computes nothing any more.
+// Begins a waiting request so that it can be ended; it computes nothing.
 void Requests::begin_without_adapter(size_t waiting) {
   std::unique_ptr<RequestState> state = std::move(waiting_[waiting]);
   waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(waiting));
@@ -112,7 +112,7 @@ void Requests::begin(std::unique_ptr<RequestState>& owned) {
   place = std::move(owned);
 }
 
-// The scheduler does not know it.
+// Ends a request that the scheduler does not know.
 void Requests::refuse(RequestState& state) {
   log().error("request {}: not started because memory ran out", number_of(state));
   around_.metrics->out_of_memory.add();
@@ -125,14 +125,14 @@ void Requests::cancel(const Inbox::Cancel& cancel) {
       std::ranges::find(waiting_, cancel.request, [](const auto& state) { return state->id; });
   if (waiting != waiting_.end()) {
     if (cancel.index >= 0 && (*waiting)->n > 1)
-      return around_.inbox.cancel(cancel);  // again when it has begun
+      return around_.inbox.cancel(cancel);  // retried when the request has begun
     begin_without_adapter(static_cast<size_t>(waiting - waiting_.begin()));
   }
   const auto found = running_.find(static_cast<uint64_t>(cancel.request));
   if (found == running_.end()) return;
   try {
     end_request(*found->second, cancel.index, cancel.reason, {});
-  } catch (const std::bad_alloc&) {  // the others of its sequences cannot go on
+  } catch (const std::bad_alloc&) {  // its other sequences cannot continue either
     fail(*found->second);
   }
 }
@@ -158,7 +158,7 @@ void Requests::end_all(FinishReason reason, const Error& error) {
 
 void Requests::end_request(RequestState& state, int index, FinishReason reason,
                            const Error& error) {
-  // From the last to the first: the first one's end would set the others going.
+  // From last to first, since the end of the first sequence would start the others.
   for (size_t i = state.sequences.size(); i-- > 0;) {
     Running& sequence = *state.sequences[i];
     if (sequence.done || (index >= 0 && (index != sequence.index || state.beams))) continue;
@@ -197,7 +197,7 @@ bool Requests::deliver(int n_under_way) {
   return all;
 }
 
-// --- Steps
+// --- Results of steps
 
 void Requests::note_plan(const Plan& plan, double time) {
   for (Sequence* admitted : plan.admitted) {
@@ -243,7 +243,7 @@ void Requests::accept(Running& sequence, const SampleResult& drawn,
   if (is_end(sequence, drawn.token, event)) {
     end(sequence, FinishReason::kStop, event);
   } else if (sequence.sampler.must_end()) {
-    // there is nothing to choose; the token belongs to the text
+    // the grammar has ended: the token belongs to the text
     outbox_.push(*sequence.request, event);
     end(sequence, FinishReason::kStop);
   } else if (sequence.n_tokens() >= sequence.max_len) {
@@ -267,7 +267,7 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   if (sequence.done) return;
   RequestState& state = *sequence.request;
   outbox_.make_room_for_event(state);
-  const double time = around_.clock.now();  // from here on nothing runs out of memory
+  const double time = around_.clock.now();  // nothing after this line runs out of memory
   around_.scheduler.drop_ahead(sequence, false);
   around_.scheduler.finish(sequence);
   if (around_.stop_drafting) around_.stop_drafting(sequence.id);
@@ -286,7 +286,7 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   event.finish = reason;
   event.stats = &stats;
   if (!sequence.error.message.empty()) event.error = &sequence.error;
-  // the others are beams that did not make it
+  // other indices are beams that were dropped
   if (sequence.index < state.n) outbox_.push(state, event);
   around_.metrics.note_end(sequence, reason, time);
   around_.inbox.leave(state);
@@ -296,7 +296,7 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
     return;
   }
   if (has_token || sequence.index > 0) return;
-  // The first sequence ends before its prompt is done: the others go on by themselves.
+  // The first sequence ended before its prompt was computed: the others start on their own.
   for (auto& each : state.sequences) {
     if (each->joined || each->done) continue;
     each->joined = true;

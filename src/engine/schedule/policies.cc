@@ -6,16 +6,16 @@
 namespace penstock {
 namespace {
 
-// A sequence joins as soon as there is room.
+// Admits sequences whenever there is room.
 class Continuous : public Policy {
  public:
   explicit Continuous(const PolicyConfig&) {}
   double rank(const Sequence&, double) const override { return 0; }
 };
 
-// A batch is formed of what waits, runs until its last sequence has ended, and only then the next
-// is formed. Prompts that are too many for one step are taken in over several, as fast as they can
-// be.
+// Forms a batch of waiting sequences, and the next one only when all of its sequences
+// have ended. Prompts that exceed a step are computed over several steps without chunk
+// limits.
 class Static : public Policy {
  public:
   explicit Static(const PolicyConfig& config) : config_(config) {}
@@ -29,11 +29,11 @@ class Static : public Policy {
 
  protected:
   PolicyConfig config_;
-  int n_open_ = 0;  // places left in the batch that is being formed
+  int n_open_ = 0;  // free places of the batch that is being formed
 };
 
-// Static, but a batch also waits until it is full (by sequences or by prompt tokens) or its oldest
-// sequence has waited long enough.
+// As Static, but a batch also waits until it is full (by sequences or prompt tokens) or its oldest
+// sequence has waited max_wait_seconds.
 class Dynamic : public Static {
  public:
   using Static::Static;
@@ -45,7 +45,7 @@ class Dynamic : public Static {
     if (full || queue.oldest_wait >= config_.max_wait_seconds) Static::begin_step(queue);
   }
   bool looks_at_waiting() const override { return true; }
-  // The first one whatever its length, or it would never run.
+  // The first sequence always fits, or a long one would never run.
   bool admits(const Sequence& sequence) const override {
     const bool fits = !counts_tokens() || n_tokens_ == 0 ||
                       n_tokens_ + sequence.n_tokens() <= config_.max_batch_tokens;
@@ -59,10 +59,10 @@ class Dynamic : public Static {
  private:
   bool counts_tokens() const { return config_.max_batch_tokens > 0; }
 
-  int64_t n_tokens_ = 0;  // of the batch that is being formed
+  int64_t n_tokens_ = 0;  // prompt tokens of the batch that is being formed
 };
 
-// Lower priority values first; waiting for ageing_seconds is worth one level, so nobody starves.
+// Lower priority values first; ageing_seconds of waiting count as one level, so that none starves.
 class ByPriority : public Continuous {
  public:
   explicit ByPriority(const PolicyConfig& config)

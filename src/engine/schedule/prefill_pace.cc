@@ -5,22 +5,22 @@
 namespace penstock {
 namespace {
 
-// Of the time of decoding with all places filled. A kernel that works on tiles makes few tokens
-// dear: at twice the time a token may cost half as much again as in a step of prompts only, at
-// three times a tenth.
+// Time limit of a mixed step, as a multiple of a decode step with all places filled. Few prompt
+// tokens are inefficient in kernels that work on tiles: at a factor of 2 a token may cost 50 % more
+// than in a step of prompts only, at 3 only 10 %.
 constexpr double kStretch = 2.8;
-// Of that, while places are to spare and prompts few: nobody gains from haste then, most steps
-// carry no prompt, and one that does stands out between a reader's tokens.
+// Reduction of the limit while places are free and prompts are few: latency of prefill matters less
+// then, and a mixed step would stand out between many steps without prompts.
 constexpr double kCalm = 0.7;
 constexpr int kLeast = 16;
-constexpr int kUnknown = 64;    // before any prompt was computed
-constexpr int kMostMixed = 64;  // steps until the time without prompts is measured again
+constexpr int kUnknown = 64;    // tokens, before any prompt was measured
+constexpr int kMostMixed = 64;  // mixed steps until decoding alone is measured again
 constexpr double kMemory = 0.85;
 
 }  // namespace
 
 double PrefillPace::decode_seconds(int rows) const {
-  constexpr double kPerRow = 0.05;  // of a step's time, where only one size is known
+  constexpr double kPerRow = 0.05;  // cost of a row relative to the step, if one size is known
   return level_.value() * shapes_.level() * shapes_.shape(std::max(rows, 1), kPerRow);
 }
 
@@ -44,10 +44,11 @@ int PrefillPace::limit(int n_decoding, int n_prompts) {
 }
 
 void PrefillPace::note(int n_decoding, int n_prompt, double seconds) {
-  constexpr int kWhole = 64;  // fewer tokens tell more of what every step costs than of themselves
+  // Steps of fewer prompt tokens measure the fixed cost of a step instead of the tokens'.
+  constexpr int kWhole = 64;
   if (n_prompt == 0) {
     n_mixed_ = 0;
-    if (++n_alone_ == 1) return;  // what is only slow once
+    if (++n_alone_ == 1) return;  // first steps are slower than later ones
     largest_ = std::max(largest_, n_decoding);
     shapes_.add(n_decoding, seconds);
     level_.add(seconds / (shapes_.level() * shapes_.shape(n_decoding, 0)));
@@ -62,7 +63,8 @@ void PrefillPace::note(int n_decoding, int n_prompt, double seconds) {
   ++n_mixed_;
   if (level_.empty() || 2 * n_prompt < limit_) return;
   double added = std::max(0.0, seconds - decode_seconds(n_decoding));
-  if (rows_ > 0) added = std::min(added, 2 * n_prompt * token_seconds());  // disturbed
+  // limits disturbed measurements
+  if (rows_ > 0) added = std::min(added, 2 * n_prompt * token_seconds());
   seconds_ = kMemory * seconds_ + std::max(added, 1e-9 * n_prompt);
   rows_ = kMemory * rows_ + n_prompt;
 }

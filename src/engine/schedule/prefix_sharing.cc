@@ -34,7 +34,7 @@ void PrefixSharing::hash_full_blocks(Sequence& sequence, int n_blocks) const {
     sequence.hashes.push_back(chain_hash(hash_before(sequence, i), tokens_of(sequence, i)));
 }
 
-// Whether the other groups have what goes with n_blocks of group 0.
+// Whether the other groups have the blocks that belong to n_blocks of group 0.
 bool PrefixSharing::has_blocks(const Sequence& sequence, int n_blocks) const {
   for (int g = blocks_.n_groups() - 1; g > 0; --g) {
     const int first =
@@ -46,7 +46,8 @@ bool PrefixSharing::has_blocks(const Sequence& sequence, int n_blocks) const {
   return true;
 }
 
-// How many leading blocks the index has in group 0; at least one token is left to compute.
+// Returns the number of leading blocks in the index of group 0; at least one token is left to
+// compute.
 int PrefixSharing::find(Sequence& sequence) const {
   const int usable = (sequence.n_tokens() - 1) / block_size();
   hash_full_blocks(sequence, usable);
@@ -55,7 +56,7 @@ int PrefixSharing::find(Sequence& sequence) const {
   return found;
 }
 
-// Of the leading blocks that group 0 has, those from which all groups can go on.
+// Returns how many of the leading blocks of group 0 allow all groups to continue.
 int PrefixSharing::find_whole(const Sequence& sequence, int found) const {
   while (found > 0 && !has_blocks(sequence, found)) --found;
   return found;
@@ -68,21 +69,21 @@ void PrefixSharing::match(Sequence& sequence) {
     const int first = blocks_.holds_states(g) ? std::max(0, found - 1)
                                               : blocks_.first_needed(g, found * block_size());
     if (!acquire(sequence, g, first, found))
-      return blocks_.release(sequence);  // equal hashes of different tokens: practically never
+      return blocks_.release(sequence);  // a hash collision: practically never
   }
   sequence.n_computed = found * block_size();
   sequence.n_published = found;
   if (with_states()) snapshots_.note_parting(sequence, with_claims(sequence, common));
 }
 
-// The leading blocks that others have computed or are about to.
+// Returns the number of leading blocks that others have computed or have claimed.
 int PrefixSharing::with_claims(const Sequence& sequence, int found) const {
   const int usable = (sequence.n_tokens() - 1) / block_size();
   while (found < usable && claims_.contains(sequence.hashes[found])) ++found;
   return found;
 }
 
-// The published blocks [first, end), with a reference each.
+// Takes references to the published blocks [first, end). Returns false if one is missing.
 bool PrefixSharing::acquire(Sequence& sequence, int group, int first, int end) {
   GroupBlocks& kv = sequence.kv[group];
   kv.first_block = blocks_.holds_states(group) ? 0 : first;
@@ -95,8 +96,8 @@ bool PrefixSharing::acquire(Sequence& sequence, int group, int first, int end) {
   return true;
 }
 
-// Tokens with which both go on in the block after n_blocks equal ones; 0 when those differ. Of
-// `sequence` at least one token is left over.
+// Returns the number of equal tokens in the block after n_blocks common ones; 0 if those differ. At
+// least one token of `sequence` is left to compute.
 int PrefixSharing::common_start(const Sequence& other, const Sequence& sequence,
                                 int n_blocks) const {
   const int begin = n_blocks * block_size();
@@ -128,7 +129,7 @@ void PrefixSharing::copy_start(Sequence& sequence, std::span<Sequence* const> ru
   const Leftover* left = nullptr;
   int longest = shortest_copy() - 1;
   for (const Sequence* other : running) {
-    if (other->n_swapped > 0) continue;  // comes back in this step, after the copies
+    if (other->n_swapped > 0) continue;  // its blocks are swapped in after the copies
     if (other->n_computed - begin <= longest) continue;
     const int common =
         std::min(common_start(*other, sequence, n_blocks), other->n_computed - begin);
@@ -144,7 +145,8 @@ void PrefixSharing::copy_start(Sequence& sequence, std::span<Sequence* const> ru
   }
   if (best == nullptr && left == nullptr) return;
   for (int g = 0; g < blocks_.n_groups(); ++g) {
-    if (blocks_.allocator(g).n_available() == 0) return;  // alone, and as large as the cache
+    // a sequence as large as the cache runs alone
+    if (blocks_.allocator(g).n_available() == 0) return;
   }
   for (int g = 0; g < blocks_.n_groups(); ++g) {
     const BlockId from =
@@ -165,8 +167,8 @@ bool PrefixSharing::is_coming(Sequence& sequence, std::span<Sequence* const> run
   return start_is_coming(sequence, found, running);
 }
 
-// Whether a running sequence is about to compute more of the next block's beginning than can be
-// copied now.
+// Whether a running sequence is about to compute more of the next block's start than can be copied
+// now.
 bool PrefixSharing::start_is_coming(const Sequence& sequence, int n_blocks,
                                     std::span<Sequence* const> running) const {
   const int begin = n_blocks * block_size();

@@ -28,22 +28,22 @@ void Scheduler::add(Sequence& sequence) {
   waiting_.add(sequence);
 }
 
-// All memory that its bookkeeping will ever need.
+// Reserves all memory of the sequence's bookkeeping.
 void Scheduler::make_room(Sequence& sequence) const {
   blocks_.make_room(sequence, config_.paged ? sequence.max_len : config_.reserved_len);
 }
 
-// --- Those in the background
+// --- Background sequences
 
 namespace {
 
-// Beside others:
+// Limits while other sequences are present:
 constexpr int kBackgroundSequences = 1;
-constexpr int kBackgroundTokens = 32;  // of a prompt in one step
-// Among themselves, of all prompts in one step: whoever comes waits for its end.
+constexpr int kBackgroundTokens = 32;  // prompt tokens per step
+// Limit of prompt tokens per step otherwise: an arriving sequence waits for the end of the step.
 constexpr int kBackgroundStep = 128;
-// For some time after others, as more of them are likely to come: a step of so many tokens, some of
-// them of prompts.
+// Limits for kSomeTime after other sequences were present, as more of them are likely to arrive:
+// tokens of a step, and the least prompt tokens in it.
 constexpr double kSomeTime = 5;  // seconds
 constexpr int kShortStepTokens = 32, kLeastOfPrompts = 16;
 
@@ -58,13 +58,14 @@ bool others_are_here(std::span<Sequence* const> running, const WaitingQueue& wai
   return waiting.size() > waiting.n_background() || n_background(running) < std::ssize(running);
 }
 
-// Tokens of prompts in a step without others, beside n_tokens. since: they were here, in seconds.
+// Returns the most prompt tokens of a background-only step, beside n_tokens decoded ones. since:
+// seconds since other sequences were present.
 int most_without_others(double since, int n_tokens) {
   return since < kSomeTime ? std::max(kShortStepTokens - n_tokens, kLeastOfPrompts)
                            : kBackgroundStep;
 }
 
-// Of the first that wait.
+// Returns the tokens of the first waiting sequences of each queue.
 int n_tokens_of(const WaitingQueue& waiting) {
   constexpr size_t kFirst = 16;
   int n = 0;
@@ -76,8 +77,8 @@ int n_tokens_of(const WaitingQueue& waiting) {
 
 }  // namespace
 
-// Those in the background behind the others, and of them the first that have something to compute:
-// the sequences of a beam wait for each other.
+// Background sequences come last; while others are present, only the first that has a gap runs,
+// since sequences of a beam search may wait for each other.
 std::span<Sequence* const> Scheduler::in_turn() {
   order_.clear();
   others_here_ = others_are_here(running_, waiting_);
@@ -94,8 +95,8 @@ bool Scheduler::spares(const Sequence& sequence) const {
   return policy_->spares_decoding() && (!in_background(sequence) || !others_here_);
 }
 
-// Whether a waiting one in the background may join those that run: also one of a beam for whom the
-// others of it wait.
+// Whether a waiting background sequence may run. A started one may also run when all running ones
+// have no gap: beams of its request wait for it.
 bool Scheduler::has_background_turn(const Sequence& sequence) const {
   if (n_background(running_) < kBackgroundSequences || !others_here_) return true;
   const auto goes_on = [](const Sequence* one) { return in_background(*one) && one->gap() > 0; };
@@ -106,7 +107,7 @@ int Scheduler::n_candidates() const {
   return waiting_.size() - (others_are_here(running_, waiting_) ? waiting_.n_background() : 0);
 }
 
-// --- Those that run
+// --- Running sequences
 
 void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare& share) {
   plan.clear();
@@ -124,21 +125,21 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare&
                           [&](const ScheduledItem& item) { return spares(*item.sequence); }))
     left = std::min(left, prefill_limit);
   if (!others_here_) left = std::min(left, most_without_others(now - others_seen_, plan.n_tokens));
-  const int end = plan.n_tokens + left;  // of tokens in this plan
+  const int end = plan.n_tokens + left;  // end of the plan's tokens
   for (Sequence* sequence : order_) {
     if (sequence->state != SeqState::kRunning || sequence->gap() <= 1 || plan.n_tokens >= end)
       continue;
     schedule(*sequence, std::min(sequence->gap(), end - plan.n_tokens), plan);
   }
   if (plan.preempted.empty()) admit_waiting(now, end, plan);
-  // Everybody who runs waits for somebody who has no room.
+  // All running sequences wait for one that has no room.
   const bool stuck = plan.items.empty() && plan.preempted.empty() && !running_.empty() &&
                      n_waiting() > 0 && !share.others_under_way;
   if (stuck) preempt(*last_running(), plan);
 }
 
-// Adds up to `count` tokens of a running sequence to the plan. Makes room by taking blocks from
-// whoever came last, which may be the sequence itself.
+// Adds up to `count` tokens of a running sequence to the plan. Makes room by preempting the
+// sequence that ranks last, which may be this one.
 void Scheduler::schedule(Sequence& sequence, int count, Plan& plan) {
   count = std::min(count, sequence.max_chunk);
   if (in_background(sequence) && others_here_) count = std::min(count, kBackgroundTokens);
@@ -154,8 +155,8 @@ void Scheduler::schedule(Sequence& sequence, int count, Plan& plan) {
   plan.n_tokens += count;
 }
 
-// Room for the drafts that sequences ask for. While others need blocks only room that is there
-// already. REQUIRES: the plan holds decoding sequences only.
+// Makes room for the drafts that sequences ask for. While others need blocks, only in blocks that
+// the sequence has. REQUIRES: the plan has decoding sequences only.
 void Scheduler::schedule_drafts(Plan& plan) {
   const bool others = n_waiting() > 0 || plan.items.size() < running_.size();
   for (ScheduledItem& item : plan.items) {
@@ -177,8 +178,8 @@ bool Scheduler::reserve(Sequence& sequence, int n_tokens, Plan& plan) {
          (sharing_.drop_leftovers() && blocks_.reserve(sequence, n_tokens, plan));
 }
 
-// The running sequence that loses its blocks first: in the background, lowest priority, then latest
-// arrival.
+// Returns the running sequence to be preempted first: background before others, then lowest
+// priority, then latest arrival.
 Sequence* Scheduler::last_running() const {
   return *std::max_element(
       running_.begin(), running_.end(), [](const Sequence* a, const Sequence* b) {
@@ -193,7 +194,7 @@ void Scheduler::preempt(Sequence& sequence, Plan& plan) {
   plan.drop(sequence);
   swap_.swap_out(sequence, plan);
   if (sequence.gap() == 0) sequence.n_parked = sequence.n_tokens();
-  waiting_.add(sequence);  // the last that can run out of memory
+  waiting_.add(sequence);  // the last operation that may run out of memory
   std::erase(running_, &sequence);
   take_back(sequence);
   ++sequence.n_preemptions;
@@ -204,7 +205,7 @@ void Scheduler::release_blocks(Sequence& sequence) {
   blocks_.release(sequence);
 }
 
-// Its blocks, and what was computed with them.
+// Takes the sequence's blocks, so that all of its tokens are computed again.
 void Scheduler::take_back(Sequence& sequence) {
   release_blocks(sequence);
   sequence.n_computed = sequence.n_snapshot = sequence.n_common = 0;
@@ -229,13 +230,13 @@ void Scheduler::finish(Sequence& sequence) {
     sharing_.leave_block(sequence, waiting_);
     std::erase(running_, &sequence);
   }
-  release_blocks(sequence);  // of a child whose fork() threw as well
+  release_blocks(sequence);  // also those of a child whose fork() threw
   sequence.state = SeqState::kFinished;
 }
 
 void Scheduler::abandon(const Plan& plan) {
   swap_.abandon(plan);
-  sharing_.drop_leftovers();  // perhaps of copies that were never made
+  sharing_.drop_leftovers();  // some may be copies that were never made
   for (const auto& queue : waiting_.queues()) {
     for (Sequence* sequence : queue) take_back(*sequence);
   }
@@ -254,11 +255,11 @@ void Scheduler::append_ahead(Sequence& sequence, TokenId stand_in) {
 void Scheduler::drop_ahead(Sequence& sequence, bool again) {
   if (std::exchange(sequence.ahead, false)) sequence.tokens.pop_back();
   if (!again) return;
-  if (sequence.state == SeqState::kWaiting) {  // it has lost its blocks since
+  if (sequence.state == SeqState::kWaiting) {  // it was preempted meanwhile
     if (sequence.n_swapped == sequence.n_tokens()) swap_.forget(sequence);
     return;
   }
-  // Of a window the blocks that its last token sees may be gone.
+  // With sliding windows, blocks that its last token sees may have been released.
   if (n_groups() > 1) return take_back(sequence);
   --sequence.n_computed;
 }
@@ -267,7 +268,8 @@ void Scheduler::commit(const Plan& plan) {
   for (const ScheduledItem& item : plan.items) {
     Sequence& sequence = *item.sequence;
     if (sequence.state != SeqState::kRunning || item.is_void) continue;
-    if (item.n_draft == 0) blocks_.accept_draft_state(sequence, 0);  // of a draft that did not come
+    // releases states of an unused draft
+    if (item.n_draft == 0) blocks_.accept_draft_state(sequence, 0);
     note_computed(sequence, item.first + item.count - item.n_draft);
   }
 }
@@ -285,10 +287,10 @@ void Scheduler::accept_draft(Sequence& sequence, int n_accepted) {
   if (config_.paged) blocks_.trim(sequence);
 }
 
-// --- Those that wait
+// --- Waiting sequences
 
 void Scheduler::admit_waiting(double now, int end, Plan& plan) {
-  // passed over in one step, mostly because others compute their prefix
+  // most sequences that are skipped in one step, typically because others compute their prefix
   constexpr int kMaxSkipped = 256;
   if (n_waiting() == 0) return;
   QueueState queue = waiting_.state(*policy_, now);
@@ -319,13 +321,13 @@ void Scheduler::admit_waiting(double now, int end, Plan& plan) {
 bool Scheduler::may_start(Sequence& sequence) const {
   if (sequence.n_tokens() <= sequence.n_parked) return false;
   if (!sequence.started && !policy_->admits(sequence)) return false;
-  // Nobody waits for what those in the background will compute some time.
+  // Other sequences do not wait for prefixes that background sequences may compute much later.
   const bool waits_for_prefix = in_background(sequence) || n_background(running_) == 0;
   return sequence.n_swapped > 0 || !waits_for_prefix || !sharing_.is_coming(sequence, running_);
 }
 
-// Preempts a running sequence of lower priority in favour of a waiting one; one in the background
-// always.
+// Preempts a running sequence of lower priority in favour of a waiting one; background sequences
+// always give way.
 bool Scheduler::take_place(const Sequence& sequence, double now, Plan& plan) {
   if (running_.empty()) return false;
   Sequence* victim = last_running();
@@ -352,7 +354,8 @@ bool Scheduler::admit(Sequence& sequence, double now, Plan& plan) {
     take_back(sequence);
     return sharing_.drop_leftovers() && admit(sequence, now, plan);
   }
-  if (sequence.n_swapped > 0 && !swap_.has_room(sequence)) {  // nothing runs, others hold blocks
+  // others hold blocks, but nothing runs
+  if (sequence.n_swapped > 0 && !swap_.has_room(sequence)) {
     take_back(sequence);
     if (!sharing_.drop_leftovers()) swap_.forget(sequence);
     return admit(sequence, now, plan);
@@ -371,8 +374,8 @@ int Scheduler::wanted_tokens(const Sequence& sequence) const {
   return config_.paged ? std::min(sequence.n_tokens() + 1, sequence.max_len) : config_.reserved_len;
 }
 
-// Room for all its tokens and one more, and a little for the others to grow: otherwise it would be
-// preempted soon.
+// Whether there is room for all tokens of the sequence, one more, and some growth of the others:
+// otherwise it would soon be preempted.
 bool Scheduler::has_room_to_grow(const Sequence& sequence) const {
   const int spare = (n_running() + 3) / 4;
   for (int g = 0; g < n_groups(); ++g) {
@@ -399,11 +402,11 @@ void Scheduler::start_running(Sequence& sequence, double now) {
   sharing_.claim(sequence);
 }
 
-// --- Those that go on from others
+// --- Forks
 
 void Scheduler::fork(const Sequence& parent, Sequence& child) {
   make_room(child);
-  child.started = true;  // with its parent
+  child.started = true;  // like its parent
   if (child.turn == 0) child.turn = parent.turn;
   if (n_running() >= config_.max_num_seqs || !config_.paged || parent.state != SeqState::kRunning) {
     waiting_.add(child);
@@ -430,7 +433,7 @@ void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int
     std::vector<GroupBlocks> kv;
     int n_computed = 0, n_published = 0, n_snapshot = 0;
   };
-  // All memory first, with the room that add() makes, so that what changes the blocks cannot fail.
+  // All allocations first, including those of add(), so that the changes of blocks cannot fail.
   std::vector<Stand> stands(parents.size());
   for (size_t i = 0; i < parents.size(); ++i) {
     const Sequence& parent = *sequences[parents[i]];
@@ -455,7 +458,7 @@ void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int
   for (size_t i = 0; i < parents.size(); ++i) {
     Sequence& sequence = *sequences[i];
     if (sequences[parents[i]] != &sequence) {
-      swap_.forget(sequence);  // that of other tokens
+      swap_.forget(sequence);  // its swapped blocks have other tokens
       if (sequence.state == SeqState::kRunning) release_blocks(sequence);
       sequence.tokens = std::move(stands[i].tokens);
       sequence.hashes = std::move(stands[i].hashes);

@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-// One past the last block that the table names.
+// Returns the index after the last block of the table.
 int end_of(const GroupBlocks& kv) { return kv.first_block + static_cast<int>(kv.blocks.size()); }
 
 }  // namespace
@@ -49,7 +49,7 @@ void SequenceBlocks::make_room(Sequence& sequence, int n_tokens) const {
 int SequenceBlocks::tokens_in_own(const Sequence& sequence) const {
   int64_t most = std::numeric_limits<int>::max();
   for (int g = 0; g < n_groups(); ++g) {
-    if (holds_states(g)) continue;  // a sequence that runs has its state
+    if (holds_states(g)) continue;  // a running sequence has its state
     most = std::min(most, int64_t{end_of(sequence.kv[g])} * block_size_ - sequence.n_computed);
   }
   return static_cast<int>(most);
@@ -69,7 +69,7 @@ int SequenceBlocks::missing(const Sequence& sequence, int group, int n_tokens) c
   return std::max(0, blocks_for(group, n_tokens) - end_of(sequence.kv[group]));
 }
 
-// Whether the next token is written into a block that others use, or find, too.
+// Whether the next token is written to a block that others use or may find in the prefix index.
 bool SequenceBlocks::writes_shared_block(const Sequence& sequence, int group) const {
   const GroupBlocks& kv = sequence.kv[group];
   if (holds_states(group) && kv.blocks.empty()) return false;
@@ -86,7 +86,7 @@ bool SequenceBlocks::must_copy_state(const Sequence& sequence, int group) const 
          !must_unpublish(sequence, group);
 }
 
-// Whether a state that nobody else uses is given up as a snapshot, since there is no block for a
+// Whether the sequence's own state must stop being a snapshot, since there is no block for a
 // copy.
 bool SequenceBlocks::must_unpublish(const Sequence& sequence, int group) const {
   if (!holds_states(group) || !writes_shared_block(sequence, group)) return false;
@@ -94,7 +94,7 @@ bool SequenceBlocks::must_unpublish(const Sequence& sequence, int group) const {
          allocator(group).n_available() == 0;
 }
 
-// The one that the next token is written into. REQUIRES: it is there.
+// Returns the block to which the next token is written. REQUIRES: it is allocated.
 BlockId& SequenceBlocks::block_to_write(Sequence& sequence, int group) const {
   GroupBlocks& kv = sequence.kv[group];
   return kv.blocks[holds_states(group) ? 0 : sequence.n_computed / block_size_ - kv.first_block];
@@ -122,7 +122,7 @@ bool SequenceBlocks::reserve(Sequence& sequence, int n_tokens, Plan& plan) {
   return true;
 }
 
-// n_reserved: blocks that others are going to need.
+// n_reserved: blocks that others will need.
 int SequenceBlocks::draft_states_available(int n_reserved) const {
   if (state_group() < 0) return std::numeric_limits<int>::max();
   return std::max(0, allocator(state_group()).n_available() - n_reserved);
@@ -145,7 +145,7 @@ void SequenceBlocks::reserve_run(Sequence& sequence, int n_tokens) {
   for (int g = 0; g < n_groups(); ++g) {
     for (int n = missing(sequence, g, kept(g, sequence.n_computed, n_tokens)); n > 0; --n) {
       const std::optional<BlockId> block = allocator(g).allocate();
-      if (!block) break;  // of a window: its older blocks come back as it slides
+      if (!block) break;  // with a window, its older blocks are released as it slides
       sequence.kv[g].blocks.push_back(*block);
     }
   }
@@ -154,7 +154,7 @@ void SequenceBlocks::reserve_run(Sequence& sequence, int n_tokens) {
 void SequenceBlocks::release(Sequence& sequence) {
   for (size_t g = 0; g < sequence.kv.size(); ++g) {
     GroupBlocks& kv = sequence.kv[g];
-    // Last block first: a prefix is evicted from its end.
+    // From last to first: eviction starts at the end of a prefix.
     while (!kv.blocks.empty()) {
       groups_[g].allocator.release(kv.blocks.back());
       kv.blocks.pop_back();

@@ -10,7 +10,7 @@ StateSnapshots::StateSnapshots(int block_size, int interval)
       interval_((interval + block_size - 1) / block_size * block_size),
       least_distance_(interval > 0 ? std::min(interval_, kLeastDistance) : kLeastDistance) {}
 
-// Behind its last full block that leaves a token to compute to whoever has the same prompt.
+// Returns the end of the last full block before the prompt's last token, which must be computed.
 int StateSnapshots::end_of_prompt(const Sequence& sequence) const {
   return (sequence.n_prompt - 1) / block_size_ * block_size_;
 }

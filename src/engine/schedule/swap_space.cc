@@ -21,7 +21,7 @@ void SwapSpace::begin_plan() {
 }
 
 void SwapSpace::swap_out(Sequence& sequence, Plan& plan) {
-  if (std::erase(coming_, &sequence) > 0) {  // its content is still out there
+  if (std::erase(coming_, &sequence) > 0) {  // its content is still in the swap space
     std::erase_if(plan.swaps_in, [&](const SwapMove& move) { return move.sequence == &sequence; });
     return;
   }
@@ -38,7 +38,7 @@ void SwapSpace::swap_out(Sequence& sequence, Plan& plan) {
     swapped.first_block = kv.first_block;
     for (int i = 0; i < end(g) - kv.first_block; ++i) {
       BlockId block = kv.blocks[i];
-      // Copies that are planned but not yet made; a block may have been the target of several.
+      // Follows planned copies back to their sources; a block may be the target of several.
       for (auto copy = plan.copies.rbegin(); copy != plan.copies.rend(); ++copy) {
         if (copy->group == g && copy->to == block) block = copy->from;
       }

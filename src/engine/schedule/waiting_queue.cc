@@ -56,7 +56,7 @@ void WaitingQueue::take(Sequence& sequence) {
   latest = std::max(latest, sequence.turn);
 }
 
-// The turns of a tenant of whom nothing waits any more are free again.
+// A tenant without waiting sequences loses its unused turns.
 void WaitingQueue::remove(Sequence& sequence) {
   erase(sequence);
   const int queue = queue_of(sequence);

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// Why there are fewer beams than were asked for.
+// Explains why there are fewer beams than asked for.
 Error error_of_too_few(const RequestState& state) {
   for (const auto& beam : state.sequences) {
     if (beam->sampler.matcher == nullptr) continue;
@@ -22,7 +22,7 @@ Error error_of_too_few(const RequestState& state) {
 void BeamStep::offer(Running& beam, std::span<float> logits, Sampler& sampler, double time) {
   RequestState& state = *beam.request;
   if (beam.index >= state.beams->n_live()) return;
-  // it was preempted and computed its last token again
+  // preempted meanwhile: it computed its last token again
   if (state.beams->has_offered(beam.index)) return;
   sampler.edit_logits({beam.sampler, beam.tokens, beam.n_prompt}, logits);
   candidates_.clear();
@@ -48,7 +48,7 @@ void BeamStep::advance(RequestState& state, double time) {
     states.push_back(state.sequences[parents[i]]->sampler.fork(i));
     states.back().append(tokens[i]);
   }
-  // New beams first, while their parents stand where they stood.
+  // New beams fork first, while their parents have not advanced.
   for (int i = n_before; i < search.n_live(); ++i) {
     requests_.join(*state.sequences[i], first);
     state.sequences[i]->first_token = first.first_token;
@@ -70,7 +70,7 @@ void BeamStep::add_beam(Running& beam, const Running& parent, TokenId token) {
   scheduler_.fork(parent, beam);
 }
 
-// The n best, each with all its tokens at once.
+// Sends the n best beams, each with all its tokens at once.
 void BeamStep::finish(RequestState& state, double time) {
   for (const auto& beam : state.sequences) {
     scheduler_.finish(*beam);

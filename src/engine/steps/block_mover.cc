@@ -14,7 +14,7 @@ void BlockMover::carry_out(Plan& plan) {
 }
 
 void BlockMover::move_out(const SwapMove& move, Plan& plan) {
-  if (move.sequence->n_swapped == 0) return;  // another of its blocks was lost
+  if (move.sequence->n_swapped == 0) return;  // another block of the sequence was lost
   const std::span<std::byte> bytes = buffer_for(move.group);
   model_.read_block(move.group, move.block, bytes);
   const Status written = swap_->write(move.group, move.slot, bytes);

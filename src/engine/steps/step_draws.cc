@@ -78,7 +78,7 @@ void StepDraws::submit() {
   if (!rows_.empty()) model_.sample(rows_, results_);
 }
 
-// What was described before stays as it was.
+// Describes the draws that are not described yet.
 void StepDraws::describe_all() {
   const auto describe_one = [](void* ctx, int i, int thread) {
     StepDraws& all = *static_cast<StepDraws*>(ctx);
@@ -136,7 +136,7 @@ void StepDraws::draw_on_host(Draw& draw, int thread) {
     logits = copy;
   }
   draw.top.clear();
-  if (draw.asked) {  // also what can no longer be described
+  if (draw.asked) {  // includes draws that cannot be described any more
     draw.top.resize(static_cast<size_t>(draw.described.n_top));
     draw.result = samplers_[thread].draw(draw.described, logits);
   } else {

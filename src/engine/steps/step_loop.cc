@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-// Tokens of prompts that a plan computes.
+// Returns the prompt tokens that a plan computes.
 double n_prompt_tokens(const Plan& plan) {
   int n = 0;
   for (const ScheduledItem& item : plan.items) {
@@ -21,10 +21,10 @@ bool decodes_any(const Plan& plan) {
       plan.items, [](const ScheduledItem& item) { return item.count == 1 + item.n_draft; });
 }
 
-// Entries of all sequences' block tables in a step: the blocks of the largest group, and room for
-// some that several list.
+// Returns the most entries of all block tables in a step: the blocks of the largest group, and room
+// for shared blocks, which several tables list.
 int most_table_entries(const Scheduler& scheduler, int max_seqs) {
-  constexpr int kSharedBlocks = 64;  // of a sequence
+  constexpr int kSharedBlocks = 64;  // per sequence
   int n_blocks = 0;
   for (int group = 0; group < scheduler.n_groups(); ++group)
     n_blocks = std::max(n_blocks, scheduler.allocator(group).n_blocks());
@@ -54,7 +54,8 @@ StepLoop::StepLoop(const DraftStep::Around& around, const Limits& limits, Specul
   }
 }
 
-// One more than there are stages: what the first stage computes while a step's draws are made.
+// Keeps one more step in flight than there are stages, so that the first stage computes while a
+// step's draws are made.
 StepLoop::Progress StepLoop::run_stages() {
   while (in_stages_.size() < steps_.size()) {
     Step& step = free_step();
@@ -77,9 +78,9 @@ Step& StepLoop::free_step() {
   });
 }
 
-// The sequences that decode are shared out over as many steps as there are stages: in more they
-// would be fewer in each. Of prompts every stage is to have some of what is there, in steps that
-// are not too short to be worth it.
+// Divides decoding sequences among as many steps as there are stages, as more steps would have
+// fewer of them each. Prompts are divided among the stages, too, in steps of at least kLeast
+// tokens.
 StepShare StepLoop::share_of_stage() const {
   constexpr int kLeast = 64;
   if (n_stages_ == 1) return {};
@@ -99,7 +100,7 @@ StepShare StepLoop::share_of_stage() const {
           .others_under_way = !in_stages_.empty()};
 }
 
-// What a device does beside steps, or for a step that was given up, can fail too.
+// Work of a device beside steps, or for dropped steps, may fail, too.
 StepLoop::Progress StepLoop::run() {
   const Progress progress = n_stages_ > 1 ? run_stages() : run_steps();
   return around_.model.status() ? progress : Progress::kFailed;
@@ -142,8 +143,8 @@ void StepLoop::recover(const Error& error) {
   drop();
 }
 
-// Whether the step may be left under way: the device tells of all its sequences how they go on, and
-// they do.
+// Whether the step may stay in flight while the next is planned: the device makes all draws of its
+// sequences, and all of them continue.
 bool StepLoop::may_run_on(const Step& step) const {
   if ((drafts_ && !drafts_->only_forced()) || !step.draws.on_device() ||
       around_.model.computes_here() || !step.draws.all_asked())
@@ -160,7 +161,7 @@ bool StepLoop::may_run_on(const Step& step) const {
   return true;
 }
 
-// As if the step were done: its sequences go on with tokens that stand for what the device draws.
+// Treats the step as done: its sequences continue with stand-in tokens for the device's draws.
 void StepLoop::look_ahead(Step& step) {
   around_.scheduler.commit(step.plan);
   step.committed = true;
@@ -184,7 +185,7 @@ void StepLoop::plan(Step& step) {
   blocks_.carry_out(step.plan);
 }
 
-// Most prompt tokens of the next step if it decodes as well.
+// Returns the most prompt tokens of the next step if it decodes as well.
 int StepLoop::prefill_limit() {
   if (limits_.prefill_chunk > 0) return limits_.prefill_chunk;
   Scheduler& scheduler = around_.scheduler;
@@ -215,8 +216,8 @@ void StepLoop::submit(Step& step) {
   step.draws.submit();
 }
 
-// Whether the step's draws may be described before it is submitted: what takes a while, masks of
-// grammars, edits by what was written and drafts, is better done beside the step.
+// Whether draws may be described before the step is submitted. Slow descriptions (grammar masks,
+// edits that depend on earlier tokens, drafts) are made while the device computes.
 bool StepLoop::may_draw_in(const Step& step) const {
   if (!step.draws.on_device()) return false;
   return std::ranges::all_of(step.plan.items, [](const ScheduledItem& item) {
@@ -259,8 +260,8 @@ bool StepLoop::wants_prompt_rows(const ScheduledItem& item) const {
          sequence.n_prompt_logprobs + 1 < sequence.n_prompt;
 }
 
-// Of the row that an item's draws are made from; 0: of all tokens. What a grammar has forced is a
-// draft too, without a drafter.
+// Returns how many of the greatest logits the draws of an item need; 0: all. Text that grammars
+// force is a draft, too, even without a drafter.
 int StepLoop::n_logits_needed(const ScheduledItem& item) const {
   const Running& sequence = running(*item.sequence);
   const bool guesses = drafts_ && !drafts_->only_forced();
@@ -276,8 +277,8 @@ int StepLoop::n_logits_needed(const ScheduledItem& item) const {
   return most;
 }
 
-// An item with a draft has rows for its last own token and for every node; one that does not close
-// its gap has none.
+// An item with a draft has output rows for its last token and every node; an item that does not
+// close its gap has none.
 const Batch& StepLoop::build_batch(Step& step) {
   using Rows = BatchPart::Rows;
   builder_.clear();
@@ -299,8 +300,8 @@ const Batch& StepLoop::build_batch(Step& step) {
   return builder_.build();
 }
 
-// Everything that the step's rows are to be drawn for; the device begins with it as soon as it has
-// the rows.
+// Adds all draws of the step; the device makes them as soon as it has the
+// rows.
 void StepLoop::ask_for_draws(Step& step) {
   step.draws.clear();
   step.asked.clear();
@@ -327,7 +328,7 @@ void StepLoop::ask_for_draws_of(Step& step, size_t i) {
     step.asked.push_back({&one, one.draws_on_host ? step.draws.add_on_host(context, row)
                                                   : step.draws.add(context, row)});
   };
-  // The other sequences of a request take their first token from the first one's prompt.
+  // The other sequences of a request draw their first token from the first one's prompt.
   for (const auto& other : sequence.request->sequences) {
     if (!other->joined && !other->done) ask(*other);
   }
@@ -358,7 +359,7 @@ void StepLoop::take_result(Step& step, size_t i, double time) {
   if (!item.last) return;
   const int last_row = step.all_rows[i] != 0 ? row + item.count - 1 : row;
   if (sequence.request->beams) {
-    // the search has not gone on since
+    // the search has not advanced since
     const bool current = item.first + item.count == sequence.n_tokens();
     if (current) beams_.offer(sequence, around_.model.logits(last_row), step.draws.host(), time);
     return;
@@ -376,7 +377,7 @@ void StepLoop::take_draws(Step& step, size_t i, double time) {
   Running& first = running(*step.plan.items[i].sequence);
   for (size_t k = 0; k < step.draws_of[i].n; ++k) {
     const auto [sequence, draw] = step.asked[step.draws_of[i].first + k];
-    if (sequence->done) continue;  // cancelled while the step was under way
+    if (sequence->done) continue;  // cancelled while the step was in flight
     if (!step.draws.drawn(draw)) return draw_again(*sequence);
     if (sequence != &first) around_.requests.join(*sequence, first);
     around_.requests.accept(*sequence, step.draws.result(draw), step.draws.alternatives(draw),
@@ -385,8 +386,8 @@ void StepLoop::take_draws(Step& step, size_t i, double time) {
   }
 }
 
-// The device has left a draw to the host when its logits were overwritten: they are computed again.
-// What the step under way computes from a token that did not come counts for nothing.
+// The device left the draw to the host, but its logits were overwritten: they are computed again.
+// Results of the step in flight that depend on the missing token are void.
 void StepLoop::draw_again(Running& sequence) {
   around_.scheduler.drop_ahead(sequence, true);
   sequence.draws_on_host = true;
@@ -403,7 +404,7 @@ void StepLoop::report_prompt_logprobs(Step& step, size_t i, int first_row) {
   prompt_logprobs_.clear();
   int first = -1;
   for (int i = 0; i < item.count; ++i) {
-    const int position = item.first + i + 1;  // of the token that this row predicts
+    const int position = item.first + i + 1;  // position of the token that this row predicts
     if (position >= sequence.n_prompt || position <= sequence.n_prompt_logprobs) continue;
     if (first < 0) first = position;
     const std::span<const float> row = around_.model.logits(first_row + i);
