@@ -1,5 +1,5 @@
-// BitNet checkpoints of transformers: LAYER.weight holds four ternary rows in each row of bytes,
-// LAYER.weight_scale one number by which the product is divided (linear_class "bitlinear") or
+// BitNet checkpoints of transformers: LAYER.weight packs four ternary rows per row of bytes;
+// LAYER.weight_scale is one number by which products are divided (linear_class "bitlinear") or
 // multiplied ("autobitlinear").
 #include "formats/prequantized_methods.h"
 
@@ -47,7 +47,7 @@ class BitNet final : public Prequantized {
 
 Result<std::unique_ptr<Prequantized>> open_bitnet(const WeightSource& source, const json& config) {
   const std::string linear_class = config.value("linear_class", json("bitlinear")).dump();
-  // Online: master weights in plain tensors, rounded by whoever computes with them.
+  // Online: plain tensors of master weights, which are rounded at run time.
   if (config.value("quantization_mode", json("offline")) == json("online")) return nullptr;
   if (config.value("use_rms_norm", json(false)) == json(true) ||
       (linear_class != "\"bitlinear\"" && linear_class != "\"autobitlinear\"")) {

@@ -69,7 +69,7 @@ class BitsAndBytes final : public Prequantized {
     return matrix;
   }
 
-  // Shape and block size from the JSON text that lies in a tensor of bytes.
+  // Reads shape and block size from JSON text in a tensor of bytes.
   static Status read_state(const LayerTensors& tensors, const TensorInfo& state, json& description,
                            GroupedMatrix& matrix) {
     if (state.type != QuantType::kU8 || state.bytes.size() > kMaxStateBytes) {
@@ -99,8 +99,8 @@ class BitsAndBytes final : public Prequantized {
     return {};
   }
 
-  // Blocks are those of the flat weight: where they cross rows, the groups of a row are the largest
-  // parts that lie in one block each.
+  // Blocks divide the flat weight. If they cross rows, groups are the largest parts of a row that
+  // lie in one block each.
   static Status spread_scales(const LayerTensors& tensors, GroupedMatrix& matrix) {
     const int64_t block = matrix.group_size, n = static_cast<int64_t>(matrix.rows) * matrix.cols;
     const auto wanted = static_cast<size_t>((n + block - 1) / block);

@@ -28,14 +28,14 @@ std::vector<float> e2m1_levels() {
   return levels;
 }
 
-// Rows and columns that share a scale, the last ones perhaps fewer; 0 rows: no blocks.
+// Rows and columns that share a scale; the last ones may be fewer. 0 rows: no blocks.
 struct Block {
   int rows = 0, cols = 0;
 };
 
-// Spreads scales of [1], [rows], [rows, n] or, in blocks, [ceil(rows / block.rows), n] over the
-// rows of a matrix whose group size follows from n or, when the last block is a part of one,
-// divides the block.
+// Sets scales of [1], [rows], [rows, n] or, with blocks, [ceil(rows / block.rows), n] for the
+// rows of a matrix. The group size follows from n, or divides the block if the last block is
+// partial.
 Status set_scales(const LayerTensors& tensors, const TensorInfo& tensor, std::vector<float> values,
                   Block block, GroupedMatrix& matrix) {
   const int64_t scale_rows = tensor.shape.empty() ? 1 : tensor.shape[0];
@@ -135,7 +135,7 @@ class CompressedTensors final : public Prequantized {
         return errorf(ErrorCode::kUnsupported, "{}: weight_zero_point: expected i8, got {}",
                       tensors.where(), quant_info(zeros->type).name);
       }
-      GroupedMatrix spread = matrix;  // the same shapes as the scales'
+      GroupedMatrix spread = matrix;  // shapes of the scales apply to the zeros
       spread.scales.clear();
       RETURN_IF_ERROR(set_scales(tensors, *zeros, tensor_floats(*zeros),
                                  group != nullptr ? group->block : Block{}, spread));
@@ -145,7 +145,7 @@ class CompressedTensors final : public Prequantized {
     return set_activations(tensors, group, matrix);
   }
 
-  // Codes of `bits` bits in 32-bit words; value = code - 2^(bits - 1) - zero point.
+  // Reads codes of `bits` bits in 32-bit words; value = code - 2^(bits - 1) - zero point.
   Status read_words(const LayerTensors& tensors, GroupedMatrix& matrix) const {
     ASSIGN_OR_RETURN(const TensorInfo* packed,
                      tensors.require("weight_packed", QuantType::kI32, 2));
@@ -181,8 +181,8 @@ class CompressedTensors final : public Prequantized {
     return set_activations(tensors, group, matrix);
   }
 
-  // [ceil(rows / per_word), n_groups] words, packed along the rows; the stored zero already
-  // includes 2^(bits - 1).
+  // Reads zeros of [ceil(rows / per_word), n_groups] words, packed along rows; stored zeros include
+  // 2^(bits - 1).
   static Status read_packed_zeros(const LayerTensors& tensors, GroupedMatrix& matrix) {
     ASSIGN_OR_RETURN(const TensorInfo* tensor,
                      tensors.require("weight_zero_point", QuantType::kI32, 2));
@@ -204,7 +204,8 @@ class CompressedTensors final : public Prequantized {
     return {};
   }
 
-  // E2M1 nibbles; scales are powers of two in bytes (mxfp4) or F8 divided by one number (nvfp4).
+  // Reads E2M1 nibbles. Scales are powers of two in bytes (mxfp4), or F8 numbers divided by one
+  // number (nvfp4).
   Status read_fp4(const LayerTensors& tensors, GroupedMatrix& matrix) const {
     ASSIGN_OR_RETURN(const TensorInfo* packed, tensors.require("weight_packed", QuantType::kU8, 2));
     matrix.layout = CodeLayout::kNibblesLowFirst;
@@ -258,7 +259,7 @@ class CompressedTensors final : public Prequantized {
   std::vector<Group> groups_;
 };
 
-// "fp8" as DeepSeek and transformers write it: LAYER.weight F8 and LAYER.weight_scale_inv per
+// "fp8" of DeepSeek and transformers: LAYER.weight in F8, and LAYER.weight_scale_inv per
 // block.
 class BlockFp8 final : public Prequantized {
  public:
@@ -284,7 +285,7 @@ class BlockFp8 final : public Prequantized {
   Block block_;
 };
 
-// block_structure [rows, cols] (weight_block_size of "fp8"), or none.
+// Reads [rows, cols] of block_structure (weight_block_size of "fp8"); none if absent.
 Block read_block(const json& config, const char* key) {
   const auto it = config.find(key);
   if (it == config.end() || !it->is_array() || it->size() != 2) return {};

@@ -12,8 +12,8 @@ namespace fs = std::filesystem;
 
 struct Format {
   std::string_view name;
-  bool directory;                               // a directory, else a file
-  bool (*matches)(std::span<const std::byte>);  // a file's content; null for directories
+  bool directory;                               // true: a directory; false: a file
+  bool (*matches)(std::span<const std::byte>);  // by a file's content; null for directories
   Result<std::unique_ptr<WeightSource>> (*open)(const fs::path&);
 };
 
@@ -21,7 +21,7 @@ Result<std::unique_ptr<WeightSource>> open_directory(const fs::path& path) {
   return open_hf_directory(path);
 }
 
-// One file of a directory.
+// Opens one file of a directory.
 Result<std::unique_ptr<WeightSource>> open_directory_of(const fs::path& path) {
   const fs::path directory = path.parent_path();
   return open_hf_directory(directory.empty() ? "." : directory, path.filename().string());

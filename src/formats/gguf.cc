@@ -12,12 +12,12 @@ using nlohmann::json;
 
 constexpr size_t kMaxGgufDims = 4;
 constexpr size_t kMaxNameBytes = 65535;
-constexpr size_t kMaxArrayElements = size_t{1} << 25;  // over all arrays of a file
+constexpr size_t kMaxArrayElements = size_t{1} << 25;  // in all arrays of a file
 constexpr int kMaxArrayDepth = 4;
 constexpr uint64_t kMaxAlignment = uint64_t{1} << 20;
 constexpr int64_t kMaxShards = 1000;
 
-// What a type number stands for that is none of ours, for messages.
+// Returns the name of an unsupported type number, for messages.
 std::string_view foreign_type(uint32_t id) {
   struct Foreign {
     uint32_t id;
@@ -40,8 +40,8 @@ std::string_view foreign_type(uint32_t id) {
   return "unknown";
 }
 
-// Bytes of one value of the type in the file; for strings and arrays the least; 0 for an unknown
-// type.
+// Returns the size of a value of this type in the file; for strings and arrays the minimum; 0 for
+// an unknown type.
 size_t least_value_bytes(GgufValueType type) {
   switch (type) {
     case GgufValueType::kUint8:
@@ -133,8 +133,8 @@ class GgufParser {
     return {};
   }
 
-  // A value that is not an array. After the end of the file the result is meaningless and in_.ok()
-  // is false.
+  // Reads a value that is not an array. After the end of the file, the result is undefined and
+  // in_.ok() is false.
   json read_scalar(GgufValueType type) {
     switch (type) {
       case GgufValueType::kUint8: return in_.read<uint8_t>();
@@ -242,7 +242,7 @@ class GgufParser {
     return {};
   }
 
-  // What the metadata tell of the program that wrote the file.
+  // Describes the program that wrote the file, by its metadata.
   std::string written_by() const {
     std::string text;
     for (const char* key :
@@ -269,7 +269,7 @@ class GgufParser {
     return static_cast<size_t>(value);
   }
 
-  // Offsets become spans; the tensors must lie in the file without touching each other.
+  // Converts offsets to spans. Tensors must be inside the file and must not overlap.
   Status place_tensors() {
     ASSIGN_OR_RETURN(const size_t align, alignment());
     const size_t data_begin = (in_.offset() + align - 1) / align * align;
@@ -312,8 +312,8 @@ class GgufParser {
   GgufFile file_;
 };
 
-// A whole number in the metadata, or `fallback` when the key is absent; negative numbers and others
-// are errors.
+// Returns an integer of the metadata, or `fallback` if the key is absent. Error: a negative number
+// or another type.
 Result<int64_t> metadata_count(const json& metadata, const char* key, int64_t fallback,
                                const std::string& where) {
   const auto it = metadata.find(key);

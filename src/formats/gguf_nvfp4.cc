@@ -1,6 +1,6 @@
-// NVFP4 layers of GGUF files as converters write them: beside LAYER.weight, LAYER.scale has the
-// number that the whole matrix is multiplied by, or one for each expert. LAYER.input_scale says how
-// activations were rounded on other machines and is not used.
+// NVFP4 layers of GGUF files: beside LAYER.weight, LAYER.scale is the factor of the whole matrix,
+// or one per expert. LAYER.input_scale, the rounding of activations on other machines, is
+// ignored.
 #include "base/half.h"
 #include "formats/prequantized_methods.h"
 #include "quant/codebook.h"
@@ -47,7 +47,7 @@ class GgufNvfp4 final : public Prequantized {
   }
 
  private:
-  // Of the groups: F8 numbers for levels that are not doubled, times the matrix' own.
+  // Sets scales of groups: F8 numbers for levels that are not doubled, times the matrix's factor.
   static void set_scales(const TensorInfo& weight, std::span<const float> scale,
                          GroupedMatrix& matrix) {
     const auto* blocks = reinterpret_cast<const NVFP4::Block*>(weight.bytes.data());

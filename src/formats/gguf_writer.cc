@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-// The file's type for a JSON value; for numbers the narrower of 32 and 64 bits.
+// Returns the file's type for a JSON value; for numbers the narrower one of 32 and 64 bits.
 Result<GgufValueType> value_type(const json& value) {
   switch (value.type()) {
     case json::value_t::boolean: return GgufValueType::kBool;
@@ -39,8 +39,8 @@ bool is_integer(GgufValueType type) {
          type == GgufValueType::kUint32 || type == GgufValueType::kUint64;
 }
 
-// One type for all elements: integers of several widths or signs go to the one that holds both. An
-// array of nothing is one of strings, as a vocabulary's without merges.
+// Returns a type for all elements: integers of several widths or signs get the type that holds all.
+// An empty array becomes an array of strings, such as the merges of a vocabulary without merges.
 Result<GgufValueType> element_type(const json& array) {
   GgufValueType common = array.empty() ? GgufValueType::kString : GgufValueType::kUint32;
   bool first = true;

@@ -1,5 +1,5 @@
-// GPTQ and AWQ: LAYER.qweight, .qzeros, .scales and, for GPTQ, .g_idx. Inputs run down, outputs
-// across.
+// GPTQ and AWQ: LAYER.qweight, .qzeros, .scales and, for GPTQ, .g_idx. Rows of these tensors are
+// inputs, columns are outputs.
 #include "formats/prequantized_methods.h"
 
 namespace penstock {
@@ -20,8 +20,8 @@ Result<Settings> read_settings(const json& config) {
   return settings;
 }
 
-// Scales and zeros of both methods: scales [n_groups, rows], zeros unpacked by the method in the
-// same order.
+// Sets scales [n_groups, rows] and zeros, which the method has unpacked in the same
+// order.
 Status set_groups(const LayerTensors& tensors, const std::vector<int16_t>& zeros,
                   GroupedMatrix& matrix) {
   const TensorInfo* scales = tensors.find("scales");
@@ -85,7 +85,7 @@ class Gptq final : public Prequantized {
   }
 
  private:
-  // A stream of bits along the outputs; version 1 stores zero - 1.
+  // Unpacks zeros: a stream of bits along the outputs. Version 1 stores zero - 1.
   std::vector<int16_t> unpack_zeros(const TensorInfo& qzeros, const GroupedMatrix& matrix) const {
     const std::vector<int32_t> words = tensor_int32(qzeros);
     const int mask = (1 << matrix.bits) - 1;
@@ -134,7 +134,7 @@ class Awq final : public Prequantized {
     matrix.packed = qweight->bytes;
     if (matrix.cols % matrix.group_size != 0) RETURN_IF_ERROR(matrix.check(tensors.where()));
     ASSIGN_OR_RETURN(const TensorInfo* qzeros, require_zeros(tensors, matrix));
-    // The zeros lie like one input's codes: read them as a matrix of n_groups inputs.
+    // Zeros have the layout of codes: they are read as a matrix of n_groups inputs.
     GroupedMatrix zeros_matrix = matrix;
     zeros_matrix.cols = matrix.n_groups();
     zeros_matrix.group_size = 1;

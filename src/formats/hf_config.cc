@@ -30,7 +30,7 @@ const json* quantization_config_of(const json& config) {
 }
 
 void erase_quantization_config(json& config) {
-  // a part of `config`, which is not const
+  // text_part() returns a part of `config`, which is not const
   for (json* part : {&config, const_cast<json*>(&text_part(config))}) {
     for (const char* key : kQuantizationKeys) part->erase(key);
   }

@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxJsonBytes = size_t{256} << 20;
 constexpr int kMaxJsonDepth = 64;
 
-// Python writes numbers that JSON does not have; they become what transformers writes for them
-// since its version 5: {"__float__": "Infinity"}.
+// Replaces NaN and infinities, which Python writes although JSON lacks them, by the form that
+// transformers 5 writes: {"__float__": "Infinity"}.
 std::string with_named_numbers(std::string text) {
   if (text.find("Infinity") == std::string::npos && text.find("NaN") == std::string::npos)
     return text;
@@ -48,7 +48,7 @@ bool file_exists(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// Which tensors to take from which file; an empty set takes all.
+// Tensors to take from each file; an empty set takes all.
 using FileTensors = std::map<std::string, std::set<std::string>>;
 
 Result<FileTensors> read_index(const fs::path& path) {
@@ -77,8 +77,8 @@ Result<FileTensors> read_index(const fs::path& path) {
   return files;
 }
 
-// As transformers chooses: a whole file before an index, which may be left of an earlier form, and
-// safetensors before the others.
+// Finds weight files in the order of transformers: a whole file before an index, which may be a
+// leftover, and safetensors before other formats.
 Result<FileTensors> find_weight_files(const fs::path& directory) {
   const auto has = [&](const char* name) { return file_exists(directory / name); };
   if (has("model.safetensors")) return FileTensors{{"model.safetensors", {}}};
@@ -119,8 +119,8 @@ Status add_weight_file(const fs::path& path, const std::set<std::string>& wanted
   return {};
 }
 
-// Vocabularies and templates are read by whoever wants them, and one that cannot be read counts as
-// none: pointers are told here.
+// Reports Git LFS pointers among vocabularies and templates, since readers of these treat
+// unreadable files as missing.
 Status check_side_files(const fs::path& directory) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory, error)) {

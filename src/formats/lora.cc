@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxLoraRank = 4096;
 
-// Fields that a forward pass does not need: the tensors say which modules there are.
+// Fields that do not affect a forward pass: tensors determine the modules.
 const std::set<std::string> kNeutralFields = {"peft_type",
                                               "task_type",
                                               "auto_mapping",
@@ -46,7 +46,7 @@ const std::set<std::string> kNeutralFields = {"peft_type",
                                               "eva_config",
                                               "runtime_config"};
 
-// A value for messages, which clients read: numbers as they are, of texts that they are some.
+// Returns a value for messages to clients: numbers as they are, for texts only their type.
 std::string shown(const json& value) {
   return value.is_number() || value.is_boolean() || value.is_null() ? value.dump()
                                                                     : value.type_name();
@@ -57,10 +57,10 @@ bool is_neutral(const json& value) {
          ((value.is_object() || value.is_array()) && value.empty());
 }
 
-// What of the configuration decides the scale.
+// Settings that determine the scale.
 struct PeftScaling {
   double rank = 0, alpha = 0;
-  bool root = false;  // alpha / sqrt(rank) in place of alpha / rank
+  bool root = false;  // scale is alpha / sqrt(rank) instead of alpha / rank
   json rank_pattern, alpha_pattern;
 };
 
@@ -78,7 +78,7 @@ Status check_peft_fields(const json& config, const std::string& where) {
   if (bias != json("none"))
     return errorf(ErrorCode::kUnsupported, "{}: bias: expected \"none\", got {}", where,
                   shown(bias));
-  // The other ways to start (pissa, olora, loftq, corda) change the base's weights.
+  // Other initializations (pissa, olora, loftq, corda) change the base's weights.
   const json init = config.value("init_lora_weights", json(true));
   if (!init.is_boolean() && init != json("gaussian") && init != json("eva") &&
       init != json("orthogonal")) {
@@ -105,7 +105,7 @@ Status check_pattern(const json& pattern, const char* name, const std::string& w
 
 Result<PeftScaling> read_scaling(const json& config, const std::string& where) {
   PeftScaling scaling;
-  const json rank = config.value("r", json(8));  // PEFT's defaults
+  const json rank = config.value("r", json(8));  // default of PEFT
   const json alpha = config.value("lora_alpha", json(8));
   const json root = config.value("use_rslora", json(false));
   if (!rank.is_number_integer() || rank.get<double>() < 1 || rank.get<double>() > kMaxLoraRank)
@@ -127,9 +127,9 @@ Result<PeftScaling> read_scaling(const json& config, const std::string& where) {
   return scaling;
 }
 
-// PEFT takes keys as regular expressions for the end of a module's name, after a dot. Here they are
-// names, with "\." for a dot and "^" for the beginning; ".*\." before a name says what is so in any
-// case.
+// PEFT's keys are regular expressions for the end of a module's name after a dot. Supported are
+// names with "\." for dots and "^" for the start; ".*\." before a name is redundant and
+// ignored.
 Result<bool> key_matches(std::string key, std::string_view module, const std::string& where) {
   for (size_t at = 0; (at = key.find("\\.", at)) != std::string::npos; ++at) key.erase(at, 1);
   const bool whole = key.starts_with('^');
@@ -159,16 +159,16 @@ Result<double> by_pattern(const json& pattern, double otherwise, std::string_vie
   return found.value_or(otherwise);
 }
 
-// A module's weight and which of the pair a tensor is, by its name.
+// The weight of a tensor's module, and which matrix of the pair it is, derived from its name.
 struct Role {
   std::string weight;
   bool is_b = false;
-  std::string key = {};       // what PEFT's patterns are compared with
+  std::string key = {};       // text that PEFT's patterns are compared with
   bool is_parameter = false;  // one of PEFT's target_parameters
 };
 
-// PEFT's names. Adapters of parameters are named by the module that has these; of two, the first is
-// that of "base_layer".
+// PEFT's names. Adapters of parameters are named by the module that has them; for two parameters,
+// "base_layer" marks the first one.
 class PeftNames {
  public:
   PeftNames(std::vector<std::string> parameters, const WeightSource& source)
@@ -199,7 +199,7 @@ class PeftNames {
  private:
   struct Parts {
     std::string_view module;
-    int depth = 0;  // how often ".base_layer" was behind it
+    int depth = 0;  // number of ".base_layer" suffixes
     bool is_b = false;
   };
   static std::optional<Parts> split(std::string_view name) {
@@ -217,7 +217,7 @@ class PeftNames {
     return std::nullopt;
   }
 
-  // Those of the adapter's that a module of this name has, in the order of their declarations.
+  // Returns the adapter's parameters of a module with this name, in the order of declaration.
   std::vector<std::string_view> parameters_of(const std::string& module) const {
     const bool experts = module == "experts" || module.ends_with(".experts");
     std::vector<std::string_view> own;
@@ -249,7 +249,7 @@ Result<std::vector<std::string>> read_parameters(const json& config, const std::
 std::optional<Role> gguf_role(std::string_view name) {
   for (const bool is_b : {false, true}) {
     const std::string_view suffix = is_b ? ".weight.lora_b" : ".weight.lora_a";
-    // The embedding's pair lies the other way round: its rows are looked up.
+    // Embeddings have transposed pairs, since their rows are looked up.
     if (name.ends_with(suffix) && name.size() > suffix.size() && !name.starts_with("token_embd."))
       return Role{std::string(name.substr(0, name.size() - 7)), is_b};
   }
@@ -282,7 +282,7 @@ Status check_pair(const LoraModule& module, const std::string& where) {
       where, quote_name(module.weight), kMaxLoraRank, fmt::join(a, ", "), fmt::join(b, ", "));
 }
 
-// role_of(name) is an optional Role.
+// role_of(name) returns an optional Role.
 template <class F>
 Result<std::vector<LoraModule>> find_modules(const WeightSource& source, F&& role_of) {
   const std::string where = source.path().string();
@@ -308,7 +308,8 @@ Result<std::vector<LoraModule>> find_modules(const WeightSource& source, F&& rol
   return modules;
 }
 
-// Which rank the module has by the configuration, and so of how many experts its matrices are.
+// Sets the module's scale from its rank in the configuration, and the number of experts of its
+// matrices.
 Status scale_peft_module(const PeftScaling& scaling, const Role& role, const std::string& where,
                          const std::string& path, LoraModule& module) {
   ASSIGN_OR_RETURN(const double rank,
@@ -371,7 +372,7 @@ Result<LoraAdapter> open_gguf_lora(const fs::path& path) {
     return errorf(ErrorCode::kCorruptFile, "{}: adapter.lora.alpha: expected a number, got {}",
                   path.string(), alpha.type_name());
   ASSIGN_OR_RETURN(adapter.modules, find_modules(*adapter.source, gguf_role));
-  // Without an alpha (or with 0) the product is added as it is.
+  // Without alpha, or with 0, the product is not scaled.
   const auto value = alpha.get<double>();
   for (LoraModule& module : adapter.modules) {
     RETURN_IF_ERROR(check_pair(module, path.string()));
@@ -381,7 +382,7 @@ Result<LoraAdapter> open_gguf_lora(const fs::path& path) {
   return adapter;
 }
 
-// Lines of a tensor's last dimension as floats, one after the other.
+// Returns lines of a tensor's last dimension as floats.
 std::vector<float> lines_of(const TensorInfo& tensor, size_t first, size_t n) {
   const auto cols = static_cast<size_t>(tensor.shape.back());
   const size_t line_bytes = tensor.bytes.size() / (static_cast<size_t>(tensor.n_elements()) / cols);

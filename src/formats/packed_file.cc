@@ -16,7 +16,7 @@ tl::unexpected<Error> corrupt(const std::string& where, std::string_view what) {
   return errorf(ErrorCode::kCorruptFile, "{}: {}", where, what);
 }
 
-// The sizes at the start, checked against the file's; then the head as a whole.
+// Checks the sizes at the start against the file's, then returns the whole head.
 Result<std::span<const std::byte>> checked_head(std::span<const std::byte> bytes,
                                                 const std::string& where) {
   if (bytes.size() < sizeof(PackedHead))
@@ -75,7 +75,7 @@ Result<PackedFile> PackedFile::parse(std::span<const std::byte> bytes, const std
 Result<PackedFile> PackedFile::open(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(MappedFile map, MappedFile::open(path));
 #ifdef MADV_HUGEPAGE
-  // Systems whose files have huge pages begin the map of a large file at a multiple of one.
+  // On file systems with huge pages, large mappings begin at a multiple of one.
   if (!map.bytes().empty())
     madvise(const_cast<std::byte*>(map.bytes().data()), map.bytes().size(), MADV_HUGEPAGE);
 #endif

@@ -1,4 +1,4 @@
-// Writing files of packed weights.
+// Writer of files of packed weights.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -42,7 +42,7 @@ Status write_all(int fd, const std::string& where, std::span<const std::byte> by
   return {};
 }
 
-// Writes bytes and zeros from `begin` on in whole chunks of the file, and keeps the checksum of
+// Writes bytes and padding from `begin` on in whole chunks of the file, and records the checksum of
 // each.
 class ChunkWriter {
  public:
@@ -51,7 +51,7 @@ class ChunkWriter {
     chunk_.reserve(PackedFile::kChunk);
   }
 
-  // `bytes`, then zeros up to the next multiple of kAlignment.
+  // Appends `bytes`, then zeros up to the next multiple of kAlignment.
   Status add(std::span<const std::byte> bytes) {
     size_t zeros = round_up(bytes.size()) - bytes.size();
     while (!bytes.empty()) {
@@ -60,7 +60,7 @@ class ChunkWriter {
       bytes = bytes.subspan(part.size());
       if (room() == 0) RETURN_IF_ERROR(flush());
     }
-    // a chunk ends at a multiple of kAlignment: it has room
+    // chunks end at multiples of kAlignment, so there is room
     chunk_.insert(chunk_.end(), zeros, std::byte{});
     return room() == 0 ? flush() : Status();
   }
@@ -75,12 +75,12 @@ class ChunkWriter {
   const std::vector<uint64_t>& sums() const { return sums_; }
 
  private:
-  // Until the end of the chunk that at_ is in.
+  // Returns the bytes left in the chunk that contains at_.
   size_t room() const { return PackedFile::kChunk - at_ % PackedFile::kChunk - chunk_.size(); }
 
   int fd_;
   const std::string& where_;
-  size_t at_;  // of the first byte of chunk_
+  size_t at_;  // file offset of chunk_
   std::vector<std::byte> chunk_;
   std::vector<uint64_t> sums_;
 };
@@ -99,8 +99,8 @@ size_t n_chunks_of(size_t file_bytes) {
   return (file_bytes + PackedFile::kChunk - 1) / PackedFile::kChunk;
 }
 
-// Where the parts begin: behind the head, which has a checksum for every chunk of the file that it
-// is a part of.
+// Returns the offset of the parts: after the head, whose size depends on the number of chunks of
+// the whole file.
 size_t data_begin_of(size_t head_bytes_without_sums, size_t data_bytes) {
   size_t n_chunks = 0;
   for (;;) {
@@ -111,9 +111,9 @@ size_t data_begin_of(size_t head_bytes_without_sums, size_t data_bytes) {
   }
 }
 
-// Room for the whole file, so that a full disk is known before anything is written; a file system
-// that cannot reserve is told by the writes. A process with a limit on file sizes would be killed
-// by one.
+// Reserves space for the whole file, so that a full disk is detected before writing; on file
+// systems that cannot reserve, writes detect it. Checks RLIMIT_FSIZE, since exceeding it would kill
+// the process.
 Status reserve(int fd, const std::string& where, size_t bytes) {
   rlimit limit = {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
@@ -127,15 +127,15 @@ Status reserve(int fd, const std::string& where, size_t bytes) {
   return {};
 }
 
-// A new file beside `path`, locked as long as the descriptor is open. Until it is locked, others
-// may take it for abandoned and remove it: then another one is made.
+// Creates a file beside `path` that is locked while the descriptor is open. Before it is locked,
+// another process may remove it as abandoned; then another one is created.
 Result<int> create_part(const fs::path& path, std::string& name) {
   constexpr int kMostTries = 100;
   for (int i = 0; i < kMostTries; ++i) {
     name = path.string() + ".XXXXXX" + kPartSuffix;
     const int fd = mkostemps(name.data(), static_cast<int>(std::strlen(kPartSuffix)), O_CLOEXEC);
     if (fd < 0) return failed(path.string(), "cannot be created");
-    // Where the file system has no locks, nothing is ever taken for abandoned.
+    // On file systems without locks, no file is treated as abandoned.
     while (flock(fd, LOCK_EX) != 0 && errno == EINTR) {
     }
     struct stat status = {};
@@ -185,7 +185,7 @@ Status write_packed_parts(int fd, const std::string& where, const PackedOrigin& 
   RETURN_IF_ERROR(writer.flush());
   std::vector<uint64_t> sums = writer.sums();
   sums.resize(n_chunks_of(data_begin + data_bytes),
-              checksum64({}));  // one more where the head is all there is
+              checksum64({}));  // one more if there are no parts
   for (const uint64_t sum : sums) put(text, sum);
   head_bytes += sums.size() * sizeof(uint64_t);
 

@@ -8,12 +8,12 @@ namespace penstock {
 
 namespace {
 
-// THE list of globals: what a file may name.
+// THE list of globals that files may name.
 enum class Global : uint32_t { kOrderedDict, kTensor, kParameter, kStorage };
 struct GlobalRow {
   std::string_view module, name;
   Global global;
-  QuantType type = QuantType::kF32;  // of a storage's elements
+  QuantType type = QuantType::kF32;  // type of a storage's elements
 };
 constexpr GlobalRow kGlobals[] = {
     {"collections", "OrderedDict", Global::kOrderedDict},
@@ -75,20 +75,20 @@ Result<std::vector<PickleValue>> PickleMachine::pop_to_mark() {
   return items;
 }
 
-// To the list or dict that is on top of the stack.
+// Adds items to the list or dict on top of the stack.
 Status PickleMachine::add_to(const std::vector<PickleValue>& items, Kind kind) {
   if (stack_.empty() || stack_.back().kind != kind ||
       (kind == Kind::kDict && items.size() % 2 != 0))
     return tl::unexpected(bad(kind == Kind::kDict ? "a dict and pairs" : "a list"));
   std::vector<PickleValue>& into = compounds_[stack_.back().index];
   n_values_ += items.size();
-  if (n_values_ > kMostValues) return push(PickleValue());  // which says so
+  if (n_values_ > kMostValues) return push(PickleValue());  // which reports the error
   into.insert(into.end(), items.begin(), items.end());
   return {};
 }
 
-// At most 8 bytes, little-endian, of two's complement; longer ones have no meaning in a checkpoint
-// but that of its magic number.
+// Reads a little-endian integer in two's complement. Integers of more than 8 bytes occur only as
+// magic numbers.
 Status PickleMachine::long_integer(ByteReader& in) {
   const auto length = in.read<uint8_t>();
   const std::byte* bytes = in.take(length);
@@ -100,7 +100,7 @@ Status PickleMachine::long_integer(ByteReader& in) {
       length > 0 && (bytes[length - 1] & std::byte{0x80}) != std::byte{} ? ~uint64_t{0} : 0;
   for (size_t i = std::min<size_t>(length, 8); i-- > 0;)
     number = number << 8 | std::to_integer<uint64_t>(bytes[i]);
-  if (length > 8) number = ~uint64_t{0};  // -1, which nothing takes for a size
+  if (length > 8) number = ~uint64_t{0};  // -1: an invalid size
   value.integer = static_cast<int64_t>(number);
   return push(value);
 }
@@ -127,7 +127,7 @@ Status PickleMachine::scalar(uint8_t opcode, ByteReader& in, bool& known) {
     case 'K': return integer(Kind::kInteger, in.read<uint8_t>());
     case 'M': return integer(Kind::kInteger, in.read<uint16_t>());
     case 0x8a: return long_integer(in);
-    // which no tensor's description has
+    // floats: no tensor description has them
     case 'G': in.read<uint64_t>(); return integer(Kind::kReal, 0);
     case 'X': return text(Kind::kText, in.read<uint32_t>());
     case 'U': return text(Kind::kBytes, in.read<uint8_t>());
@@ -235,8 +235,8 @@ Status PickleMachine::call(uint8_t opcode, ByteReader& in, bool& known) {
   }
 }
 
-// ("storage", type, key, where it was, number of elements), and in older files of what it is a
-// part.
+// Reads ("storage", type, key, location, number of elements) and, in older files, the storage that
+// it is a part of.
 Status PickleMachine::persistent_id() {
   ASSIGN_OR_RETURN(const PickleValue id, pop());
   const auto parts = id.kind == Kind::kTuple ? items(id) : std::span<const PickleValue>();
@@ -255,7 +255,7 @@ Status PickleMachine::persistent_id() {
   return push(value);
 }
 
-// (storage, offset, shape, strides, ...): what is behind them concerns gradients.
+// Builds a tensor from (storage, offset, shape, strides, ...); further arguments concern gradients.
 Status PickleMachine::rebuild_tensor(std::span<const PickleValue> arguments) {
   const auto is_sizes = [&](const PickleValue& value) {
     return value.kind == Kind::kTuple && items(value).size() <= kMostDims &&
@@ -298,7 +298,7 @@ Status PickleMachine::reduce() {
   return tl::unexpected(bad("something that is called to make a tensor or a dict"));
 }
 
-// Attributes of a dict (torch keeps versions of its modules there): of no meaning.
+// Drops attributes of a dict, such as torch's versions of modules.
 Status PickleMachine::build() {
   RETURN_IF_ERROR(pop());
   if (stack_.empty() || stack_.back().kind != Kind::kDict)

@@ -40,7 +40,7 @@ Result<std::unique_ptr<Prequantized>> open_prequantized(const WeightSource& sour
   const auto named = config->find("quant_method");
   const std::string name =
       named != config->end() && named->is_string() ? named->get<std::string>() : "";
-  // gpt-oss: its experts alone, which are tensors of their own
+  // gpt-oss: only its experts, which are separate tensors
   if (name == "mxfp4") return nullptr;
   std::string known;
   for (const Method& method : kMethods) {

@@ -13,12 +13,12 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// The first pickle of the older form: a number of 10 bytes.
+// The first pickle of the older format: a magic number of 10 bytes.
 constexpr std::array<unsigned char, 14> kOlderMark = {0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c,
                                                       0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
 constexpr int64_t kOlderProtocol = 1001;
 
-// Where each storage lies, by its key.
+// Bytes of each storage, by key.
 using Storages = std::map<std::string_view, std::span<const std::byte>, std::less<>>;
 
 bool is_older(std::span<const std::byte> bytes) {
@@ -28,7 +28,7 @@ bool is_older(std::span<const std::byte> bytes) {
 
 size_t element_bytes(QuantType type) { return quant_info(type).block_bytes; }
 
-// The last element's place + 1; nothing where that is no number.
+// Returns the end of the tensor's elements in its storage; nothing on overflow.
 std::optional<int64_t> end_of(const PickledTensor& tensor) {
   int64_t last = tensor.offset;
   for (size_t d = 0; d < tensor.shape.size(); ++d) {
@@ -50,7 +50,7 @@ bool in_order(const PickledTensor& tensor) {
   return true;
 }
 
-// Element by element, in the order of the shape.
+// Copies a tensor's elements in the order of its shape.
 std::vector<std::byte> laid_in_order(const PickledTensor& tensor,
                                      std::span<const std::byte> storage, size_t each, size_t size) {
   std::vector<std::byte> out(size);
@@ -81,7 +81,8 @@ class StateDict {
                                        std::vector<std::vector<std::byte>>& copies) {
     if (top.kind != Kind::kDict)
       return errorf(ErrorCode::kUnsupported, "{}: expected a dict of tensors by name", where_);
-    std::map<std::string_view, PickleValue> entries;  // the last of a name counts, as in Python
+    // later entries replace earlier ones, as in Python
+    std::map<std::string_view, PickleValue> entries;
     const auto items = machine_.items(top);
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
       if (items[i].kind != Kind::kText || items[i + 1].kind != Kind::kTensor) {
@@ -150,7 +151,7 @@ class StateDict {
   std::string where_;
 };
 
-// NAME/data.pkl describes, NAME/data/KEY are storages.
+// Reads an archive: NAME/data.pkl describes the tensors, NAME/data/KEY are storages.
 Result<std::vector<TensorInfo>> parse_archive(std::span<const std::byte> bytes,
                                               const std::string& where,
                                               std::vector<std::vector<std::byte>>& copies) {
@@ -184,8 +185,8 @@ Result<std::vector<TensorInfo>> parse_archive(std::span<const std::byte> bytes,
   return StateDict(machine, storages, bytes.size(), where).read(top, copies);
 }
 
-// Five pickles (a mark, a version, what the machine was like, the dict, the storages' keys), and of
-// each storage the number of elements before them.
+// Reads the older format: five pickles (magic number, version, machine, dict, keys of storages),
+// then each storage with its number of elements.
 Result<std::vector<TensorInfo>> parse_older(std::span<const std::byte> bytes,
                                             const std::string& where,
                                             std::vector<std::vector<std::byte>>& copies) {

@@ -34,8 +34,8 @@ struct Entry {
   bool has_shape = false;
 };
 
-// Takes the header event by event: {"name": {"dtype": s, "shape": [n...], "data_offsets": [n, n]},
-// ...} and {"__metadata__": {string: string}}. Anything else stops the parse with a message.
+// Handles the header's SAX events: {"name": {"dtype": s, "shape": [n...], "data_offsets": [n, n]},
+// ...} and {"__metadata__": {string: string}}. Anything else stops the parser with a message.
 class HeaderHandler : public nlohmann::json_sax<json> {
  public:
   std::vector<Entry> entries;

@@ -38,7 +38,7 @@ Result<TensorFile> TensorFile::create(const std::filesystem::path& path, std::st
   file.fd_ = ::open(file.partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file.fd_ < 0)
     return errorf(file_error(errno), "{}: {}", file.partial_.string(), std::strerror(errno));
-  // EINVAL: a device has no size to set.
+  // EINVAL: a device, which has no size.
   if (::ftruncate(file.fd_, static_cast<off_t>(file_size)) != 0 && errno != EINVAL) {
     return errorf(file_error(errno), "{}: {} bytes: {}", file.partial_.string(), file_size,
                   std::strerror(errno));

@@ -14,7 +14,7 @@ constexpr uint32_t kLocalMark = 0x04034b50, kEntryMark = 0x02014b50, kEndMark = 
                    kEnd64Mark = 0x06064b50, kLocator64Mark = 0x07064b50;
 constexpr size_t kEndBytes = 22, kLocator64Bytes = 20, kMostComment = 65535;
 constexpr uint64_t kMostEntries = 1 << 21;
-constexpr uint32_t kIn64 = 0xffffffff;  // the number is where zip64 has it
+constexpr uint32_t kIn64 = 0xffffffff;  // the value is in the zip64 record
 
 struct Directory {
   uint64_t n_entries = 0, size = 0, offset = 0;
@@ -32,7 +32,7 @@ std::optional<Directory> read_end64(std::span<const std::byte> bytes, size_t end
   if (at > bytes.size()) return std::nullopt;
   ByteReader in(bytes.subspan(static_cast<size_t>(at)));
   if (in.read<uint32_t>() != kEnd64Mark) return std::nullopt;
-  in.take(28);  // its size, versions, disks, entries on this disk
+  in.take(28);  // size, versions, disks, entries on this disk
   Directory directory;
   directory.n_entries = in.read<uint64_t>(), directory.size = in.read<uint64_t>(),
   directory.offset = in.read<uint64_t>();
@@ -44,11 +44,11 @@ std::optional<Directory> read_end(std::span<const std::byte> bytes) {
   const size_t first = bytes.size() - std::min(bytes.size(), kEndBytes + kMostComment);
   for (size_t at = bytes.size() - kEndBytes + 1; at-- > first;) {
     if (mark_at(bytes, at) != kEndMark) continue;
-    ByteReader in(bytes.subspan(at + 10));  // behind the numbers of disks
+    ByteReader in(bytes.subspan(at + 10));  // skips the numbers of disks
     Directory directory;
     directory.n_entries = in.read<uint16_t>(), directory.size = in.read<uint32_t>(),
     directory.offset = in.read<uint32_t>();
-    // a comment that looks like an end
+    // only a comment that looks like an end record
     if (in.read<uint16_t>() != bytes.size() - at - kEndBytes) continue;
     const auto larger = read_end64(bytes, at);
     return larger ? larger : directory;
@@ -56,8 +56,8 @@ std::optional<Directory> read_end(std::span<const std::byte> bytes) {
   return std::nullopt;
 }
 
-// Sizes and the place of one entry, in the order in which zip64's extra field has those that do not
-// fit.
+// Sizes and offset of an entry; those that need 64 bits are in zip64's extra field, in this
+// order.
 struct Sizes {
   uint64_t raw = 0, stored = 0, offset = 0;
 };
@@ -75,10 +75,10 @@ bool read_extra(ByteReader extra, Sizes& sizes) {
     }
     return in.ok();
   }
-  return true;  // a size of exactly that many bytes
+  return true;  // a size that equals the marker value
 }
 
-// The bytes behind the entry's own header, which repeats its name.
+// Returns the bytes after the entry's local header, which repeats its name.
 std::optional<std::span<const std::byte>> stored_bytes(std::span<const std::byte> bytes,
                                                        const Sizes& sizes) {
   if (sizes.offset > bytes.size()) return std::nullopt;

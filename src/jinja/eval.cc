@@ -1,4 +1,4 @@
-// Statements.
+// Evaluation of statements.
 #include "jinja/eval.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ Activation::Activation(Budget* budget, int n_slots, std::shared_ptr<Activation> 
 Macro::Macro(Budget* budget, const MacroInfo& info, std::shared_ptr<Activation> closure)
     : Object(budget, 64, 0), info(info), closure(std::move(closure)) {}
 
-// Counts one level of nesting while it lives.
+// Counts one level of nesting for its lifetime.
 class Evaluator::Deeper {
  public:
   explicit Deeper(Evaluator& evaluator) : evaluator_(evaluator) {
@@ -34,7 +34,7 @@ class Evaluator::Deeper {
   Evaluator& evaluator_;
 };
 
-// The items that pass the test of `for x in y if test`.
+// Iterates over the items that pass the test of `for x in y if test`.
 class Evaluator::TestedIter : public Iter {
  public:
   TestedIter(Evaluator& evaluator, const Stmt& stmt, const Frame& frame, std::unique_ptr<Iter> iter)
@@ -55,7 +55,7 @@ class Evaluator::TestedIter : public Iter {
  private:
   Evaluator& evaluator_;
   const Stmt& stmt_;
-  std::weak_ptr<Activation> vars_;  // the loop is one of its variables
+  std::weak_ptr<Activation> vars_;  // weak, since one of its variables is the loop
   std::unique_ptr<Iter> iter_;
 };
 
@@ -201,7 +201,7 @@ Evaluator::Flow Evaluator::run_captured(const Stmt& stmt, Frame& frame) {
   enter(stmt.entry, frame);
   Frame inner{frame.vars, &text};
   const Flow flow = run(stmt.body, inner);
-  if (flow != Flow::kNext) return flow;  // break drops the text
+  if (flow != Flow::kNext) return flow;  // break discards the text
   Value value = rt_.string(std::move(text));
   if (stmt.filter != nullptr) {
     const Value unfiltered = value;
@@ -217,7 +217,7 @@ Evaluator::Flow Evaluator::run_captured(const Stmt& stmt, Frame& frame) {
   return Flow::kNext;
 }
 
-// What a call or filter block leaves is joined as it is: it must be text.
+// Appends the result of a call or filter block, which must be text.
 void Evaluator::append_text(std::string& out, const Value& value) {
   if (value.is(Kind::kString)) {
     rt_.append(out, value.text());
@@ -270,7 +270,7 @@ Evaluator::Flow Evaluator::run_loop(const Stmt& stmt, Frame& frame, const Value&
     loop =
         rt_.make<Loop>(iterable, stmt.test != nullptr, std::move(iter), depth0, std::move(recurse));
   }
-  // some iteration ran to its end; else the `else` branch runs, as in jinja2
+  // Whether some iteration has completed; otherwise the `else` branch runs, as in jinja2.
   bool completed = false;
   Value item;
   while (loop != nullptr ? loop->next(rt_, item) : iter->next(rt_, item)) {

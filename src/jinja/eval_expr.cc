@@ -1,4 +1,4 @@
-// Expressions and calls.
+// Evaluation of expressions and calls.
 #include <fmt/format.h>
 
 #include "jinja/eval.h"
@@ -69,7 +69,7 @@ Value Evaluator::eval(const Expr& expr, Frame& frame) {
     }
     case ExprKind::kCompare: value = eval_compare(expr, frame); break;
     case ExprKind::kNamespaceRef:
-    case ExprKind::kSliceBounds: break;  // never in an expression
+    case ExprKind::kSliceBounds: break;  // never part of an expression
   }
   --depth_;
   return value;

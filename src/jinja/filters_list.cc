@@ -19,8 +19,8 @@ Value or_default(const Value& value, Value otherwise) {
 
 using Next = std::function<bool(Runtime&, Value&)>;
 
-// A generator as Python has it: nothing runs before the first item is asked for. It holds source
-// and args.
+// Returns a generator like Python's: nothing runs before the first item is requested. It holds
+// source and args.
 Value deferred(Runtime& rt, const Value& source, const Args& args,
                std::function<Next(Runtime&)> start) {
   int depth = std::max(source.depth(), max_depth(args.positional));
@@ -230,7 +230,7 @@ Value list(Runtime& rt, const Value& self, const Args& args) {
   return rt.list(to_vector(rt, self));
 }
 
-// The rest of args after the first n positional ones.
+// Returns args without the first n positional ones.
 Args drop_first(const Args& args, size_t n) {
   Args rest;
   rest.positional.assign(args.positional.begin() + static_cast<int64_t>(n), args.positional.end());
@@ -238,7 +238,7 @@ Args drop_first(const Args& args, size_t n) {
   return rest;
 }
 
-// What map applies to every item.
+// Returns the function that `map` applies to every item.
 std::function<Value(Runtime&, Value)> map_function(Runtime& rt, const Args& args) {
   if (args.positional.empty() && args.find("attribute") != nullptr) {
     for (const auto& [key, value] : args.keyword) {
@@ -271,7 +271,7 @@ Value map(Runtime& rt, const Value& self, const Args& args) {
   });
 }
 
-// select, reject, selectattr, rejectattr
+// Implements select, reject, selectattr and rejectattr.
 template <bool Keep, bool ByAttribute>
 Value select(Runtime& rt, const Value& self, const Args& args) {
   return deferred(rt, self, args, [=](Runtime& start) -> Next {

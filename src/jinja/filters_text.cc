@@ -1,4 +1,4 @@
-// Filters that make or read text.
+// Filters that produce or read text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace penstock::jinja {
 namespace {
 
-// str(value), which keeps Markup.
+// Returns str(value); Markup stays Markup.
 Value soft(Runtime& rt, const Value& value) {
   return value.is(Kind::kString) ? value : rt.string(to_text(rt, value));
 }
@@ -27,7 +27,7 @@ Value mapped(Runtime& rt, const Value& self, const Args& args) {
   return rt.string_like(text, Map(text.text()));
 }
 
-// The method of str with the same arguments.
+// Calls the method of str with the same arguments.
 Value method(Runtime& rt, const Value& self, const char* name, const Args& args) {
   return as<Function>(find_method(rt, soft(rt, self), name)).body(rt, args);
 }
@@ -174,7 +174,7 @@ std::optional<double> parse_real(std::string_view text) {
   return value;
 }
 
-// float(value); nullopt for a TypeError or a ValueError
+// Returns float(value); nullopt for a TypeError or a ValueError.
 std::optional<double> real_of(const Value& value) {
   if (value.is(Kind::kUndefined)) fail_undefined(value);
   if (value.is_number()) return value.as_double();
@@ -344,7 +344,7 @@ Value truncate(Runtime& rt, const Value& self, const Args& args) {
   if (length < end_length)
     fail("AssertionError", fmt::format("expected length >= {}, got {}", end_length, length));
   if (leeway < 0) fail("AssertionError", fmt::format("expected leeway >= 0, got {}", leeway));
-  // Anything short enough passes, text or not.
+  // Anything short enough passes, even if it is no text.
   if (length_of(rt, self) <= length + std::min<int64_t>(leeway, INT32_MAX)) return self;
   const std::string& text = need_text(self, "truncate");
   std::string kept = text.substr(0, byte_offset(text, static_cast<size_t>(length - end_length)));

@@ -160,7 +160,7 @@ Spec parse_spec(Runtime& rt, std::string_view text) {
   return spec;
 }
 
-// One "%" conversion after its mapping key.
+// A "%" conversion without its mapping key.
 struct Conversion {
   Spec spec;
   bool zero = false, left = false;
@@ -179,7 +179,7 @@ class PercentFormat {
       i_ = percent;
       if (i_ < text_.size()) rt_.append(out, conversion());
     }
-    // What has a __getitem__ and is no tuple may stay unused, as a mapping would.
+    // Objects with __getitem__ other than tuples may stay unused, like mappings.
     const bool mapping = arguments_.is(Kind::kDict) || arguments_.is(Kind::kList) ||
                          arguments_.is(Kind::kRange) || arguments_.is(Kind::kUndefined);
     const size_t given = arguments_.is(Kind::kTuple) ? arguments_.items().size() : 1;

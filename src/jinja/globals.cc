@@ -1,4 +1,4 @@
-// The functions every chat template may call.
+// Global functions of chat templates.
 #include <fmt/format.h>
 
 #include <ctime>
@@ -92,7 +92,7 @@ Value strftime_now(Runtime& rt, const Args& args) {
   if (!format.is(Kind::kString)) {
     fail("TypeError", fmt::format("strftime() argument 1 must be str, not {}", type_name(format)));
   }
-  std::string pattern;  // without what a clock without a time zone has nothing to say about
+  std::string pattern;  // without directives for time zones, which the clock lacks
   // C's strftime ends at a zero byte, and so does Python's
   const std::string text = format.text().c_str();
   for (size_t i = 0; i < text.size(); ++i) {
@@ -107,7 +107,7 @@ Value strftime_now(Runtime& rt, const Args& args) {
     pattern += directive;
   }
   if (pattern.empty()) return rt.string("");
-  pattern += '.';  // an empty result is then no failure
+  pattern += '.';  // distinguishes an empty result from a failure
   std::string out(kMaxOutput, '\0');
   const size_t n = std::strftime(out.data(), out.size(), pattern.c_str(), &rt.now);
   if (n == 0) fail_limit(fmt::format("strftime_now makes more than {} bytes", kMaxOutput));

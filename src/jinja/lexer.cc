@@ -55,7 +55,7 @@ class Lexer {
     tokens_.push_back(std::move(token));
   }
 
-  // Consumes n bytes; remembers whether they end a line.
+  // Consumes n bytes, and sets whether they end a line.
   void advance(size_t n) {
     for (size_t i = 0; i < n; ++i) line_ += source_[position_ + i] == '\n' ? 1 : 0;
     position_ += n;
@@ -72,7 +72,7 @@ class Lexer {
     if (end > position_) advance(end - position_);
   }
 
-  // Emits the text before a tag. sign is the '-' or '+' after the tag's opening, or 0.
+  // Emits the text before a tag. sign: '-' or '+' after the opening of the tag, or 0.
   void emit_data(std::string_view text, char sign, bool is_variable) {
     std::string_view kept = text;
     if (sign == '-') {
@@ -92,7 +92,7 @@ class Lexer {
     return i < text.size() && (text[i] == '-' || text[i] == '+') ? text[i] : '\0';
   }
 
-  // Length of "{%[-+]? raw [-]%}" at the position, or 0.
+  // Returns the length of "{%[-+]? raw [-]%}" at the position, or 0.
   size_t raw_begin_length(size_t start, char& sign) const {
     size_t i = start + 2;
     sign = sign_at(source_, i);
@@ -144,7 +144,8 @@ class Lexer {
   }
 
   void comment(int begin_line) {
-    if (position_ >= source_.size()) return;  // as jinja2: an open tag at the very end is no error
+    // like jinja2: an open tag at the very end is no error
+    if (position_ >= source_.size()) return;
     const size_t end = source_.find("#}", position_);
     if (end == kNone) {
       line_ = begin_line;
@@ -154,8 +155,8 @@ class Lexer {
     close_tag(end, sign);
   }
 
-  // Consumes up to and with the two bytes of a closing tag at end, then the white space its sign
-  // asks for.
+  // Consumes everything up to and including the two-byte closing tag at `end`, then the white space
+  // that its sign removes.
   void close_tag(size_t end, char sign) {
     advance(end + 2 - position_);
     if (sign == '-') {
@@ -182,7 +183,7 @@ class Lexer {
     error("Missing end of raw directive");
   }
 
-  // True when the closing tag was consumed.
+  // Returns whether a closing tag was consumed.
   bool try_close(bool variable) {
     const std::string_view close = variable ? "}}" : "%}";
     const char sign = sign_at(source_, position_);
@@ -263,7 +264,7 @@ class Lexer {
     return true;
   }
 
-  // End of digits, each possibly after one '_'; start when there is none.
+  // Returns the end of digits, each optionally after one '_'; start if there are none.
   size_t digits_end(size_t start, bool (*digit)(char)) const {
     size_t i = start;
     while (i < source_.size()) {
@@ -274,7 +275,7 @@ class Lexer {
     return i;
   }
 
-  // End of a float at the position, or 0.
+  // Returns the end of a float at the position, or 0.
   size_t float_end() const {
     if (position_ > 0 && source_[position_ - 1] == '.') return 0;
     size_t i = digits_end(position_, is_digit_char);
@@ -354,7 +355,7 @@ class Lexer {
     return value;
   }
 
-  // Python's unicode-escape; an unknown escape stays as it is.
+  // Decodes Python's unicode-escape; unknown escapes are kept.
   std::string unescape(std::string_view text) const {
     static constexpr std::string_view kLetters = "abfnrtv\\'\"", kMeanings = "\a\b\f\n\r\t\v\\'\"";
     std::string out;
@@ -377,8 +378,8 @@ class Lexer {
       } else if (c == 'N') {
         error("\\N{...} is not supported in a string");
       } else if (static_cast<unsigned char>(c) >= 0x80) {
-        // jinja2 escapes what is not ASCII first, so the backslash escapes that escape's own
-        // backslash.
+        // jinja2 escapes non-ASCII characters first, so that the backslash escapes the backslash of
+        // that escape.
         const auto code = static_cast<uint32_t>(decode(text, i));
         out += code < 0x100     ? fmt::format("\\x{:02x}", code)
                : code < 0x10000 ? fmt::format("\\u{:04x}", code)

@@ -51,7 +51,7 @@ Value all_of(Runtime& rt, const Value& self, const Args& args) {
   return Value::of(WhenEmpty || !text.empty());
 }
 
-// islower and isupper: some cased character, and none of the other case.
+// Implements islower and isupper: at least one cased character, and none of the other case.
 template <bool Lower>
 Value is_case(Runtime& rt, const Value& self, const Args& args) {
   args.bind("str", {}, 0);
@@ -192,7 +192,7 @@ Value str_replace(Runtime& rt, const Value& self, const Args& args) {
     rt.append(out, std::string_view(text).substr(i, hit - i));
     rt.append(out, fresh);
     i = hit + old.size();
-    if (old.empty()) {  // between all code points
+    if (old.empty()) {  // matches between all code points
       if (i >= text.size()) break;
       const size_t start = i;
       decode(text, i);
@@ -205,7 +205,7 @@ Value str_replace(Runtime& rt, const Value& self, const Args& args) {
   return rt.string_like(self, std::move(out));
 }
 
-// The part of the text between two optional code point positions, and where it starts.
+// Returns the part of the text between two optional code point positions, and its start.
 std::string_view window(const Value& self, const Value& from, const Value& to, size_t& start) {
   const std::string& text = self.text();
   const auto n = static_cast<int64_t>(as<String>(self).length());
@@ -310,7 +310,7 @@ Value str_join(Runtime& rt, const Value& self, const Args& args) {
   return rt.string_like(self, std::move(out));
 }
 
-// Pads to a width: < left, > right, ^ center (odd padding as CPython does).
+// Pads to a width. Align: < left, > right, ^ center (odd padding like CPython).
 template <char Align>
 Value justify(Runtime& rt, const Value& self, const Args& args) {
   const auto a = args.bind("justify", {"width", "fillchar"}, 1);

@@ -39,7 +39,7 @@ Value divide_integers(BinaryOp op, int64_t x, int64_t y) {
                                                      : "integer division or modulo by zero");
   }
   if (op == BinaryOp::kDiv) return Value::of(static_cast<double>(x) / static_cast<double>(y));
-  if (y == -1) {  // INT64_MIN / -1 does not fit
+  if (y == -1) {  // INT64_MIN / -1 overflows
     if (op == BinaryOp::kMod) return Value::of(int64_t{0});
     if (__builtin_sub_overflow(int64_t{0}, x, &x)) fail_overflow();
     return Value::of(x);
@@ -140,13 +140,13 @@ Value add(Runtime& rt, const Value& a, const Value& b) {
 
 bool repeatable(const Value& value) { return value.is(Kind::kString) || value.is_sequence(); }
 
-// Position of a Python index in a sequence of n, or n when it lies outside.
+// Returns the position of a Python index in a sequence of n, or n if it is out of range.
 size_t wrap_index(int64_t index, size_t n) {
   if (index < 0) index += static_cast<int64_t>(n);
   return index < 0 || index >= static_cast<int64_t>(n) ? n : static_cast<size_t>(index);
 }
 
-// object[key], or kMissing for what Python answers with a TypeError or a LookupError.
+// Returns object[key], or kMissing for a TypeError or LookupError of Python.
 Value subscript(Runtime& rt, const Value& object, const Value& key) {
   switch (object.kind) {
     case Kind::kUndefined: fail_undefined(object);
@@ -239,7 +239,7 @@ Value slice_text(Runtime& rt, const Value& object, const SliceBounds& bounds) {
   return rt.string_like(object, std::move(out));
 }
 
-// Attributes that every Python object has; the sandbox hands out none of them.
+// Whether it is an attribute of every Python object, which the sandbox does not expose.
 bool is_internal(const std::string& name) {
   static constexpr std::array kNames = {"__class__",         "__init__",         "__doc__",
                                         "__dir__",           "__str__",          "__repr__",
@@ -249,7 +249,7 @@ bool is_internal(const std::string& name) {
   return name.starts_with("__") && std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-// What Jinja tells about a macro.
+// Returns Jinja's attribute of a macro.
 Value macro_attribute(Runtime& rt, const MacroInfo& info, const std::string& name) {
   if (name == "name") return info.name.empty() ? Value::none() : rt.string(info.name);
   if (name == "catch_kwargs") return Value::of(info.kwargs_slot >= 0);
@@ -263,7 +263,7 @@ Value macro_attribute(Runtime& rt, const MacroInfo& info, const std::string& nam
   return rt.tuple(std::move(names));
 }
 
-// getattr(object, name), or kMissing for an AttributeError.
+// Returns getattr(object, name), or kMissing for an AttributeError.
 Value attribute(Runtime& rt, const Value& object, const std::string& name) {
   if (object.is(Kind::kUndefined)) fail_undefined(object);
   if (object.is(Kind::kNamespace)) {

@@ -1,4 +1,4 @@
-// Statements.
+// Parser of statements.
 #include "jinja/parser.h"
 
 #include <fmt/format.h>
@@ -17,8 +17,8 @@ class TemplateParser {
   Body run() { return statements_until({}); }
 
  private:
-  // The statements up to one of the end tags, which stays the current token. Without end tags: to
-  // the end.
+  // Parses statements up to one of the end tags, which stays the current token, or to the end of
+  // the template.
   Body statements_until(const Names& ends) {
     Body body;
     while (!in_.current().is(TokenKind::kEnd)) {
@@ -57,7 +57,7 @@ class TemplateParser {
     return out;
   }
 
-  // The rest of an opening tag, then its body.
+  // Parses the rest of an opening tag, then its body.
   Body block_body(const Names& ends) {
     in_.skip_operator(":");
     in_.expect(TokenKind::kBlockEnd, "end of statement block");
@@ -240,7 +240,7 @@ class TemplateParser {
     return stmt;
   }
 
-  // Marks the assistant's tokens for training; renders its body.
+  // Parses `generation`, which marks the assistant's tokens for training; it renders its body.
   StmtPtr generation(int line) {
     auto stmt = make(StmtKind::kScope, line);
     stmt->body = closed_body("endgeneration");
@@ -263,7 +263,7 @@ class TemplateParser {
     return stmt;
   }
 
-  // include, import, from and extends: a chat template stands alone, so they fail when they run.
+  // Parses include, import, from and extends: chat templates stand alone, so they fail when run.
   StmtPtr other_template(int line) {
     auto stmt = make(StmtKind::kFail, line);
     stmt->text = fmt::format(

@@ -1,4 +1,4 @@
-// Expressions: jinja2's grammar, from the loosest operator to the tightest.
+// Parser of expressions: jinja2's grammar, from the loosest to the tightest operator.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Decides at parse time where every variable lives, with jinja2's scoping rules: a name that a
-// scope assigns anywhere belongs to that scope; when it was not assigned unconditionally, the scope
-// starts with the value from outside.
+// Resolves variables to slots at parse time by jinja2's scoping rules: a name that is assigned
+// anywhere in a scope belongs to that scope; if it is not assigned unconditionally, it starts with
+// the outer value.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,8 +57,8 @@ class Scope {
     return define(name, {});
   }
 
-  // Names stored for the first time since mark were stored in a branch only: they start with the
-  // outer value.
+  // Names first stored since `mark` were stored in a branch only: they start with the outer
+  // value.
   size_t branch_mark() const { return first_stores_.size(); }
   void end_branches(size_t mark) {
     for (size_t i = mark; i < first_stores_.size(); ++i) {
@@ -77,7 +77,7 @@ class Scope {
     return place != nullptr ? ref_to(*place) : VarRef{};
   }
 
-  // Names assigned in this scope and those around it, innermost first.
+  // Lists names assigned in this scope and its enclosing ones, innermost first.
   void visible(std::vector<std::pair<std::string, VarRef>>& out) const {
     std::set<std::string> seen;
     for (const Scope* scope = this; scope != nullptr; scope = scope->parent_) {
@@ -133,7 +133,7 @@ void for_each_child(Expr& expr, Visit visit) {
   if (expr.args->star_star != nullptr) visit(*expr.args->star_star);
 }
 
-// First pass over a scope: which names it loads and stores. Does not enter scopes inside.
+// First pass over a scope: collects the names that it loads and stores, without inner scopes.
 class Collector {
  public:
   explicit Collector(Scope& scope) : scope_(scope) {}
@@ -217,7 +217,7 @@ bool mentions(const Body& body, std::string_view name) {
                      [&](const StmtPtr& s) { return mentions(*s, name); });
 }
 
-// Second pass: enters the scopes and writes the references.
+// Second pass: enters the scopes and sets the references.
 class Resolver {
  public:
   explicit Resolver(TemplateTree& tree) : tree_(tree) {}
@@ -284,7 +284,7 @@ class Resolver {
     for (const auto& stmt : statements) statement(*stmt, scope, soft);
   }
 
-  // A scope inside the same activation.
+  // Resolves a scope inside the same activation.
   template <class Collect, class Visit>
   ScopeEntry inner(Scope& outer, Collect collect, Visit visit) {
     Scope scope(&outer, outer.unit());
@@ -437,7 +437,7 @@ class Resolver {
     info.entry = scope.take_entry();
   }
 
-  // A block sees the context and what the top level has set, not the variables around it.
+  // Resolves a block, which sees the context and top-level variables, not those around it.
   void block(Stmt& stmt, Scope& outer) {
     if (stmt.scoped) outer.visible(stmt.visible);
     Unit unit{&stmt.function, nullptr};

@@ -116,7 +116,7 @@ bool equal_dicts(Runtime& rt, const Dict& a, const Dict& b) {
   });
 }
 
-// -1, 0, 1, or 2 when one is not a number.
+// Returns -1, 0, 1, or 2 if one is not a number.
 int compare_numbers(const Value& a, const Value& b) {
   if (a.is_integral() && b.is_integral())
     return (a.as_int() > b.as_int()) - (a.as_int() < b.as_int());
@@ -136,7 +136,7 @@ int compare_numbers(const Value& a, const Value& b) {
                                 type_name(a), type_name(b)));
 }
 
-// Order by one of the two relations, which differ on equal operands only.
+// Evaluates < or <=, which differ for equal operands only.
 bool ordered(Runtime& rt, const Value& a, const Value& b, const char* op, bool when_equal) {
   rt.step();
   if (a.is_number() && b.is_number()) {
@@ -145,7 +145,7 @@ bool ordered(Runtime& rt, const Value& a, const Value& b, const char* op, bool w
   }
   if (a.is(Kind::kString) && b.is(Kind::kString)) {
     rt.step(std::min(a.text().size(), b.text().size()) / 64);
-    const int order = a.text().compare(b.text());  // UTF-8 keeps the order of code points
+    const int order = a.text().compare(b.text());  // UTF-8 preserves the order of code points
     return order < 0 || (order == 0 && when_equal);
   }
   if (a.is_sequence() && a.kind == b.kind) {
@@ -436,7 +436,7 @@ int64_t length_of(Runtime& rt, const Value& value) {
 bool is_iterable(const Value& value) { return has_length(value) || value.is(Kind::kIterator); }
 
 bool is_callable(const Value& value) {
-  // Undefined has a __call__, which fails.
+  // undefined values have a __call__, which fails
   return value.is(Kind::kFunction) || value.is(Kind::kMacro) || value.is(Kind::kLoop) ||
          value.is(Kind::kUndefined);
 }

@@ -50,7 +50,7 @@ bool contains(std::string_view chars, char32_t wanted) {
   return false;
 }
 
-// The title case of one code point, which may be several.
+// Returns the title case of one code point, which may be several code points.
 std::string title_letter(std::string_view letter) {
   size_t i = 0;
   const char32_t c = decode(letter, i);

@@ -10,7 +10,7 @@
 
 namespace penstock::jinja {
 namespace {
-constexpr size_t kIndexFrom = 9;  // dicts with fewer items are searched from the front
+constexpr size_t kIndexFrom = 9;  // smaller dicts are searched linearly
 
 size_t bytes_of(size_t n, size_t each) { return 64 + n * each; }
 }  // namespace

@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// The fields of a configuration that name tokens, as JSON; values of other shapes are left out.
+// Returns the fields of a configuration that name tokens, as JSON, without values of other types.
 std::string id_fields(const nlohmann::json& config) {
   nlohmann::json fields = nlohmann::json::object();
   for (const char* key : {"bos_token_id", "eos_token_id"}) {
@@ -38,9 +38,9 @@ struct Tokenizer::Impl {
   std::vector<TokenId> end_ids;
   std::string chat_template;
 
-  // What each token adds to a text: [offsets[i], offsets[i + 1]) of bytes after another token; as
-  // the first token those but for the first `skips[i]`, or, where that is not so (kOther), an entry
-  // of first_bytes.
+  // Bytes that each token adds to a text: after another token [offsets[i], offsets[i + 1]); as the
+  // first token the same without the first skips[i] bytes, or, if that does not hold (kOther), the
+  // entry of first_bytes.
   static constexpr uint8_t kOther = 255;
   std::string bytes;
   std::vector<uint64_t> offsets;
@@ -213,7 +213,7 @@ size_t Tokenizer::count_at_least(std::string_view text, size_t most) const {
   constexpr size_t kFirst = 64 * 1024, kGrowth = 4;  // bytes
   size_t least = 0;
   for (size_t end = kFirst; end < text.size() && least <= most; end *= kGrowth) {
-    // Where a text is cut, other tokens may come of it, but never half as many.
+    // A cut may change the tokens near it, but never halves their number.
     least = encode(text.substr(0, end), {.add_special = false, .parse_special = true}).size() / 2;
   }
   return least;

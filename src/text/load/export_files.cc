@@ -1,4 +1,4 @@
-// GGUF metadata to the files of a Hugging Face directory.
+// Converts GGUF metadata to the files of a Hugging Face directory.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -28,7 +28,7 @@ std::string piece_of(const Json& tokens, size_t i) {
   return i < tokens.size() && tokens[i].is_string() ? tokens[i].get<std::string>() : std::string();
 }
 
-// Protocol buffer fields, as SentencePiece's model file has them.
+// Writes protocol buffer fields of SentencePiece's model file.
 class ProtoWriter {
  public:
   void number(int field, uint64_t value) {
@@ -55,7 +55,7 @@ class ProtoWriter {
   std::string out_;
 };
 
-// Ids are signed 32-bit numbers in the file; -1 is none.
+// Ids are signed 32-bit numbers in the file; -1 means none.
 uint64_t proto_id(const Json& metadata, const char* key) {
   return static_cast<uint64_t>(static_cast<int64_t>(json_int(metadata, key, -1, INT32_MAX)));
 }

@@ -1,4 +1,4 @@
-// The tokenizer of a Hugging Face directory as GGUF metadata.
+// Converts the tokenizer of a Hugging Face directory to GGUF metadata.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -19,12 +19,12 @@ bool is_byte_piece(std::string_view piece) {
   return piece.size() == 6 && piece.starts_with("<0x") && piece.ends_with('>');
 }
 
-// Ids, pieces and kinds, whatever the vocabulary's file was.
+// Pieces and their types, indexed by id, for every kind of vocabulary.
 struct Pieces {
   Json tokens = Json::array(), types = Json::array();
 };
 
-// Tokens beyond the vocabulary's file: rows of padding in the embedding table.
+// Returns the vocabulary size with tokens that no file names: padding rows of the embedding table.
 int padded_size(const WeightSource& directory, int size) {
   const int64_t wanted = json_int(directory.config(), "vocab_size", size, 1 << 24);
   return std::max(size, static_cast<int>(wanted));

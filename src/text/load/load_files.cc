@@ -1,4 +1,4 @@
-// The side files of a Hugging Face directory that say how the vocabulary is used.
+// The files of a Hugging Face directory that configure the use of the vocabulary.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -29,7 +29,7 @@ void set_named_tokens(const Json& json, TokenizerParts& parts) {
   if (parts.eos == kNoToken) set("sep_token", parts.eos);
 }
 
-// Ids of config.json and generation_config.json: a number or a list of them.
+// Reads ids of config.json or generation_config.json: a number or a list of numbers.
 std::vector<TokenId> ids_of(const Json& json, const char* key, const Vocabulary& vocabulary) {
   std::vector<TokenId> ids;
   const auto add = [&](const Json& value) {
@@ -50,7 +50,7 @@ std::vector<TokenId> ids_of(const Json& json, const char* key, const Vocabulary&
 
 Status add_missing_token(TokenId id, AddedToken token, TokenizerParts& parts) {
   if (parts.vocabulary.contains(id) && parts.vocabulary.piece(id) != token.content)
-    return {};  // the vocabulary rules
+    return {};  // a contradiction: the vocabulary wins
   const bool known = std::any_of(parts.added.begin(), parts.added.end(),
                                  [&](const AddedToken& t) { return t.id == id; });
   if (known || token.content.empty()) return {};
@@ -59,7 +59,7 @@ Status add_missing_token(TokenId id, AddedToken token, TokenizerParts& parts) {
   return {};
 }
 
-// tokenizer_config.json: "added_tokens_decoder": {"32000": {"content": ..., "special": ...}}
+// Reads tokenizer_config.json: "added_tokens_decoder": {"32000": {"content": ..., "special": ...}}
 Status add_decoder_tokens(const Json& config, TokenizerParts& parts) {
   const auto list = config.find("added_tokens_decoder");
   if (list == config.end() || !list->is_object()) return {};
@@ -96,7 +96,7 @@ void read_templates(const Json& config, TokenizerParts& parts) {
   }
 }
 
-// These classes write their own BOS and EOS, whatever the vocabulary's file says.
+// Whether the tokenizer class sets BOS and EOS itself, regardless of the vocabulary's file.
 bool class_sets_bos(const Json& config) {
   const std::string name = json_text(config, "tokenizer_class");
   return name.starts_with("Llama") || name.starts_with("CodeLlama") || name.starts_with("Gemma") ||

@@ -1,5 +1,5 @@
-// Tokenizers from GGUF metadata: "tokenizer.ggml.model" names the kind, arrays of tokens, scores,
-// types and merges follow.
+// Loads tokenizers from GGUF metadata: "tokenizer.ggml.model" names the kind; arrays hold tokens,
+// scores, types and merges.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// An array of the metadata; empty when there is none.
+// Returns an array of the metadata; empty if it is missing.
 Result<std::span<const Json>> array_of(const Json& metadata, const char* key, size_t expected) {
   const auto it = metadata.find(key);
   if (it == metadata.end()) return std::span<const Json>();
@@ -63,7 +63,7 @@ Result<TokenizerParts> load_sentence_piece(const Json& metadata, std::vector<Sco
   spec.unigram = unigram;
   spec.byte_fallback = std::any_of(pieces.begin(), pieces.end(),
                                    [](const auto& p) { return p.type == PieceType::kByte; });
-  // Files without types still mean these.
+  // In files without types, pieces such as "<0x0A>" are byte tokens.
   for (ScoredPiece& piece : pieces) {
     if (byte_of_piece(piece.text) >= 0 && piece.type == PieceType::kNormal)
       piece.type = PieceType::kByte, spec.byte_fallback = true;
@@ -110,7 +110,7 @@ Status add_merges(const Json& metadata, BpeRules& rules, const Vocabulary& vocab
   return {};
 }
 
-// As if the ids were the ranks of a rank file, as they are where a vocabulary was made from one.
+// Adds merges by taking ids as ranks, for vocabularies that were converted from a rank file.
 void add_merges_by_id(const std::vector<ScoredPiece>& pieces, BpeRules& rules) {
   std::vector<std::string> texts(pieces.size());  // outlive the views of them
   std::vector<RankedToken> tokens;
@@ -123,7 +123,7 @@ void add_merges_by_id(const std::vector<ScoredPiece>& pieces, BpeRules& rules) {
   add_merges_from_ranks(tokens, rules);
 }
 
-// Of encoders that were trained with their own names for them, the tokens around a text.
+// Reads the tokens around a text, under the names that encoders' files use, too.
 void read_ends(const Json& metadata, TokenizerParts& parts) {
   const int n = parts.vocabulary.size();
   const auto first_of = [&](std::initializer_list<const char*> keys) {
@@ -134,7 +134,7 @@ void read_ends(const Json& metadata, TokenizerParts& parts) {
     return id;
   };
   parts.bos = first_of({"bos_token_id", "cls_token_id"});
-  // so spelled in the format
+  // "seperator": the format's spelling
   parts.eos = first_of({"eos_token_id", "seperator_token_id", "separator_token_id"});
   parts.unk = first_of({"unknown_token_id"});
   parts.pad = first_of({"padding_token_id"});
@@ -158,7 +158,7 @@ Status add_words(const std::vector<ScoredPiece>& pieces, BpeRules& rules, Tokeni
   return {};
 }
 
-// BPE of bytes or of characters. pre: the way in which the file's family splits text.
+// Loads BPE of bytes or of characters. pre: name of the family's rules for splitting text.
 Result<TokenizerParts> load_bpe(const Json& metadata, const std::vector<ScoredPiece>& pieces,
                                 const std::string& pre) {
   TokenizerParts parts;
@@ -187,7 +187,7 @@ Result<TokenizerParts> load_bpe(const Json& metadata, const std::vector<ScoredPi
   return parts;
 }
 
-// GGUF turns WordPiece's marks round: "▁" where a word starts, nothing inside it.
+// Restores WordPiece's marks, which GGUF inverts: "▁" marks the start of a word in GGUF.
 std::string word_piece_spelling(const ScoredPiece& piece) {
   if (piece.type != PieceType::kNormal && piece.type != PieceType::kUserDefined) return piece.text;
   if (piece.text.starts_with(kSpaceSymbol)) return piece.text.substr(kSpaceSymbol.size());
@@ -215,7 +215,7 @@ Result<TokenizerParts> load_bert(const Json& metadata, const std::vector<ScoredP
   parts.unk = id_of(metadata, "unknown_token_id", n);
   parts.bos = id_of(metadata, "cls_token_id", n);
   if (parts.bos == kNoToken) parts.bos = id_of(metadata, "bos_token_id", n);
-  parts.eos = id_of(metadata, "seperator_token_id", n);  // so spelled in the format
+  parts.eos = id_of(metadata, "seperator_token_id", n);  // "seperator": the format's spelling
   if (parts.eos == kNoToken) parts.eos = id_of(metadata, "separator_token_id", n);
   if (parts.eos == kNoToken) parts.eos = id_of(metadata, "eos_token_id", n);
   parts.pad = id_of(metadata, "padding_token_id", n);

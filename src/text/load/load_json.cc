@@ -1,4 +1,4 @@
-// tokenizer.json, the format of Hugging Face's tokenizers.
+// Loads tokenizer.json, the format of Hugging Face's tokenizers.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 
 constexpr int64_t kMaxId = Vocabulary::kMaxSize - 1;
 
-// Old files leave the type out.
+// Returns the model's type, which old files omit.
 std::string model_type(const Json& model) {
   std::string type = json_text(model, "type");
   if (!type.empty()) return type;
@@ -46,7 +46,7 @@ Status add_vocabulary(const Json& model, Vocabulary& vocabulary) {
   return {};
 }
 
-// The tokens that are found in the text as they are.
+// Reads the tokens that are matched verbatim in the text.
 Status read_added_tokens(const Json& root, std::vector<AddedToken>& added) {
   const auto list = root.find("added_tokens");
   if (list == root.end() || list->is_null()) return {};
@@ -77,7 +77,7 @@ bool is_special_id(const std::vector<bool>& special, TokenId id) {
   return static_cast<size_t>(id) < special.size() && special[id];
 }
 
-// Ids of special tokens: those are never made from plain text.
+// Returns which ids are special tokens, which plain text never yields.
 std::vector<bool> special_ids(const TokenizerParts& parts) {
   std::vector<bool> special(static_cast<size_t>(parts.vocabulary.size()));
   for (const AddedToken& token : parts.added) {
@@ -140,7 +140,7 @@ Status make_bpe(const Json& model, TokenizerParts& parts) {
   rules.suffix = json_text(model, "end_of_word_suffix");
   RETURN_IF_ERROR(add_merges(model, parts.vocabulary, rules));
   ASSIGN_OR_RETURN(parts.unk, unk_id(model, parts.vocabulary));
-  rules.vocab_size = parts.vocabulary.size();  // of the model: added tokens are not merged
+  rules.vocab_size = parts.vocabulary.size();  // of the model: merges never make added tokens
   const Vocabulary& words = parts.vocabulary;
   rules.bytes = parts.pre_tokenizer.is_byte_level();
   rules.mapped = parts.pre_tokenizer.is_mapped();
@@ -254,7 +254,7 @@ Status add_template_token(const Json& processor, const std::string& name,
   return {};
 }
 
-// "cls": ["[CLS]", 101]
+// Reads a token of the form "cls": ["[CLS]", 101].
 Status add_pair_token(const Json& processor, const char* key, const Vocabulary& vocabulary,
                       std::vector<TokenId>& ids) {
   ASSIGN_OR_RETURN(const Json* pair, json_array(processor, key, "post_processor"));
@@ -269,8 +269,8 @@ Status add_pair_token(const Json& processor, const char* key, const Vocabulary& 
   return {};
 }
 
-// "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id":
-// 0}}, ...]
+// Reads a template of the form "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+// {"Sequence": {"id": "A", "type_id": 0}}, ...].
 Status add_pair_template(const Json& processor, TokenizerParts& parts) {
   const auto pair = processor.find("pair");
   if (pair == processor.end() || !pair->is_array()) return {};

@@ -1,4 +1,4 @@
-// tekken.json of Mistral's models: tokens in the order of their ranks, behind the special tokens.
+// Loads tekken.json of Mistral's models: special tokens, then tokens in the order of their ranks.
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -48,7 +48,7 @@ Result<TekkenConfig> read_config(const Json& root) {
   return read;
 }
 
-// Of files up to version 7 that do not list theirs.
+// Special tokens of files up to version 7 that do not list them.
 constexpr std::string_view kOldSpecials[] = {"<unk>",
                                              "<s>",
                                              "</s>",
@@ -70,7 +70,7 @@ constexpr std::string_view kOldSpecials[] = {"<unk>",
                                              "[/SYSTEM_PROMPT]",
                                              "[TOOL_CONTENT]"};
 
-// The names of special tokens by id; those that have none are called by their number.
+// Returns the names of special tokens by id; unnamed ones are called by their number.
 Result<std::vector<std::string>> special_names(const Json& root, const TekkenConfig& config) {
   std::vector<std::string> names(static_cast<size_t>(config.n_special));
   const auto put = [&](int64_t rank, std::string name) -> Status {
@@ -102,7 +102,7 @@ Result<std::vector<std::string>> special_names(const Json& root, const TekkenCon
   return names;
 }
 
-// Those within the vocabulary's size; the file may have more.
+// Reads the tokens within the vocabulary's size; files may have more.
 Result<std::vector<TokenBytes>> read_vocabulary(const Json& root, const TekkenConfig& config) {
   ASSIGN_OR_RETURN(const Json* list, json_array(root, "vocab", "tekken"));
   const auto n = static_cast<size_t>(config.vocab_size - config.n_special);

@@ -14,13 +14,14 @@ struct Special {
   std::string name;
 };
 
-// What a rank file leaves out, known by its number of ranks.
+// Properties that a rank file lacks, known from its number of ranks.
 struct TiktokenFamily {
   int n_ranks;
   std::string_view preset;
   std::vector<Special> specials;
   TokenId bos = kNoToken, eos = kNoToken;
-  std::vector<std::string_view> turn_ends = {};  // names of specials that end a turn, beside eos
+  // names of special tokens that end a turn, besides eos
+  std::vector<std::string_view> turn_ends = {};
 };
 
 std::vector<Special> llama3_specials(TokenId first) {

@@ -5,8 +5,8 @@
 namespace penstock {
 namespace {
 
-// Texts of a message, and where the conversation's first and last turns of the user begin. A turn
-// is all of the user's messages in a row.
+// Macro for the texts of a message, and the starts of the first and the last user turn. A turn is a
+// run of consecutive user messages.
 constexpr std::string_view kBegin = R"({%- macro text(content) %}
     {%- if content is string %}{{- content }}
     {%- elif content %}
@@ -88,7 +88,7 @@ constexpr std::string_view kCalls = R"(
 constexpr std::string_view kCallId =
     R"('[CALL_ID]' + call.id if call.id and call.id != 'null' else '')";
 
-// JSON as it is, other text as a string of JSON.
+// Inserts JSON as it is, and other text as a JSON string.
 constexpr std::string_view kJsonResult = R"(
         {%- set content = text(message.content) %}
         {%- set json = content[:1] in ['{', '[', '"'] or content in ['true', 'false', 'null']

@@ -54,7 +54,8 @@ Result<const SplitFamily*> known_family(std::string_view name) {
                 "tokenizer.ggml.pre: \"{:.60}\" is not a known way to split text", name);
 }
 
-// What of a pre-tokenizer decides the result: the patterns and kinds of its steps, in order.
+// Returns the properties of a pre-tokenizer that decide its result: patterns and kinds of its
+// steps, in order.
 std::string essence(const Json& step) {
   if (!step.is_object()) return "";
   const std::string type = step.value("type", Json("")).dump();

@@ -1,5 +1,5 @@
-// SentencePiece vocabularies: the protobuf file read by hand, and the models made from pieces,
-// scores and types.
+// SentencePiece vocabularies: a parser of the protobuf file, and construction of models from
+// pieces, scores and types.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -187,7 +187,7 @@ std::unique_ptr<WordModel> make_unigram(const SentencePieceSpec& spec,
     const ScoredPiece& piece = spec.pieces[id];
     if (!is_text(piece.type) || piece.type == PieceType::kUnused) continue;
     rules.pieces.insert(piece.text, static_cast<int32_t>(id));
-    // A piece of the user is always preferred: it costs less than its characters could.
+    // User-defined pieces are always preferred: their score exceeds that of their characters.
     rules.scores[id] =
         piece.type == PieceType::kUserDefined
             ? static_cast<double>(static_cast<float>(piece.text.size()) * highest) - 0.1
@@ -234,7 +234,7 @@ Result<TokenizerParts> make_sentence_piece(SentencePieceSpec spec) {
 
 Result<SentencePieceSpec> read_sentence_piece(std::string_view bytes) {
   SentencePieceSpec spec;
-  spec.unigram = true;  // the format's defaults
+  spec.unigram = true;  // defaults of the format
   spec.unk = 0;
   spec.bos = 1;
   spec.eos = 2;
@@ -261,7 +261,7 @@ Result<TokenizerParts> load_sentence_piece_model(std::string_view bytes, bool le
   spec.legacy = legacy;
   const bool unigram = spec.unigram;
   ASSIGN_OR_RETURN(TokenizerParts parts, make_sentence_piece(std::move(spec)));
-  // Llama and its kin begin with a BOS; T5 and its kin end with an EOS.
+  // Llama's models begin with BOS; T5's models end with EOS.
   set_add_bos(!unigram, parts);
   set_add_eos(unigram, parts);
   return parts;

@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-// The character that ends before position.
+// Returns the character that ends at position.
 unicode::Decoded previous(std::string_view text, size_t position) {
   for (size_t length = 1; length <= 4 && length <= position; ++length) {
     const unicode::Decoded d = unicode::decode(text, position - length);
@@ -40,7 +40,7 @@ void AddedTokens::build(std::vector<AddedToken> tokens, const Normalizer& normal
 void AddedTokens::split(std::string_view text, bool normalized, bool parse_special,
                         FunctionRef<void(const Segment&)> out) const {
   const Trie& trie = normalized ? normalized_ : raw_;
-  size_t start = 0;  // of the text not handed out yet
+  size_t start = 0;  // start of text that was not passed on yet
   for (size_t i = 0; i < text.size() && !trie.empty();) {
     const Trie::Found found =
         trie.may_start(text[i]) ? trie.longest(text.substr(i)) : Trie::Found{};

@@ -16,7 +16,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// The clean-up that is part of WordPiece's decoder.
+// The clean-up of WordPiece's decoder.
 void clean_up(std::string& text) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kRules = {
       {{" .", "."},

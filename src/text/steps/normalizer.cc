@@ -72,8 +72,8 @@ std::string nmt(std::string_view text) {
   });
 }
 
-// The table applied as Hugging Face does: a grapheme cluster of under 6 bytes whose first bytes are
-// a key is replaced as a whole by that key's replacement; otherwise each character by itself.
+// Applies the table like Hugging Face: a grapheme cluster of under 6 bytes whose first bytes are a
+// key is replaced as a whole by that key's replacement; otherwise each character is looked up.
 std::string precompiled(std::string_view text, const Charsmap& map) {
   std::string out;
   out.reserve(text.size());
@@ -95,7 +95,7 @@ std::string precompiled(std::string_view text, const Charsmap& map) {
   return out;
 }
 
-// The next unit of SentencePiece's normalization and the bytes it stands for.
+// Returns the replacement of the next unit of SentencePiece's normalization, and the unit's length.
 std::pair<std::string_view, size_t> sentence_piece_prefix(std::string_view text,
                                                           const SentencePieceRules& rules) {
   const Trie::Found user = rules.user_defined.longest(text);

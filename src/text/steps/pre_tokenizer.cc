@@ -24,14 +24,14 @@ const Regex& gpt2_regex() {
   return regex;
 }
 
-// A stretch of the text; match: the pattern (or predicate) accepted it.
+// A part of the text. match: accepted by the pattern (or predicate).
 struct Part {
   size_t begin, end;
   bool match;
 };
 
-// Cuts by one predicate on characters: every accepted character is a part of its own, what lies
-// between is one part.
+// Divides text by a predicate on characters: every accepted character is one part, and so is every
+// run of other characters.
 template <class Predicate, class F>
 void for_each_part(std::string_view text, Predicate&& accepts, F&& f) {
   size_t begin = 0;
@@ -59,7 +59,7 @@ void for_each_part(std::string_view text, const Regex& pattern, bool invert, F&&
   if (at < text.size()) f(Part{at, text.size(), invert});
 }
 
-// Turns parts into words as the behavior says.
+// Joins parts to words according to the behavior.
 class Joiner {
  public:
   Joiner(std::string_view text, Behavior behavior, WordSink out)
@@ -108,7 +108,7 @@ class Joiner {
   size_t begin_ = 0, end_ = 0;
 };
 
-// The parts that `cut` finds, by a pattern or a predicate, as words.
+// Passes the parts that `cut` finds, by a pattern or a predicate, on as words.
 template <class Cut>
 void join_parts(std::string_view text, Behavior behavior, WordSink out, Cut&& cut) {
   Joiner joiner(text, behavior, out);
@@ -127,7 +127,7 @@ void split_by(std::string_view text, const Regex& pattern, bool invert, Behavior
              [&](Joiner& joiner) { for_each_part(text, pattern, invert, joiner); });
 }
 
-// regex \w+|[^\w\s]+
+// Splits by the regex \w+|[^\w\s]+.
 void split_words(std::string_view text, WordSink out) {
   const auto kind = [](char32_t c) {
     return unicode::is_word(c) ? 1 : unicode::is_white_space(c) ? 0 : 2;
@@ -332,7 +332,7 @@ void PreTokenizer::run_metaspace(const Step& step, std::string_view piece, bool 
   }
 }
 
-// What a step gives goes on to the next one at once: no list of words is ever made.
+// Passes the words of each step directly to the next step, without lists of words.
 void PreTokenizer::split_valid(std::string_view text, bool at_start, size_t first_step,
                                WordSink words) const {
   if (text.empty()) return;

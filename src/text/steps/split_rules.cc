@@ -1,6 +1,6 @@
-// Patterns stand here as their sources have them, byte for byte: the model's tokenizer.json where
-// it is known, else llama.cpp's (src/llama-vocab.cpp). tests/text/golden/presets.golden.json holds
-// what the reference makes of each.
+// Patterns are copied from their sources byte for byte: from the model's tokenizer.json if it is
+// known, else from llama.cpp (src/llama-vocab.cpp). tests/text/golden/presets.golden.json has the
+// reference's results for each.
 #include "text/steps/split_rules.h"
 
 #include <algorithm>
@@ -14,18 +14,18 @@ using Kind = SplitStep::Kind;
 constexpr SplitStep split(std::string_view pattern) { return {Kind::kPattern, pattern}; }
 constexpr SplitStep kGpt2{Kind::kGpt2}, kBytes{Kind::kBytes}, kEachDigit{Kind::kEachDigit};
 
-// clang-format off: beyond ASCII there are only escapes, which must not be torn apart.
+// clang-format off: escapes of characters beyond ASCII must not be split.
 
 constexpr SplitStep kGpt2Only[] = {kGpt2};
 constexpr SplitStep kDigitsGpt2[] = {kEachDigit, kGpt2};
 constexpr SplitStep kFalcon[] = {{Kind::kPunctuationRuns}, kGpt2, {Kind::kDigitRuns}, split("[0-9][0-9][0-9]")};
-// Of files that name no rule.
+// Rules of files that name none.
 constexpr SplitStep kDefault[] = {
     split(R"([\p{P}\$\+<=>\^~\|]+)"),
     split(R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))"),
     split(R"(\p{N}+)"), split("[0-9][0-9][0-9]"), kBytes};
 
-// GPT-4's and those made after it: contractions, words, digits, punctuation, white space.
+// GPT-4's rules and their successors: contractions, words, digits, punctuation, white space.
 constexpr SplitStep kLlama3[] = {
     split(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"),
     kBytes};
@@ -48,7 +48,7 @@ constexpr SplitStep kBailing[] = {
 constexpr SplitStep kSeedCoder[] = {
     split("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"),
     kBytes};
-// Without contractions: suffixes behind an apostrophe stay with Turkish words.
+// No contractions: in Turkish, suffixes after an apostrophe belong to the word.
 constexpr SplitStep kUfakZeka[] = {
     split(R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"),
     kBytes};
@@ -60,7 +60,7 @@ constexpr SplitStep kExaoneMoe[] = {
     split(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"),
     kBytes};
 
-// GPT-4o's and those made after it: words end where capitals begin.
+// GPT-4o's rules and their successors: words end before capitals.
 constexpr std::string_view kO200kPattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr SplitStep kO200k[] = {split(kO200kPattern), kBytes};
@@ -78,7 +78,7 @@ constexpr SplitStep kYoutu[] = {
     split(R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"),
     kBytes};
 
-// DeepSeek's, step by step. LLM lists the letters that have case one by one.
+// DeepSeek's rules. DeepSeek LLM enumerates the cased letters.
 constexpr SplitStep kNewlines = split("[\r\n]"), kCjk = split("[\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+");
 constexpr SplitStep kDeepseekLlm[] = {
     kNewlines,
@@ -106,7 +106,7 @@ constexpr SplitStep kSpark[] = {
     kThreeDigits, kHanKana,
     split("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+|[\r\n]|\\s+(?!\\S)|\\s+"),
     kEachDigit, kBytes};
-// Digits in threes from the right.
+// Digits grouped in threes from the right.
 constexpr SplitStep kAfmoe[] = {
     split(R"(\p{Nd}{1,510}(?=(?>\p{Nd}{510})*(?:\P{Nd}|$))|\G\p{Nd}{510})"),
     split(R"(\A\p{Nd}{1,2}(?=\p{Nd}{3}+\z))"),
@@ -116,12 +116,12 @@ constexpr SplitStep kAfmoe[] = {
     split(R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"),
     kBytes};
 
-// Punctuation of many scripts.
+// Punctuation of several scripts.
 constexpr SplitStep kBloomWords = split(" ?[^(\\s|[.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C])]+");
 constexpr SplitStep kBloom[] = {kBloomWords, kBytes};
 constexpr SplitStep kViking[] = {kBloomWords, kEachDigit, kBytes};
 
-// Words are no bound for its tokens.
+// Tokens may cross word boundaries.
 constexpr SplitStep kSuperBpe[] = {split(R"(\p{N}+)"), split(R"((?=(\d{3})+(?!\d)))"), kBytes};
 constexpr SplitStep kChameleon[] = {
     split("<sentinel:[0-9]+>"), split("(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z"), split(R"(([\t\n]|    |  ))"),

@@ -22,7 +22,7 @@ constexpr NewerCharacters kTable[] = {
 
 constexpr int kPageBits = 8;
 
-// Which pages of 256 characters have any of them.
+// Returns which pages of 256 characters contain newer characters.
 const auto& pages() {
   static const auto value = [] {
     std::bitset<(0x110000 >> kPageBits)> set;
@@ -84,7 +84,7 @@ bool has_newer_characters(std::string_view text) {
       continue;
     }
     const auto first = static_cast<unsigned char>(text[i]);
-    if (first < 0xE0) {  // below U+0800 there are none
+    if (first < 0xE0) {  // none is below U+0800
       i += first < 0xC0 ? 1 : 2;
       continue;
     }

@@ -14,8 +14,8 @@ namespace penstock {
 namespace {
 
 constexpr size_t kMaxPattern = 64 << 10;
-constexpr uint32_t kMatchLimit = 1'000'000;  // backtracking steps of one search
-constexpr uint32_t kQuickLimit = 10'000;     // more of them are counted
+constexpr uint32_t kMatchLimit = 1'000'000;  // backtracking steps per search
+constexpr uint32_t kQuickLimit = 10'000;     // searches beyond this limit are counted
 constexpr uint32_t kHeapLimitKib = 32 << 10;
 constexpr size_t kJitStackMax = 8 << 20;
 
@@ -29,7 +29,7 @@ pcre2_jit_stack* jit_stack(void*) {
   return holder.stack;
 }
 
-// One compiled expression.
+// A compiled expression.
 class Program {
  public:
   ~Program() {
@@ -38,7 +38,7 @@ class Program {
     pcre2_match_context_free(quick_);
   }
 
-  // pattern: of the file, for the error; translated: for PCRE2.
+  // pattern: original text, for errors. translated: PCRE2's syntax.
   static Result<std::unique_ptr<const Program>> compile(std::string_view pattern,
                                                         const std::string& translated) {
     int error = 0;
@@ -66,10 +66,10 @@ class Program {
     return program;
   }
 
-  // The first match from `at` on; false: there is none.
+  // Finds the first match from `at` on. Returns false if there is none.
   bool search(std::string_view text, size_t at, Match& found) const {
-    // Kept per thread: patterns run over single words too, where making it would cost more than the
-    // match.
+    // One per thread: patterns also run over single words, for which an allocation would cost more
+    // than the match.
     thread_local const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
         pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data() != nullptr ? text.data() : "");
@@ -90,13 +90,13 @@ class Program {
     if (rc < 0) return false;
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
     found = {range[0], range[1]};
-    // else \K moved the start: no sensible pieces
+    // \K may have moved the start: such matches are ignored
     return found.begin <= found.end && found.begin >= at;
   }
 
  private:
   pcre2_code* code_ = nullptr;
-  // quick: with a lower limit, for a first try
+  // quick_: has a lower limit, for the first try
   pcre2_match_context *context_ = nullptr, *quick_ = nullptr;
   bool jit_ = false;
 };
@@ -104,17 +104,17 @@ class Program {
 }  // namespace
 
 struct Regex::Code {
-  std::unique_ptr<const Program> program;  // null: literal or runs are all
-  // for texts with newer characters, where that makes a difference
+  std::unique_ptr<const Program> program;  // null: literal or runs suffice
+  // for texts with newer characters, if the pattern depends on them
   std::unique_ptr<const Program> newer;
   std::string literal;
   Grouped grouped = Grouped::kNo;
-  std::optional<Regex> runs;  // of grouped: the runs of digits
+  std::optional<Regex> runs;  // with `grouped`: matches the runs of digits
 };
 
-// Whether it is one of the ways to write that digits are grouped in threes from the right, which
-// look ahead to the end of a run at every group: quadratic. Then `runs` becomes the pattern of
-// those runs.
+// Whether the pattern groups digits in threes from the right. Such patterns look ahead to
+// the end of a run at every group, which is quadratic. Sets `runs` to a pattern of the
+// runs.
 Regex::Grouped Regex::grouped_by(std::string_view pattern, std::string& runs) {
   for (const char* digit : {"\\d", "\\p{Nd}", "\\p{N}", "[0-9]"}) {
     const auto is = [&](const char* form) {
@@ -123,7 +123,7 @@ Regex::Grouped Regex::grouped_by(std::string_view pattern, std::string& runs) {
         text += *at == 'D' ? std::string(digit) : std::string(1, *at);
       return pattern == text;
     };
-    // not all of them are word characters
+    // \p{N} includes characters that are no word characters
     const bool is_number = std::string_view(digit) == "\\p{N}";
     const bool at_boundary =
         !is_number && (is("D{1,3}(?=(?:D{3})*\\b)") || is("D{1,3}(?=(D{3})*\\b)"));
@@ -164,7 +164,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   ASSIGN_OR_RETURN(const std::string with_newer, to_pcre(pattern, Characters::kWithNewer));
   ASSIGN_OR_RETURN(code->program, Program::compile(pattern, translated));
   if (with_newer != translated) {
-    // Too large with them where it was not without: newer characters stay unassigned.
+    // If the extended pattern is too large, newer characters count as unassigned.
     if (auto newer = Program::compile(pattern, with_newer)) code->newer = *std::move(newer);
   }
   Regex regex;
@@ -198,8 +198,8 @@ void Regex::for_each(std::string_view text, FunctionRef<void(Match)> found) cons
   }
 }
 
-// The runs of digits that the pattern groups, each in threes from its end: the groups, or (between)
-// the places where they begin.
+// Finds the runs of digits and divides each in threes from its end; calls `found` with the groups,
+// or (kBetween) with the positions where they begin.
 void Regex::for_each_group(const Code& code, std::string_view text,
                            FunctionRef<void(Match)> found) {
   code.runs->for_each(text, [&](Match run) {

@@ -14,7 +14,7 @@
 namespace penstock {
 namespace {
 
-// White_Space without U+180E, which PCRE2's \s has and the others' has not.
+// White_Space without U+180E, which only PCRE2's \s includes.
 constexpr std::string_view kSpaceRanges =
     "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"
     "\\x{205f}\\x{3000}";
@@ -22,11 +22,11 @@ constexpr std::string_view kNotSpaceRanges =
     "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{"
     "1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-"
     "\\x{d7ff}\\x{e000}-\\x{10ffff}";
-// \w in a class, and by itself.
+// Characters of \w inside a class, and outside.
 constexpr std::string_view kWordInClass = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 constexpr std::string_view kWord =
     "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
-// With the few that newer versions of Unicode than PCRE2's count in.
+// With the characters that became alphabetic after PCRE2's version of Unicode.
 constexpr std::string_view kAlphabetic =
     "\\p{Alphabetic}\\x{363}-\\x{36f}\\x{c04}\\x{f82}\\x{f83}\\x{1dd3}-\\x{1de6}\\x{11080}\\x{"
     "11081}";
@@ -34,7 +34,7 @@ constexpr std::string_view kAlphanumeric =
     "\\p{Alphabetic}\\x{363}-\\x{36f}\\x{c04}\\x{f82}\\x{f83}\\x{1dd3}-\\x{1de6}\\x{11080}\\x{"
     "11081}\\p{Nd}";
 constexpr std::string_view kLowercase = "\\p{Lowercase}\\x{10fc}\\x{a7f2}-\\x{a7f4}\\x{ab69}";
-// POSIX' names; those that are missing mean the same on both sides.
+// POSIX classes; those not listed mean the same in both dialects.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kPosix = {{
     {"alnum", kAlphanumeric},
     {"alpha", kAlphabetic},
@@ -50,9 +50,9 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kPosix =
     {"word", kWordInClass},
     {"xdigit", "0-9a-fA-F"},
 }};
-constexpr int kMaxClassDepth = 16;  // of classes in classes
+constexpr int kMaxClassDepth = 16;  // nesting of classes
 
-// Long names of general categories, without their underscores and in small letters.
+// Long names of general categories, lower case, without underscores.
 struct Category {
   std::string_view name, code;
 };
@@ -106,7 +106,7 @@ bool compiles(const std::string& pattern) {
   return code != nullptr;
 }
 
-// In small letters, without separators; a category's long name becomes its short one.
+// Returns a name in lower case without separators; long names of categories become short ones.
 std::string plain_name(std::string_view name) {
   std::string plain;
   for (const char c : name) {
@@ -120,8 +120,8 @@ std::string plain_name(std::string_view name) {
   return plain;
 }
 
-// What PCRE2 calls the property. A script's plain name means its extensions there, the script alone
-// elsewhere.
+// Returns PCRE2's name of a property. A script's plain name means Script_Extensions in PCRE2, and
+// Script in the other dialects.
 std::string property_name(std::string_view name) {
   const std::string plain = plain_name(name);
   const auto is_code = [&](const Category& one) {
@@ -144,8 +144,8 @@ std::string range_of(const NewerCharacters& one) {
                      static_cast<uint32_t>(one.last));
 }
 
-// Newer characters that a property, or what is not of it, has beyond PCRE2's tables, and those that
-// it has there only: as they stand in a class.
+// Items of a class by which a property (or its complement) differs from PCRE2's tables: newer
+// characters to add, and characters to remove.
 struct Newer {
   std::string more, less;
 };
@@ -165,7 +165,7 @@ Newer newer_of(std::string_view property, bool negated) {
   return newer;
 }
 
-// The same of what stands in a class: properties (none is negated) and characters.
+// Extends the items of a class (properties, none negated, and characters) by newer characters.
 std::string with_newer(std::string_view items) {
   std::string out(items);
   constexpr std::string_view kProperty = "\\p{";
@@ -176,7 +176,7 @@ std::string with_newer(std::string_view items) {
   return out;
 }
 
-// Reads a pattern once, from left to right.
+// Translates a pattern in one pass.
 class Translator {
  public:
   Translator(std::string_view pattern, Characters characters)
@@ -208,10 +208,10 @@ class Translator {
   }
 
  private:
-  // The characters that are in all of its operands, or with `negated` all others.
+  // The intersection of its operands, or its complement if `negated`.
   struct Class {
     struct Union {
-      std::string items;  // as they stand in a class of PCRE2
+      std::string items;  // items of a PCRE2 class
       std::vector<Class> classes;
     };
     bool negated = false;
@@ -220,8 +220,8 @@ class Translator {
 
   bool next_is(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
 
-  // {n}, {n,}, {,m} or {n,m}, when it comes next: a + behind it repeats the whole once more, as
-  // does a ? behind {n}.
+  // Translates {n}, {n,}, {,m} or {n,m} at the current position. A following + repeats the whole,
+  // and so does ? after {n}.
   bool interval(std::string& out) {
     size_t end = at_ + 1;
     std::string numbers[2];
@@ -244,7 +244,7 @@ class Translator {
     return true;
   }
 
-  // Of "[:alpha:]" and its like, when it comes next; else 0.
+  // Returns the length of a POSIX class such as "[:alpha:]" at the current position, or 0.
   size_t posix_name_size() const {
     if (!next_is("[:")) return 0;
     size_t end = at_ + 2;
@@ -254,7 +254,7 @@ class Translator {
     return pattern_.substr(end).starts_with(":]") ? end + 2 - at_ : 0;
   }
 
-  // What stands in a class, with newer characters where they are wanted.
+  // Returns items of a class, extended by newer characters if they are wanted.
   std::string items(std::string_view text) const {
     return newer_ ? with_newer(text) : std::string(text);
   }
@@ -271,7 +271,7 @@ class Translator {
     return result;
   }
 
-  // REQUIRES: at "[".
+  // Reads a class. REQUIRES: at "[".
   Result<Class> read_class(int depth) {
     const size_t begin = at_++;
     Class result;
@@ -320,7 +320,7 @@ class Translator {
     }
   }
 
-  // One character of it.
+  // Returns a PCRE2 pattern of one character of the union.
   static std::string written(const Class::Union& one) {
     std::vector<std::string> parts;
     if (!one.items.empty()) parts.push_back("[" + one.items + "]");
@@ -340,7 +340,8 @@ class Translator {
     return c.negated ? "(?:(?!" + out + ")(?s:.))" : "(?:" + out + ")";
   }
 
-  // REQUIRES: at "\\". in_class: where it stands, whose items `out` is then.
+  // Translates an escape. REQUIRES: at "\\". in_class: the class that contains it, to whose items
+  // `out` belongs, or null.
   void escape(Class::Union* in_class, std::string& out) {
     const char kind = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
     const size_t begin = at_;
@@ -385,7 +386,7 @@ class Translator {
     out += written(one);
   }
 
-  // \uHHHH; \u{H} is left with its braces. REQUIRES: behind the u.
+  // Translates \uHHHH; \u{H} keeps its braces. REQUIRES: after the u.
   bool code_point(std::string& out) {
     const bool braces = next_is("{");
     size_t n = 0;
@@ -408,10 +409,10 @@ class Translator {
            (wanted ? after : not_after) + ")";
   }
 
-  // REQUIRES: at "{".
+  // Translates a property. REQUIRES: at "{".
   void named_property(bool negated, Class::Union* in_class, std::string& out) {
     const size_t end = pattern_.find('}', at_);
-    if (end == std::string_view::npos) {  // PCRE2 tells
+    if (end == std::string_view::npos) {  // PCRE2 reports the error
       out += "\\p" + std::string(pattern_.substr(at_));
       at_ = pattern_.size();
       return;
@@ -425,7 +426,7 @@ class Translator {
     property(property_name(name), negated, in_class, out);
   }
 
-  // name: as PCRE2 has it; a script may be too new for that.
+  // name: PCRE2's name; a script may be newer than PCRE2's tables.
   void property(const std::string& name, bool negated, Class::Union* in_class,
                 std::string& out) const {
     const std::string plain = plain_name(name);
@@ -451,10 +452,10 @@ class Translator {
   }
 
   std::string_view pattern_;
-  bool newer_;  // with newer characters
+  bool newer_;  // include newer characters
   size_t at_ = 0;
-  size_t atom_ = 0;             // where that to which a quantifier belongs begins in the output
-  std::vector<size_t> groups_;  // where those that are open begin
+  size_t atom_ = 0;             // output position of the atom to which a quantifier applies
+  std::vector<size_t> groups_;  // output positions of open groups
 };
 
 }  // namespace

@@ -18,7 +18,8 @@ namespace {
 
 bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
 
-// Length of the longest prefix at position that could begin a well-formed sequence, at least 1.
+// Returns the length of the longest prefix at position that may begin a well-formed sequence, at
+// least 1.
 int maximal_subpart(std::string_view text, size_t position) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(text[position + i]); };
   const size_t left = text.size() - position;
@@ -49,12 +50,12 @@ const icu::Normalizer2* normalizer(Form form) {
   return n;
 }
 
-// The reference tokenizers carry tables of old Unicode versions: to them, characters added since
-// are unassigned.
-constexpr uint8_t kCategoriesVersion = 8;     // punctuation, BERT's marks and controls
-constexpr uint8_t kNormalizationVersion = 9;  // normalization forms, marks
+// The reference tokenizers contain tables of old Unicode versions, in which later characters are
+// unassigned.
+constexpr uint8_t kCategoriesVersion = 8;     // of punctuation, and of BERT's marks and controls
+constexpr uint8_t kNormalizationVersion = 9;  // of normalization forms and marks
 
-// Whether Unicode `version` knew this character.
+// Whether Unicode `version` has this character.
 bool is_in(char32_t c, uint8_t version) {
   if (c < 0x560 || (c >= 0x4E00 && c <= 0x9FD5) || (c >= 0xAC00 && c <= 0xD7A3)) return true;
   UVersionInfo age;
@@ -192,7 +193,7 @@ bool is_punctuation(char32_t c) {
   if (c < 0x80)
     return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
            (c >= '{' && c <= '~');
-  if (c == 0x166D) return true;  // a symbol since Unicode 12
+  if (c == 0x166D) return true;  // a symbol in later versions
   return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_P_MASK) != 0 &&
          is_in(c, kCategoriesVersion);
 }
@@ -236,11 +237,11 @@ std::string normalize(std::string_view text, Form form) {
   if (is_ascii(text)) return std::string(text);
   std::string out;
   out.reserve(text.size() + text.size() / 8);
-  constexpr size_t kMaxRun = size_t{1} << 30;  // ICU counts bytes in 32 bits
+  constexpr size_t kMaxRun = size_t{1} << 30;  // ICU's sizes are 32-bit
   size_t start = 0;
   for (size_t i = 0; i < text.size();) {
     const Decoded d = decode(text, i);
-    // A character without properties neither moves nor composes: the parts around it are
+    // Unassigned characters neither reorder nor compose, so the parts around them are
     // independent.
     if (!d.valid || i - start > kMaxRun || !is_in(d.code, kNormalizationVersion)) {
       append_normalized(out, text.substr(start, i - start), form);

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kShortWord = 40;  // symbols; below, scanning beats a heap
+constexpr size_t kShortWord = 40;  // symbols; for shorter words scanning is faster than a heap
 constexpr uint32_t kNoRank = ~uint32_t{0};
 constexpr uint32_t kNone = ~uint32_t{0};
 constexpr size_t kMaxPart = size_t{1} << 30;
@@ -19,7 +19,7 @@ size_t symbol_length(std::string_view text, size_t at, bool bytes) {
   return bytes ? 1 : static_cast<size_t>(unicode::decode(text, at).length);
 }
 
-// Whether a ▁ follows another character than ▁ somewhere in text.
+// Whether text has a ▁ after a character other than ▁.
 bool crosses_space(std::string_view text) {
   for (size_t at = 1; (at = text.find(kSpaceSymbol, at)) != std::string_view::npos;
        at += kSpaceSymbol.size()) {
@@ -209,7 +209,7 @@ void Bpe::start_symbols(std::string_view part, Scratch& s) const {
   for (size_t i = 0; i < part.size();) {
     const size_t length = symbol_length(part, i, rules_.bytes);
     const TokenId id = symbol_id(part.substr(i, length), i == 0, i + length == part.size());
-    // Where nothing stands for unknown symbols, they vanish and their neighbours meet.
+    // Without a token for unknown symbols, they are dropped and their neighbours become adjacent.
     if (id >= 0 || rules_.unk != kNoToken || rules_.byte_fallback) {
       const auto n = static_cast<uint32_t>(s.symbols.size());
       s.symbols.push_back({id, static_cast<uint32_t>(i), n - 1, n + 1});
@@ -219,7 +219,7 @@ void Bpe::start_symbols(std::string_view part, Scratch& s) const {
   if (!s.symbols.empty()) s.symbols.back().next = kNone;
 }
 
-// Symbols stay a dense array; next and prev are not used.
+// Merges in a dense array of symbols, without next and prev.
 void Bpe::merge_short(Scratch& s) const {
   std::vector<Scratch::Symbol>& v = s.symbols;
   const auto look_up = [&](size_t i) {
@@ -281,7 +281,7 @@ void Bpe::merge_long(Scratch& s) const {
     const Scratch::Candidate top = s.heap.back();
     s.heap.pop_back();
     Scratch::Symbol& left = v[top.position];
-    // Merged away, or its neighbour changed since.
+    // merged already, or its neighbour has changed
     if (left.id != top.left || left.next == kNone || v[left.next].id != top.right) continue;
     Scratch::Symbol& right = v[left.next];
     left.id = top.merged;
@@ -313,7 +313,7 @@ void Bpe::emit_known(TokenId id, const Scratch& s, std::vector<TokenId>& out) co
     out.push_back(id);
     return;
   }
-  // An unused token dissolves into the pair that made it; those were made before it, so this ends.
+  // An unused token is replaced by the pair that made it. Tokens of a pair are older, so this ends.
   std::vector<TokenId> stack = {id};
   for (size_t steps = 0; !stack.empty(); ++steps) {
     const TokenId top = stack.back();

@@ -7,14 +7,14 @@
 namespace penstock {
 namespace {
 
-constexpr int kAlphabetEnd = 0x144;  // code points below it
+constexpr int kAlphabetEnd = 0x144;  // exclusive end of its code points
 
 struct Alphabet {
   std::array<char32_t, 256> to_char;
   std::array<int16_t, kAlphabetEnd> to_byte;
 };
 
-// Printable Latin-1 stands for itself, the other 68 bytes take U+0100 onwards in order.
+// Printable Latin-1 maps to itself; the other 68 bytes map to U+0100 and the following.
 constexpr Alphabet make_alphabet() {
   Alphabet a{};
   for (auto& byte : a.to_byte) byte = -1;

@@ -5,8 +5,8 @@
 namespace penstock {
 namespace {
 
-// One unit of the double array: label in the low 8 bits (bit 31 marks a value), bit 8 = a value
-// hangs here, bits 10.. = offset to the children, scaled by 256 when bit 9 is set.
+// A unit of the double array: label in the low 8 bits (bit 31 marks a value), bit 8: it has a
+// value, bits 10 and up: offset of the children, times 256 if bit 9 is set.
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
 uint32_t label(uint32_t unit) { return unit & (0x80000000u | 0xFF); }
 uint32_t value(uint32_t unit) { return unit & 0x7FFFFFFFu; }

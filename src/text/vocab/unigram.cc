@@ -13,8 +13,8 @@ constexpr uint32_t kUnreached = ~uint32_t{0};
 struct Unigram::Scratch final : WordScratch {
   struct Node {
     double score = 0;             // of the best segmentation that ends here
-    uint32_t begin = kUnreached;  // of its last piece
-    TokenId id = kNoToken;        // of its last piece; kNoToken = unknown character
+    uint32_t begin = kUnreached;  // start of its last piece
+    TokenId id = kNoToken;        // id of its last piece; kNoToken: unknown character
   };
   std::vector<Node> ends;
   std::vector<std::pair<uint32_t, TokenId>> path;
