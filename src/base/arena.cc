@@ -11,8 +11,8 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kMinChunk = size_t{1} << 20;
 
-// Large chunks lie in huge pages: matrix products walk them with strides that small pages' TLB
-// entries do not cover.
+// Large chunks are backed by huge pages: strided accesses of matrix products exceed the TLB's reach
+// with small pages.
 std::byte* aligned_chunk(size_t size) {
   const size_t alignment = size >= kHugePage ? kHugePage : kAlignment;
   void* data = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
@@ -45,7 +45,8 @@ void Arena::reset() {
     const size_t total = capacity();
     for (const Chunk& chunk : chunks_) std::free(chunk.data);
     chunks_.clear();
-    chunks_.push_back({aligned_chunk(total), total});  // its place is there
+    // does not allocate: the vector's capacity remains
+    chunks_.push_back({aligned_chunk(total), total});
   }
 }
 

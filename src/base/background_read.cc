@@ -14,7 +14,7 @@ namespace penstock {
 namespace {
 
 constexpr size_t kPiece = size_t{1} << 20;
-constexpr int64_t kLeast = int64_t{1} << 20;  // less is touched sooner than a thread begins
+constexpr int64_t kLeast = int64_t{1} << 20;  // smaller parts are read faster than a thread starts
 
 struct KeptPart {
   std::span<const std::byte> bytes;
@@ -23,7 +23,7 @@ struct KeptPart {
 
 }  // namespace
 
-// Here, where the thread is, also for ThreadSanitizer, which may see one layer without another.
+// Defined in the file that starts the thread, since ThreadSanitizer may instrument some layers only.
 void BackgroundRead::Stops::operator()(std::stop_source* source) const {
   source->request_stop();
   delete source;
@@ -44,8 +44,8 @@ BackgroundRead::BackgroundRead(const std::vector<std::span<const std::byte>>& pa
     for (const KeptPart& part : kept) {
       for (size_t at = 0; at < part.bytes.size() && !stop.stop_requested(); at += kPiece) {
         const auto piece = part.bytes.subspan(at, std::min(kPiece, part.bytes.size() - at));
-        // Looking at every page of a file that is in memory would take longer than may be. Its
-        // middle tells: ends of tensors are what a file is known by, and in memory before the rest.
+        // Checking every page of a cached file would take too long. The middle of a piece decides:
+        // ends of tensors are read earlier, for the fingerprint.
         if (read_missing(piece.subspan(piece.size() / 2, 1)) > 0) read_missing(piece);
       }
     }

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// quota / period, or 0 for none.
+// Returns quota / period, or 0 for no quota.
 double share_of(double quota, double period) {
   return quota > 0 && period > 0 ? quota / period : 0;
 }
@@ -24,18 +24,18 @@ double share_v2(const fs::path& folder) {
 
 double share_v1(const fs::path& folder) {
   std::ifstream quota_file(folder / "cpu.cfs_quota_us"), period_file(folder / "cpu.cfs_period_us");
-  double quota = 0, period = 0;  // a quota of -1: none
+  double quota = 0, period = 0;  // a quota of -1 means none
   return quota_file >> quota && period_file >> period ? share_of(quota, period) : 0;
 }
 
-// Nothing for "max", for what is no number, and for missing files.
+// Returns the number in the file; nothing for "max", other text, and missing files.
 std::optional<int64_t> bytes_in(const fs::path& path) {
   std::ifstream file(path);
   int64_t bytes = 0;
   return file >> bytes && bytes >= 0 ? std::optional(bytes) : std::nullopt;
 }
 
-// Pages of files, without those of tmpfs. Version 1's plain counts leave out the groups below.
+// Returns the page cache of files, without tmpfs. Version 1's plain counts exclude child groups.
 int64_t cached_files(const fs::path& folder) {
   std::ifstream file(folder / "memory.stat");
   int64_t own = 0, total = 0;
@@ -60,8 +60,8 @@ std::optional<int64_t> memory_left(const fs::path& folder) {
   return std::max<int64_t>(0, *limit - kept);
 }
 
-// Where a line "id:controllers:path" of version 1 that has the controller, or of version 2, is
-// mounted; "" = it is about something else.
+// Returns the mount point of a line "id:controllers:path" that has the controller (version 1) or is
+// of version 2; "": neither.
 fs::path hierarchy(const fs::path& mount, std::string_view controllers,
                    std::string_view controller) {
   if (controllers.empty()) return mount;
@@ -77,7 +77,7 @@ fs::path hierarchy(const fs::path& mount, std::string_view controllers,
   return {};
 }
 
-// The folders of this process' groups of a controller and of all groups above them.
+// Returns the folders of this process's groups of a controller and of all their ancestors.
 std::vector<fs::path> group_folders(const fs::path& mount, std::string_view groups,
                                     std::string_view controller) {
   std::vector<fs::path> folders = {mount, mount / controller};

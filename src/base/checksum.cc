@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// Reversible for a known word, so that a difference that came into a lane stays in it.
+// Invertible for a given word, so that a difference in a lane persists.
 uint64_t mix(uint64_t lane, uint64_t word) {
   return std::rotl((lane ^ word) * 0x9E3779B97F4A7C15u, 29);
 }
@@ -22,7 +22,7 @@ uint64_t word_at(const std::byte* at) {
 }  // namespace
 
 uint64_t checksum64(std::span<const std::byte> bytes) {
-  constexpr size_t kLanes = 8;  // independent, so that multiplications overlap
+  constexpr size_t kLanes = 8;  // independent lanes, so that multiplications overlap
   uint64_t lanes[kLanes];
   for (size_t i = 0; i < kLanes; ++i) lanes[i] = mix(bytes.size(), i);
   const std::byte* at = bytes.data();

@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-// Of more than its window the system reads the beginning only, so it is asked for less at a time.
+// The system reads only the start of requests beyond its window, so requests are small.
 constexpr size_t kReadAtOnce = size_t{128} << 10;
 
 struct Mapping {
@@ -29,14 +29,14 @@ struct Mapping {
   Mapping& operator=(const Mapping&) = delete;
 };
 
-// What MappedFiles have mapped, by its beginning.
+// All mappings of MappedFiles, by start address.
 struct Mappings {
   std::mutex mutex;
   std::map<const std::byte*, std::shared_ptr<const Mapping>> all;
 };
 
 Mappings& mappings() {
-  static auto* const of_process = new Mappings;  // files may be closed while the process ends
+  static auto* const of_process = new Mappings;  // never destroyed: files may be closed during exit
   return *of_process;
 }
 
@@ -97,7 +97,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
   if (data_ == nullptr) return;
-  std::shared_ptr<const Mapping> last;  // unmapped without the lock
+  std::shared_ptr<const Mapping> last;  // destroyed, and unmapped, after the lock is released
   const std::lock_guard lock(mappings().mutex);
   last = std::move(mappings().all[data_]);
   mappings().all.erase(data_);

@@ -16,7 +16,7 @@
 namespace penstock {
 namespace {
 
-// A line "key: N kB" of /proc/meminfo in bytes; a lot when there is none.
+// Returns the value of "key: N kB" in /proc/meminfo in bytes; a large number if it is missing.
 int64_t meminfo(const char* wanted) {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
@@ -28,7 +28,7 @@ int64_t meminfo(const char* wanted) {
   return int64_t{1} << 40;
 }
 
-// Bytes of a mapping whose pages were never touched.
+// Returns the bytes of a mapping whose pages were never touched.
 int64_t untouched_bytes(const void* begin, size_t bytes) {
   constexpr size_t kAtOnce = size_t{1} << 20;  // pages
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -47,7 +47,7 @@ int64_t untouched_bytes(const void* begin, size_t bytes) {
 
 struct Ledger {
   std::mutex mutex;
-  std::map<const void*, size_t> promised;  // mappings, by their beginning
+  std::map<const void*, size_t> promised;  // mappings by start address
 };
 
 Ledger& ledger() {

@@ -30,7 +30,7 @@ Status check_mode(const std::filesystem::path& path, int failed, const struct st
                 kind_of(info.st_mode));
 }
 
-// Up to n bytes, fewer only at the end; -1 with errno.
+// Reads up to n bytes, fewer only at the end; -1 sets errno.
 ssize_t read_some(int file, char* to, size_t n) {
   ssize_t got = 0;
   do {
@@ -52,7 +52,7 @@ Status check_regular_file(const std::filesystem::path& path) {
 
 Result<FileDescriptor> open_regular_file(const std::filesystem::path& path) {
   RETURN_IF_ERROR(check_regular_file(path));
-  // O_NONBLOCK and the second look: something else may lie there by now.
+  // O_NONBLOCK and a second check: the file may have been replaced meanwhile.
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat info{};
   const int failed = file.number() < 0 ? -1 : ::fstat(file.number(), &info);
@@ -65,7 +65,7 @@ Result<std::string> read_regular_file(const std::filesystem::path& path, size_t 
   struct stat info{};
   size_t size = ::fstat(file.number(), &info) == 0 ? static_cast<size_t>(info.st_size) : 0;
   std::string text;
-  // what is there counts, which may be more than the file's size says, or less
+  // the content counts, which may be longer or shorter than the file's size
   while (size <= max_bytes) {
     constexpr size_t kPiece = 64 * 1024;
     const size_t done = text.size();

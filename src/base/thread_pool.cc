@@ -23,7 +23,7 @@ void spin_pause() {
 #endif
 }
 
-constexpr int kSpins = 20000;  // about 0.5 ms of pauses: longer than any gap inside a step
+constexpr int kSpins = 20000;  // about 0.5 ms of pauses: longer than any gap within a step
 
 }  // namespace
 
@@ -41,7 +41,8 @@ void stay_on_cpus(const std::vector<int>& cpus) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
   for (const int cpu : cpus) CPU_SET(cpu, &mask);
-  sched_setaffinity(0, sizeof mask, &mask);  // what is not allowed is not needed either
+  // failure is ignored: CPUs that are not allowed are not needed
+  sched_setaffinity(0, sizeof mask, &mask);
 }
 
 namespace {
@@ -50,18 +51,18 @@ using Clock = std::chrono::steady_clock;
 
 class Turns;
 
-// What a thread that runs regions had of a place's CPUs. Written by it, read by the others.
+// A thread's use of the CPUs of a place. Written by the thread, read by others.
 struct Share {
   explicit Share(Turns& at);
   ~Share();
   Turns& turns;
-  std::atomic<double> used{0};        // seconds / weight, while there was another one
-  std::atomic<int64_t> last_turn{0};  // when its last one ended, nanoseconds
+  std::atomic<double> used{0};        // seconds / weight, while other threads had turns, too
+  std::atomic<int64_t> last_turn{0};  // end of its last turn, nanoseconds
   double weight = 1;
-  Clock::time_point turn_begin{};  // of the turn it has, when turns are timed
+  Clock::time_point turn_begin{};  // start of its current turn, if turns are timed
 };
 
-// Most threads run the regions of one place only.
+// Most threads run regions of one place only.
 thread_local std::vector<std::unique_ptr<Share>> own_shares;
 
 Share& own_share(Turns& at) {
@@ -75,12 +76,12 @@ int64_t nanoseconds(Clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
-// Whose region runs now. Whoever finds it taken parks: he would only take a CPU from those who
-// compute.
+// The right to run a region. A thread that finds it taken parks: spinning would only take a CPU
+// from computing threads.
 //
-// Threads that compute at the same time get equal times, or such as their weights say: before a
-// step, who had more waits until the others have had as much. Turns are timed only as long as they
-// go to and fro.
+// Threads that compute at the same time get equal shares of time, or shares by their weights:
+// before a step, a thread that is ahead waits until the others have caught up. Turns are timed only
+// while several threads alternate.
 class Turns {
  public:
   void take() {
@@ -129,15 +130,15 @@ class Turns {
   }
 
  private:
-  static constexpr int kManySame = 4096;  // turns of one thread: some ten steps
-  static constexpr double kSlice = 1e-3;  // seconds that one may be ahead
+  static constexpr int kManySame = 4096;  // turns of one thread, about ten steps
+  static constexpr double kSlice = 1e-3;  // seconds that a thread may be ahead
   // nanoseconds without a turn: longer than between two steps
   static constexpr int64_t kIdle = 3'000'000;
 
   static bool is_idle(const Share& share) {
     return nanoseconds(Clock::now()) - share.last_turn.load(std::memory_order_relaxed) > kIdle;
   }
-  // Who had nothing to do has saved nothing up.
+  // An idle thread accumulates no credit.
   void catch_up(Share& share) {
     if (!is_idle(share)) return;
     const std::lock_guard lock(shares_mutex_);
@@ -160,7 +161,7 @@ class Turns {
     }
     return false;
   }
-  // Those who wait were woken when the last turn ended, and need some time to take theirs.
+  // Waiting threads were woken when the last turn ended; gives them time to take theirs.
   void let_one_in() {
     constexpr auto kLongest = std::chrono::microseconds(500);
     if (n_waiting_.load(std::memory_order_relaxed) == 0) return;
@@ -172,7 +173,7 @@ class Turns {
     }
   }
 
-  std::mutex mutex_;  // the turn, and the next two
+  std::mutex mutex_;  // held during a turn; guards the next two
   const Share* last_ = nullptr;
   int n_same_ = 0;
   std::atomic<int> n_waiting_{0};
@@ -184,9 +185,9 @@ class Turns {
 
 thread_local bool in_region = false;
 
-// Of OneTurn.
+// Nesting of OneTurn.
 thread_local int n_one_turns = 0;
-thread_local Turns* kept_turn = nullptr;  // the one that the thread has between two regions
+thread_local Turns* kept_turn = nullptr;  // the turn that the thread keeps between two regions
 
 void give_kept_turn() {
   if (kept_turn != nullptr) kept_turn->give();
@@ -207,22 +208,22 @@ OneTurn::~OneTurn() {
   if (--n_one_turns == 0) give_kept_turn();
 }
 
-// A region is an epoch. Each worker's part of it is done by whoever claims it first: the worker, or
-// the caller when it is through with its own part and the worker has not begun, because another
-// program has its CPU. So a machine with more to do than CPUs slows the pool down to one thread at
-// worst, not to one time slice per region.
+// A region is an epoch. Each worker's part is done by the thread that claims it first: the
+// worker, or the caller after its own part if the worker has not begun because its CPU is busy.
+// So on an overloaded machine the pool slows down to one thread at worst, not to one time slice
+// per region.
 class ThreadPool::Workers {
  public:
   Workers(int n_threads, const std::vector<int>& cpus);
   ~Workers() { end(); }
-  // REQUIRES: it is the caller's turn.
+  // REQUIRES: the caller has the turn.
   void run(Fn fn, void* ctx);
 
  private:
   struct alignas(64) Part {
-    // the last epoch in which this part was taken; all epochs in turn
+    // last epoch in which this part was claimed; epochs are consecutive
     std::atomic<uint32_t> claimed{0};
-    // Takes the part of `epoch`; false when it is taken already.
+    // Claims the part of `epoch`. Returns false if it was claimed already.
     bool claim(uint32_t epoch) {
       uint32_t last = epoch - 1;
       return claimed.load(std::memory_order_relaxed) == last &&
@@ -234,11 +235,11 @@ class ThreadPool::Workers {
 
   alignas(64) std::atomic<uint32_t> epoch_{0};
   alignas(64) std::atomic<int> n_pending_{0};
-  Fn fn_ = nullptr;  // read only by who has claimed a part: until that is done they do not change
+  Fn fn_ = nullptr;  // read only by threads with a claimed part, during which they do not change
   void* ctx_ = nullptr;
   std::atomic<bool> stop_ = false;
   const int n_threads_;
-  std::vector<Part> parts_;  // [worker]; that of worker 0 is not used
+  std::vector<Part> parts_;  // [worker]; worker 0 has none
   std::vector<std::thread> threads_;
 };
 
@@ -251,7 +252,7 @@ ThreadPool::Workers::Workers(int n_threads, const std::vector<int>& cpus)
         loop(worker);
       });
     }
-  } catch (...) {  // the system has no more threads
+  } catch (...) {  // the system refuses another thread
     end();
     throw;
   }
@@ -276,8 +277,8 @@ void ThreadPool::Workers::run(Fn fn, void* ctx) {
     fn(ctx, worker, n_threads_);
     n_pending_.fetch_sub(1, std::memory_order_relaxed);
   }
-  // A worker that lost its CPU needs it back: give way after a while instead of spinning against
-  // it.
+  // A preempted worker needs a CPU: yields after a while instead of
+  // spinning.
   for (int spins = 0; n_pending_.load(std::memory_order_acquire) != 0; ++spins) {
     if (spins < kSpins) {
       spin_pause();
@@ -288,7 +289,7 @@ void ThreadPool::Workers::run(Fn fn, void* ctx) {
 }
 
 void ThreadPool::Workers::loop(int worker) {
-  in_region = true;  // there is nothing else that it does
+  in_region = true;  // workers only run regions
   uint32_t seen = 0;
   for (;;) {
     for (int spins = 0; spins < kSpins && epoch_.load(std::memory_order_acquire) == seen; ++spins) {
@@ -303,19 +304,19 @@ void ThreadPool::Workers::loop(int worker) {
   }
 }
 
-// CPUs on which pools take turns.
+// A set of CPUs on which pools take turns.
 struct ThreadPool::Place {
-  // None: all that the process may use, and no worker stays on any.
+  // cpus is empty: all that the process may use, and workers are not bound.
   static Place& of(const std::vector<int>& cpus) {
     static std::mutex mutex;
-    // never destroyed: threads may end after it would be
+    // never destroyed: threads may end during exit
     static auto& all = *new std::map<std::vector<int>, Place>;
     const std::lock_guard lock(mutex);
     Place& place = all[cpus];
     place.cpus = cpus;
     return place;
   }
-  // Those of all its pools of this size.
+  // Returns the workers that all pools of this size share.
   std::shared_ptr<Workers> workers_of(int n_threads) {
     const std::lock_guard lock(mutex);
     std::weak_ptr<Workers>& known = workers[n_threads];
@@ -375,7 +376,7 @@ void ThreadPool::lay_out_pieces(int64_t n_items, int64_t grain) {
   }
 }
 
-// Half of what is left of the worker's own range, then of its neighbours'.
+// Takes half of the rest of the worker's own range, then of the other workers'.
 bool ThreadPool::take_piece(int worker, int64_t grain, Piece& piece) {
   for (int i = 0; i < n_threads_; ++i) {
     Rest& rest = rests_[(worker + i) % n_threads_];

@@ -133,8 +133,8 @@ int BlockAllocator::find(const BlockHash& hash) const {
   return kNone;
 }
 
-// Removes a block's entry and closes the gap, so that every other entry stays reachable from its
-// home.
+// Removes a block's entry and closes the gap, so that all other entries stay reachable from their
+// home slots.
 void BlockAllocator::index_erase(int block) {
   const size_t mask = index_.size() - 1;
   size_t hole = home(blocks_[block].hash);

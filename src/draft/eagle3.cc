@@ -1,4 +1,4 @@
-// A trained layer beside the target (EAGLE-3) guesses a chain.
+// EAGLE-3: a trained layer beside the target drafts a chain.
 #include "draft/layer_drafter.h"
 #include "model/eagle_layer.h"
 

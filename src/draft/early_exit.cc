@@ -1,4 +1,4 @@
-// The target's own first layers, with its final norm and output matrix, guess a chain.
+// Early exit: the target's first layers, with its final norm and output matrix, draft a chain.
 
 #include "draft/early_exit.h"
 
@@ -15,11 +15,11 @@
 namespace penstock {
 namespace {
 
-// Reads the K and V that the target has stored for its first layers, and writes those of the last
-// token and of the drafted ones behind them, in the same places that the target's forward over the
-// draft writes again: nothing has to be undone, and no cache is needed. A guess may be rough where
-// a step may not, so the first layers and the output matrix are used in 4 bits where the target has
-// more, but not by the stages of a pipeline.
+// Reads K and V that the target has stored for its first layers, and writes those of the last
+// token and of drafted tokens after them, at the places that the target's forward over the draft
+// overwrites: so it needs neither rollback nor a cache. As drafts may be imprecise, the first
+// layers and the output matrix are quantized to 4 bits if the target has more, except in
+// pipelines.
 class EarlyExitDrafter : public Drafter {
  public:
   EarlyExitDrafter(const DraftTarget& target, int block_size, EarlyExit exit)
@@ -103,10 +103,10 @@ class EarlyExitDrafter : public Drafter {
     const DraftRequest* request;
     DraftTree* tree;
     State* state;
-    std::vector<TokenId> tokens;  // the sequence's and the draft's
+    std::vector<TokenId> tokens;  // tokens of the sequence, then of the draft
   };
 
-  // Adds a node; whether another one is to follow.
+  // Adds a node. Returns whether another one may follow.
   bool take(Drafting& drafting, const Guesser::Guess& guess) {
     if (guess.token == kNoToken) return false;
     drafting.tree->add_next(guess.token);
@@ -130,7 +130,7 @@ class EarlyExitDrafter : public Drafter {
   int n_passes_ = 0;
 };
 
-// Layers that are cut elsewhere for want of those behind them have another cache.
+// Layers that are divided differently without the later ones would have another cache.
 bool is_cut_alike(const ModelConfig& first_layers, const ModelConfig& whole, Shard shard) {
   const ModelCuts some(first_layers, shard), all(whole, shard);
   const auto same = [](Shard::Range a, Shard::Range b) {

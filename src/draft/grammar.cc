@@ -1,5 +1,5 @@
-// No drafter but what needs none: the text that a grammar forces, which the engine proposes before
-// it asks any drafter.
+// The drafter without a model: only text that grammars force is drafted, which the engine proposes
+// before it asks any drafter.
 
 #include "draft/drafters.h"
 

@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-// f(context) with the sequence's own sampler steps, as if the tokens of the tree had been accepted.
+// Returns f(context) with the sequence's sampler state after the tokens of the tree.
 template <class F>
 auto with_tree(const Guesser::Wanted& wanted, F&& f) {
   Hypothesis hypothesis(*wanted.request->state);
@@ -41,7 +41,7 @@ std::span<const Guesser::Guess> Guesser::guess(Tensor logits, std::span<const Wa
   return guesses_;
 }
 
-// What is drawn from the drafter's own distribution is the host's, which then knows the
+// Draws from the drafter's own distribution are made on the host, which then knows the
 // distribution.
 void Guesser::ask_device(Tensor logits, std::span<const Wanted> wanted) {
   asked_.clear();

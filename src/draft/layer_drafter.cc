@@ -1,4 +1,4 @@
-// A chain of guesses by a layer that reads the target's states, and then its own.
+// A layer drafts a chain from the target's states, and then from its own.
 #include "draft/layer_drafter.h"
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 namespace penstock {
 namespace {
 
-// Its K and V lie in a cache of its own: entry k of a sequence is of the target's state at its
-// (first + k)-th token and of the token after it. `first` is not 0 where the target found a prefix
-// in its cache, of whose states nothing is known; only how far tokens lie apart counts for the
-// layer. States wait on the host until a draft is wanted or many have come; entries of guesses are
-// written over. Where none was wanted lately, for the sequence or for anybody, nothing is computed:
-// what waited is forgotten but for the newest states, with which a draft begins.
+// K and V are in a cache of its own: entry k of a sequence belongs to the target's state at its
+// (first + k)-th token and to the token after it. `first` is not 0 if the target found a prefix in
+// its cache, whose states are unknown; the layer depends on distances of tokens only. States wait
+// on the host until a draft is wanted or many have arrived; entries of drafts are overwritten. If
+// no draft was wanted recently, nothing is computed, and only the newest states are kept, from
+// which a draft can start.
 class LayerDrafter final : public Drafter {
  public:
   LayerDrafter(const char* name, std::unique_ptr<GuessLayer> layer, const DraftTarget& target,
@@ -115,18 +115,18 @@ class LayerDrafter final : public Drafter {
 
  private:
   static constexpr int kMaxNodes = 16;
-  static constexpr int kMostWaiting = 64;  // states of a sequence that wait until a draft is wanted
-  static constexpr int kPatience = 16;     // tokens one by one after which it is not wanted
+  static constexpr int kMostWaiting = 64;  // waiting states per sequence, at most
+  static constexpr int kPatience = 16;     // single tokens after which drafts count as not wanted
   static constexpr int kNewest = 32;       // states that are kept then
-  // that a sequence gains in a round, where a pass costs as usual
+  // tokens that a sequence gains per round for which a pass has its usual cost
   static constexpr int kUsualGap = 8;
 
   struct State {
-    int first = 0, n_known = 0;   // states of tokens [first, first + n_known) have been seen
-    int n_computed = 0;           // of those, the first have entries in the cache
-    int n_alone = 0;              // the last have come one by one, since a draft was wanted
-    std::vector<float> waiting;   // [n_known - n_computed, dim_] the others
-    std::vector<TokenId> tokens;  // [n_ready] the tokens after theirs, as far as they are known
+    int first = 0, n_known = 0;   // states of tokens [first, first + n_known) were seen
+    int n_computed = 0;           // leading ones of these that have cache entries
+    int n_alone = 0;              // trailing ones that came singly since the last draft
+    std::vector<float> waiting;   // [n_known - n_computed, dim_] states without entries
+    std::vector<TokenId> tokens;  // [n_ready] tokens after these, as far as known
     bool long_rope = false;
     GroupBlocks kv;
     ChainGuesses guesses;
@@ -137,10 +137,10 @@ class LayerDrafter final : public Drafter {
     const DraftRequest* request;
     DraftTree* tree;
     State* state;
-    std::vector<TokenId> tokens;  // the sequence's and the draft's
+    std::vector<TokenId> tokens;  // tokens of the sequence, then of the draft
   };
 
-  // Forgets what was known; goes on from the state at `position`.
+  // Drops all states; continues from the state at `position`.
   void begin(State& state, int position) {
     for (const BlockId block : state.kv.blocks) allocator_->release(block);
     state.kv.blocks.clear(), state.waiting.clear(), state.tokens.clear();
@@ -148,7 +148,7 @@ class LayerDrafter final : public Drafter {
     state.n_known = state.n_computed = 0;
   }
 
-  // Forgets all but the newest states whose next tokens are known.
+  // Drops all states but the newest whose next tokens are known.
   void keep_newest(State& state) {
     for (const BlockId block : state.kv.blocks) allocator_->release(block);
     state.kv.blocks.clear();
@@ -170,7 +170,7 @@ class LayerDrafter final : public Drafter {
     }
   }
 
-  // Blocks for all that is known and n_more.
+  // Reserves blocks for all known states and n_more. Returns false if there are too few.
   bool make_room(State& state, int n_more) {
     const auto n_blocks =
         static_cast<size_t>((state.n_known + n_more + spec_.block_size - 1) / spec_.block_size);
@@ -181,7 +181,7 @@ class LayerDrafter final : public Drafter {
     return true;
   }
 
-  // The first `count` of what waits goes into the batch.
+  // Adds the first `count` waiting states to the batch.
   void add_waiting(State& state, int count, BatchPart::Rows rows) {
     const auto n = static_cast<ptrdiff_t>(count), n_values = n * static_cast<ptrdiff_t>(dim_);
     batch_.add({.tokens = std::span(state.tokens).first(static_cast<size_t>(count)),
@@ -203,8 +203,8 @@ class LayerDrafter final : public Drafter {
     ops_.wait(ops_.submit());
   }
 
-  // One pass: a node more for every sequence in drafting_, whose next inputs are put together. own:
-  // these inputs are not the target's states.
+  // One pass: adds a node to every sequence in drafting_, and collects the next inputs. own: the
+  // inputs are the layer's own states.
   void guess_next(bool own) {
     ++n_passes_;
     const StepOutputs outputs = layer_->forward(batch_.build(), inputs_, own, *cache_, ops_);
@@ -230,7 +230,7 @@ class LayerDrafter final : public Drafter {
     drafting_.resize(n_left);
   }
 
-  // Adds a node; whether another one is to follow.
+  // Adds a node. Returns whether another one may follow.
   bool take(Drafting& drafting, const Guesser::Guess& guess) {
     if (guess.token == kNoToken) return false;
     drafting.tree->add_next(guess.token);
@@ -243,7 +243,7 @@ class LayerDrafter final : public Drafter {
   std::unique_ptr<GuessLayer> layer_;
   Ops& ops_;
   const CacheSpec spec_;
-  const size_t dim_;  // of the target's states
+  const size_t dim_;  // size of the target's states
   const int max_batch_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<BlockAllocator> allocator_;
@@ -251,12 +251,12 @@ class LayerDrafter final : public Drafter {
   Guesser guesser_;
   HostRows hidden_;
   BatchBuilder batch_;
-  std::vector<float> inputs_;  // [batch tokens, dim_], of own states [batch tokens, model_dim]
+  std::vector<float> inputs_;  // [batch tokens, dim_]; own states: [batch tokens, model_dim]
   std::vector<Drafting> drafting_;
   std::vector<Guesser::Wanted> wanted_;
   Confidence confidence_;
   int n_passes_ = 0;
-  int n_unasked_ = 0;  // steps since anybody wanted a draft
+  int n_unasked_ = 0;  // steps since the last wanted draft
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Trained heads guess the next few tokens at once from the target's last state; a static tree of
-// their most likely tokens is checked.
+// Medusa: trained heads predict the next few tokens at once from the target's last state; a static
+// tree of their most likely tokens is verified.
 
 #include <algorithm>
 #include <limits>
@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-// The k largest of `logits`, largest first, the lower id of equals first; `top` [k] is overwritten.
+// Sets `top` to the k largest of `logits`, largest first, the lower id first among equals.
 void top_tokens(std::span<const float> logits, int k, std::vector<TokenId>& top) {
   top.clear();
   if (k == 0) return;
@@ -24,7 +24,7 @@ void top_tokens(std::span<const float> logits, int k, std::vector<TokenId>& top)
     return x > y || (x == y && a < b);
   };
   const auto n = static_cast<TokenId>(logits.size());
-  float least = -std::numeric_limits<float>::infinity();  // of the k so far
+  float least = -std::numeric_limits<float>::infinity();  // least of the k so far
   for (TokenId id = 0; id < n; ++id) {
     if (!(logits[static_cast<size_t>(id)] > least)) {
       if (static_cast<int>(top.size()) == k) continue;
@@ -36,10 +36,11 @@ void top_tokens(std::span<const float> logits, int k, std::vector<TokenId>& top)
   }
 }
 
-// The target's output matrix in 4 bits, where it has more: a guess may be rough. Null: as it is.
+// The target's output matrix quantized to 4 bits, if it has more; drafts may be imprecise. Null:
+// the target's.
 struct RoughOutput {
   std::unique_ptr<WeightSource> source;
-  std::unique_ptr<Model> model;  // without layers
+  std::unique_ptr<Model> model;  // has no layers
 };
 
 class MedusaDrafter : public Drafter {
@@ -115,18 +116,18 @@ class MedusaDrafter : public Drafter {
   void forget(SeqId sequence) override { states_.erase(sequence); }
 
  private:
-  static constexpr int kMaxNodes = 31;  // with the sequence's own last token: whole tiles of rows
+  static constexpr int kMaxNodes = 31;  // with the sequence's last token: whole tiles of rows
 
-  static constexpr int kLearnedPerTree = 48;  // drafts between two choices of the tree
+  static constexpr int kLearnedPerTree = 48;  // drafts after which the tree is chosen again
 
   struct Guess {
     TokenId token;
     int16_t parent, depth, rank;
   };
   struct State {
-    std::vector<float> hidden;  // [model_dim], from which the last token was predicted
-    size_t n_tokens = 0;        // of the sequence at that time; 0 = unknown
-    std::vector<Guess> draft;   // the last one
+    std::vector<float> hidden;  // [model_dim] state from which the last token was predicted
+    size_t n_tokens = 0;        // tokens of the sequence at that time; 0: unknown
+    std::vector<Guess> draft;   // last draft
   };
   struct Drafting {
     DraftTree* tree;
@@ -134,7 +135,7 @@ class MedusaDrafter : public Drafter {
     int n_nodes;
   };
 
-  // How many nodes of the tree, whose reach falls, gain most.
+  // Returns how many nodes of the tree, whose reach decreases, gain most.
   int n_wanted(const DraftRequest& request) const {
     const auto n = static_cast<size_t>(std::min(request.max_nodes, max_nodes()));
     if (request.prices == nullptr) return static_cast<int>(n);
@@ -146,7 +147,7 @@ class MedusaDrafter : public Drafter {
     for (const StaticTreeNode& node : tree_) reach_.push_back(static_cast<float>(node.reach));
   }
 
-  // Most likely tokens of a head that a sequence's part of the tree takes.
+  // Returns how many of a head's most likely tokens a sequence's part of the tree needs.
   int ranks_of(int head, int drafting) const {
     int n = 0;
     for (int i = 0; i < drafting_[static_cast<size_t>(drafting)].n_nodes; ++i) {
@@ -156,7 +157,7 @@ class MedusaDrafter : public Drafter {
     return n;
   }
 
-  // Every guess below a right one was tested against the token that came.
+  // Learns from a draft: all guesses below a right one were tested against the actual token.
   void learn(const std::vector<Guess>& draft, const DraftOutcome& outcome) {
     const size_t n_before = outcome.tokens.size() - static_cast<size_t>(outcome.n_accepted) - 1;
     int parent = kDraftRoot;
@@ -174,8 +175,8 @@ class MedusaDrafter : public Drafter {
     ++n_learned_;
   }
 
-  // The most likely tokens of every head for every sequence, as far as its part of the tree takes
-  // them, into top_ [sequence][head]. logits: [n_heads * n, vocab_size], head after head.
+  // Finds the most likely tokens of every head for every sequence, as many as its part of the tree
+  // needs: top_ [sequence][head]. logits: [n_heads * n, vocab_size], head by head.
   void find_top(Tensor logits, int n_heads) {
     const auto n = static_cast<int>(drafting_.size());
     top_.resize(static_cast<size_t>(n) * n_heads);
@@ -219,7 +220,7 @@ class MedusaDrafter : public Drafter {
     for (int i = 0; i < drafting.n_nodes; ++i) {
       const StaticTreeNode& node = tree_[static_cast<size_t>(i)];
       const std::vector<TokenId>& top = of_head[static_cast<size_t>(node.depth)];
-      // A vocabulary smaller than the ranks: the rest of the tree goes without.
+      // The vocabulary is smaller than the rank: the rest of the tree is dropped.
       if (node.rank >= static_cast<int>(top.size())) break;
       drafting.tree->add(top[static_cast<size_t>(node.rank)], node.parent);
       drafting.state->draft.push_back(
@@ -235,13 +236,13 @@ class MedusaDrafter : public Drafter {
   const int dim_;
   TreeAccuracy accuracy_;
   std::vector<StaticTreeNode> tree_;
-  std::vector<float> reach_;               // [max_nodes] of tree_
-  std::vector<std::vector<TokenId>> top_;  // [drafting][head], of the last propose()
+  std::vector<float> reach_;               // [max_nodes] reach of the nodes of tree_
+  std::vector<std::vector<TokenId>> top_;  // [drafting][head], from the last propose()
   std::vector<SampleRow> asked_;
   std::unordered_map<SeqId, State> states_;
   std::vector<Drafting> drafting_;
   int n_learned_ = 0;
-  bool computed_ = false;  // in the last propose()
+  bool computed_ = false;  // whether the last propose() computed
 };
 
 }  // namespace

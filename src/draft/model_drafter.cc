@@ -1,4 +1,4 @@
-// A small model with the target's vocabulary guesses a chain, token by token, for all sequences at
+// A small model with the target's vocabulary drafts chains, token by token, for all sequences at
 // once.
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 namespace penstock {
 namespace {
 
-// Its K and V live in a cache of its own, block by block; layers with a window keep all tokens, so
-// that one table serves every group. What it has computed for a sequence stays; tokens that were
-// rejected are cut off when the next draft begins. A sequence for which there are no blocks is not
-// drafted for.
+// K and V are in a cache of its own, in blocks; layers with a window keep all
+// tokens, so that one table serves all groups. Computed tokens stay cached; rejected
+// ones are removed when the next draft begins. Sequences without blocks get no
+// drafts.
 class ModelDrafter : public Drafter {
  public:
   ModelDrafter(std::unique_ptr<WeightSource> source, std::unique_ptr<Model> model,
@@ -53,7 +53,7 @@ class ModelDrafter : public Drafter {
     batch_.clear();
     n_passes_ = 0;
     int long_gap = 0;
-    // What each sequence has gained since its last draft comes first, as far as one forward goes.
+    // Computes first what each sequence has gained since its last draft, within one forward.
     for (size_t i = 0; i < requests.size(); ++i) {
       State& state = states_[requests[i].id];
       const int first = rewind(requests[i], state);
@@ -76,7 +76,7 @@ class ModelDrafter : public Drafter {
       const Tensor logits = model_->forward(batch_.build(), *cache_, ops_).logits;
       batch_.clear();
       wanted_.clear();
-      // The computed tokens are the sequence's and the tree's.
+      // `computed` has the tokens of the sequence and of the tree.
       for (const Drafting& each : drafting_)
         wanted_.push_back(
             {each.request, each.tree, each.state->computed, ChainGuesses::weighs(*each.request)});
@@ -131,8 +131,8 @@ class ModelDrafter : public Drafter {
   // tokens that a sequence gains in a round, where a pass costs as usual
   static constexpr int kUsualGap = 4;
 
-  // Cuts off what the target did not keep; returns how many tokens are left. The last token of the
-  // sequence is always computed anew: its logits are wanted.
+  // Removes tokens that the target did not keep; returns the number of remaining ones. The
+  // sequence's last token is always computed again, for its logits.
   static int rewind(const DraftRequest& request, State& state) {
     const auto limit = std::min(state.computed.size(), request.tokens.size() - 1);
     size_t n = std::min<size_t>(state.n_checked, limit);
@@ -152,7 +152,7 @@ class ModelDrafter : public Drafter {
     return true;
   }
 
-  // Adds a node; whether another one is to follow.
+  // Adds a node. Returns whether another one may follow.
   bool take(const Drafting& drafting, const Guesser::Guess& guess) {
     if (guess.token == kNoToken) return false;
     State& state = *drafting.state;
@@ -198,7 +198,7 @@ Result<std::unique_ptr<Drafter>> make_model_drafter(DrafterConfig config,
                   config.draft_source->path().string(), model->config().arch);
   }
   const int own = model->config().vocab_size, wanted = target.model->config().vocab_size;
-  // Embedding tables of one family may be padded differently.
+  // Embedding tables of one family may differ in padding.
   if (std::abs(own - wanted) > wanted / 64) {
     return errorf(
         ErrorCode::kInvalidArgument,

@@ -1,4 +1,4 @@
-// The checkpoint's own layer that predicts a token further guesses a chain.
+// MTP: the checkpoint's own next-token prediction layer drafts a chain.
 #include <spdlog/spdlog.h>
 
 #include "base/log.h"

@@ -61,19 +61,19 @@ NgramIndex::Match NgramIndex::find(std::span<const TokenId> text,
 
 namespace {
 
-// How often a token that a lookup proposes is right, by the length of the agreement before it, its
-// own guesses counted in: measured, because it depends on the text more than on anything else.
+// Acceptance rates of proposed tokens by the length of the match before them, including proposed
+// tokens. Measured, since they depend mostly on the text.
 class Reliability {
  public:
   float of(int length) const { return rate_[bucket(length)]; }
-  // Guesses after an agreement of `length` tokens.
+  // Learns from tokens proposed after a match of `length` tokens.
   void learn(int length, int n_proposed, int n_accepted) {
     for (int i = 0; i < std::min(n_accepted + 1, n_proposed); ++i) {
       float& rate = rate_[bucket(length + i)];
       rate += kWeight * ((i < n_accepted ? 1.0f : 0.0f) - rate);
     }
   }
-  // What is never tried is forgotten slowly, so that it is tried again.
+  // Moves a rate that is not tried towards its prior, so that it is tried again.
   void fade(int length) {
     const size_t place = bucket(length);
     rate_[place] += kFade * (kPrior[place] - rate_[place]);
@@ -114,12 +114,12 @@ class NgramDrafter : public Drafter {
   void forget(SeqId sequence) override { states_.erase(sequence); }
 
  private:
-  static constexpr int kMaxNodes = 31;  // with the sequence's own last token: whole tiles of rows
+  static constexpr int kMaxNodes = 31;  // with the sequence's last token: whole tiles of rows
 
   struct State {
     NgramIndex index;
     Reliability reliability;
-    int length = 0, n_proposed = 0;  // of the agreement, of the guesses
+    int length = 0, n_proposed = 0;  // length of the match; number of proposed tokens
   };
 
   void propose(const DraftRequest& request, DraftTree& tree) {
@@ -128,7 +128,7 @@ class NgramDrafter : public Drafter {
     State& state = states_[request.id];
     state.n_proposed = 0;
     if (state.index.end() > n) state.index = {};
-    state.index.extend(tokens, n - 1);  // the pair at the end would find itself
+    state.index.extend(tokens, n - 1);  // without the last pair, which would match itself
     const NgramIndex::Match own = state.index.find(tokens, tokens);
     const NgramIndex::Match shared = corpus_index_.find(corpus_, tokens);
     const NgramIndex::Match& match = shared.length > own.length ? shared : own;
@@ -141,7 +141,7 @@ class NgramDrafter : public Drafter {
         if (position >= static_cast<int>(corpus_.size())) break;
         tree.add_next(corpus_[position]);
       } else {
-        // Past the end the repetition goes on with itself.
+        // Beyond the end, the repetition continues with the proposed tokens.
         tree.add_next(position < n ? tokens[position] : tree.tokens[position - n]);
       }
     }
@@ -149,7 +149,7 @@ class NgramDrafter : public Drafter {
     if (tree.empty()) state.reliability.fade(match.length);
   }
 
-  // A single token is too little to go by where nobody asks what a guess costs.
+  // Returns how many tokens to propose. Without prices, a match of a single token is not used.
   static int n_wanted(const DraftRequest& request, const Reliability& reliability, int length) {
     if (request.prices == nullptr) return length > 1 ? request.max_nodes : 0;
     std::array<float, kMaxNodes> reach;

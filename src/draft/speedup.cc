@@ -9,7 +9,7 @@ double expected_tokens(double acceptance, int length) {
 }
 
 double expected_tokens(std::span<const double> by_depth, int length) {
-  // reached: the chance that all drafted tokens so far were accepted
+  // reached: probability that all drafted tokens so far are accepted
   double tokens = 1, reached = 1;
   for (int i = 0; i < length && !by_depth.empty(); ++i) {
     const size_t depth = std::min(static_cast<size_t>(i), by_depth.size() - 1);

@@ -10,7 +10,7 @@ namespace {
 struct Later {
   bool operator()(const StaticTreeNode& a, const StaticTreeNode& b) const {
     if (a.reach != b.reach) return a.reach < b.reach;
-    // of equals the shallower, then the more likely one
+    // among equals the shallower one, then the more likely one
     if (a.depth != b.depth) return a.depth > b.depth;
     return a.rank != b.rank ? a.rank > b.rank : a.parent > b.parent;
   }
@@ -22,8 +22,8 @@ std::vector<StaticTreeNode> choose_tree(std::span<const std::vector<float>> accu
                                         int max_nodes) {
   std::vector<StaticTreeNode> tree;
   std::priority_queue<StaticTreeNode, std::vector<StaticTreeNode>, Later> open;
-  // A node brings its next brother and its first child into question: with shares that fall by rank
-  // the next best node is always among those.
+  // A chosen node adds its next sibling and its first child as candidates: since shares fall by
+  // rank, the next best node is always among them.
   const auto consider = [&](int parent, int depth, int rank, double parent_reach) {
     if (depth >= static_cast<int>(accuracy.size())) return;
     const std::vector<float>& shares = accuracy[static_cast<size_t>(depth)];

@@ -27,7 +27,7 @@ class SyntheticDrafter : public Drafter {
   }
 
   void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
-    // The inner drafter's own probabilities say nothing about the guesses that replace its own.
+    // The inner drafter's probabilities do not apply to the tokens that replace its own.
     wanted_.assign(requests.begin(), requests.end());
     for (DraftRequest& request : wanted_) {
       if (request.prices != nullptr)

@@ -20,7 +20,7 @@ bool is_inside(const fs::path& path, const fs::path& folder) {
   return end == folder.end();
 }
 
-// False: a link that leads outside of `inside`.
+// Returns false for a link that leads outside of `inside`.
 bool allowed(const fs::directory_entry& entry, const fs::path& inside) {
   std::error_code error;
   if (inside.empty() || !entry.is_symlink(error)) return true;

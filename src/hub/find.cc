@@ -33,7 +33,8 @@ FoundModel found_below(const fs::path& folder, const ModelName& name, const Mode
           .missing = model.tokenizer ? "" : "a vocabulary"};
 }
 
-// What a repository has for this model and the snapshot lacks, by the listing kept with it.
+// Describes files of this model that the repository has and the snapshot lacks, according to the
+// cached list.
 std::string missing_by_tree(const HfCache& cache, const ModelName& name, const std::string& commit,
                             const ModelFiles& model) {
   const auto tree = cache.tree(name.repo, commit);
@@ -87,7 +88,7 @@ Result<FoundModel> find_in_ollama(const fs::path& root, const ModelName& name) {
                     .bytes = static_cast<int64_t>(fs::file_size(blob, error))};
 }
 
-// THE list of places, in the order in which they are searched.
+// THE list of places, in the order of the search.
 using FindIn = Result<FoundModel> (*)(const fs::path& root, const ModelName& name);
 struct Place {
   fs::path root;

@@ -13,7 +13,7 @@ bool ends_with_ignoring_case(std::string_view text, std::string_view end) {
          equal_ignoring_case(text.substr(text.size() - end.size()), end);
 }
 
-// The number of five digits at that place, or -1.
+// Returns the number of five digits at position `at`, or -1.
 int five_digits(std::string_view text, size_t at) {
   const std::string_view digits = text.substr(at, 5);
   const bool good = digits.size() == 5 &&

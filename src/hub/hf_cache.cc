@@ -16,7 +16,7 @@ constexpr size_t kMaxRefBytes = 256;
 constexpr size_t kMaxTreeBytes = size_t{64} << 20;
 constexpr int kTreeFormat = 1;
 
-// "" when the file is none or holds no commit.
+// Returns the commit in the file; "" if it is missing or malformed.
 std::string read_ref(const fs::path& path) {
   auto text = read_regular_file(path, kMaxRefBytes);
   if (!text) return {};

@@ -43,7 +43,7 @@ bool take_prefix(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-// Removes the address of a hub before the name; true when one was there.
+// Removes a hub's address before the name. Returns whether there was one.
 bool take_address(std::string_view& text, std::string_view endpoint) {
   if (!endpoint.empty() && text.starts_with(endpoint) &&
       text.substr(endpoint.size()).starts_with('/')) {
@@ -61,7 +61,7 @@ bool take_address(std::string_view& text, std::string_view endpoint) {
   return true;
 }
 
-// The rest of a web address of a file or a folder: "/resolve/main/a.gguf", "/tree/main".
+// Parses the rest of a web address of a file or folder: "/resolve/main/a.gguf", "/tree/main".
 Status read_address_tail(std::string_view tail, ModelName& name, std::string_view text) {
   tail = tail.substr(0, tail.find_first_of("?#"));
   if (tail.empty() || tail == "/") return {};
@@ -78,7 +78,7 @@ Status read_address_tail(std::string_view tail, ModelName& name, std::string_vie
                 printable(text));
 }
 
-// After the repository: "", "@revision", ":what" or "@revision:what".
+// Parses what follows the repository: "", "@revision", ":what" or "@revision:what".
 void read_suffix(std::string_view suffix, ModelName& name) {
   const size_t colon = suffix.find(':');
   if (suffix.starts_with('@'))
@@ -101,7 +101,7 @@ Status check_name(const ModelName& name, std::string_view suffix, std::string_vi
 }  // namespace
 
 std::string ModelName::text() const {
-  // an organisation's name
+  // the name of an organisation looks like an address
   const bool like_address = repo.starts_with(kHub) || repo.starts_with(kShortHub);
   return (like_address ? std::string(kShortHub) : "") + repo +
          (revision.empty() ? "" : "@" + revision) + (what.empty() ? "" : ":" + what);

@@ -19,15 +19,15 @@ constexpr const char* kListType = "application/vnd.ollama.manifest.list.v2+json"
 constexpr const char* kModelLayer = "application/vnd.ollama.image.model";
 constexpr const char* kAdapterLayer = "application/vnd.ollama.image.adapter";
 
-// A newer Ollama keeps its manifests in the first.
+// Newer versions of Ollama use the first folder.
 constexpr const char* kManifestFolders[] = {"manifests-v2", "manifests"};
 
-// Hosts whose names are typed without them; a model of the library is typed without its namespace.
+// Hosts that users omit from names; the namespace `library` is omitted, too.
 constexpr const char* kOwnHost = "registry.ollama.ai";
 constexpr const char* kHubHosts[] = {"hf.co", "huggingface.co"};
 constexpr const char* kLibrary = "library";
 
-// "sha256:HEX" or "sha256-HEX" -> blobs/sha256-HEX; an empty path for anything else.
+// Converts "sha256:HEX" or "sha256-HEX" to blobs/sha256-HEX; empty for other text.
 fs::path blob_path(const fs::path& folder, const std::string& digest) {
   constexpr size_t kPrefix = 7, kHex = 64;
   const bool good = digest.size() == kPrefix + kHex && digest.starts_with("sha256") &&
@@ -37,7 +37,7 @@ fs::path blob_path(const fs::path& folder, const std::string& digest) {
   return good ? folder / "blobs" / ("sha256-" + digest.substr(kPrefix)) : fs::path();
 }
 
-// The manifest itself, or of a list of them the one with GGUF weights.
+// Returns the manifest itself, or the one with GGUF weights of a list of manifests.
 Result<json> single_manifest(const fs::path& folder, json manifest, std::string_view where) {
   if (json_string(manifest, "mediaType") != kListType) return manifest;
   const auto list = manifest.find("manifests");
@@ -74,7 +74,7 @@ std::vector<fs::path> manifest_paths(const fs::path& folder, const ModelName& na
   return paths;
 }
 
-// HOST/NAMESPACE/MODEL/TAG as it would be typed; no repository: of another registry.
+// Converts HOST/NAMESPACE/MODEL/TAG to the name as typed; no repository for other registries.
 ModelName typed_name(const std::string& path) {
   const size_t host_end = path.find('/');
   const size_t namespace_end = path.find('/', host_end + 1);

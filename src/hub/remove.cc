@@ -12,8 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Takes models out of one repository of the cache. What several revisions share goes with the last
-// of them.
+// Removes models from one repository of the cache. Content that several revisions share is removed
+// with the last of them.
 class Removal {
  public:
   Removal(const HfCache& cache, std::string repo)
@@ -22,7 +22,7 @@ class Removal {
   Status check_idle() const;
   void remove_all();
   void remove_files(const std::string& commit, const std::vector<std::string>& paths);
-  void tidy();  // after remove_files: blobs, snapshots and refs that nothing needs any more
+  void tidy();  // removes blobs, snapshots and refs that nothing needs, after remove_files()
 
   int64_t bytes() const { return bytes_; }
 
@@ -40,7 +40,7 @@ class Removal {
   int64_t bytes_ = 0;
 };
 
-// A blob that another process receives holds its lock.
+// Error: a process is downloading a blob, and holds its lock.
 Status Removal::check_idle() const {
   constexpr std::string_view kSuffix = ".penstock.incomplete";
   const HfCacheWriter places(cache_, repo_, "", true);
@@ -67,15 +67,15 @@ void Removal::remove_blob(const fs::path& blob) {
 void Removal::remove_all() {
   for (const std::string& name : names_in(folder_ / "blobs")) remove_blob(folder_ / "blobs" / name);
   for (const HfCache::Revision& revision : cache_.revisions(repo_)) {
-    // Where links are not used, the files lie in the snapshots themselves.
+    // Without symlinks, snapshots hold the files themselves.
     std::error_code error;
     const fs::path snapshot = cache_.snapshot_folder(repo_, revision.commit);
     for (const RepoFile& file : files_below(snapshot).files)
       bytes_ += fs::is_symlink(snapshot / file.path, error) ? 0 : file.size;
   }
   std::error_code error;
-  // Removes links, not what they lead to. Locks stay: taking one away would part those who wait for
-  // it.
+  // Removes links, not their targets. Locks stay: waiting processes would lock different
+  // files.
   fs::remove_all(folder_, error);
 }
 
@@ -127,7 +127,7 @@ void Removal::tidy() {
   if (!any_left) remove_all();
 }
 
-// Which commits the name can mean: that of its revision, or all of them.
+// Returns the commits that the name may mean: that of its revision, or all.
 Result<std::vector<std::string>> commits_of(const HfCache& cache, const ModelName& name) {
   if (!name.revision.empty()) {
     ASSIGN_OR_RETURN(std::string commit, cache.commit_of(name.repo, name.revision));
@@ -155,7 +155,7 @@ Result<std::vector<std::string>> paths_of(const HfCache& cache, const ModelName&
   return paths;
 }
 
-// The error for what is not in the cache: it may be somewhere else.
+// Returns the error for a model that is not in the cache; it may be in another place.
 tl::unexpected<Error> not_in_cache(const HubSettings& settings, std::string_view name,
                                    const fs::path& cache) {
   const auto found = find_on_disk(settings, name);

@@ -16,8 +16,8 @@ namespace {
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr const char* kOlderIndexName = "pytorch_model.bin.index.json";
 
-// What a checkpoint's folder may hold beside config.json and the weights: vocabularies, templates,
-// quantization, and what sentence-transformers lays out in folders of its own.
+// Files of a checkpoint's folder besides the weights: configuration, vocabularies, templates,
+// quantization, and the folders of sentence-transformers.
 constexpr std::string_view kSideFiles[] = {"config.json",
                                            "generation_config.json",
                                            "tokenizer_config.json",
@@ -56,8 +56,8 @@ class Chooser {
   std::vector<ModelFiles> all() const;
 
  private:
-  // The files of one GGUF model by number. A file's name can claim any number of shards: only those
-  // there take memory.
+  // The files of one GGUF model by shard number. File names may claim any number of shards, so only
+  // existing ones take memory.
   struct Shards {
     int n_expected = 1;
     std::map<int, std::string> paths;
@@ -70,8 +70,8 @@ class Chooser {
   void group_gguf();
   const Shards* shards_of(const std::string& path) const;
   Result<ModelFiles> gguf(const Shards& shards) const;
-  // The model with that quantization, any for "", whose name is shortest; null: none. Those with
-  // all shards come first.
+  // Returns the model with this quantization (any for "") and the shortest name; null: none. Models
+  // with all shards come first.
   const Shards* best_gguf(std::string_view quantization) const;
 
   Result<std::set<std::string>> indexed_weights(const std::string& folder, const char* index) const;
@@ -160,7 +160,7 @@ Result<std::set<std::string>> Chooser::indexed_weights(const std::string& folder
   return weights;
 }
 
-// In the order in which a checkpoint's folder is opened.
+// Returns the weight files of a folder, in the order in which opening a checkpoint tries them.
 Result<std::set<std::string>> Chooser::weights_in(const std::string& folder) const {
   const auto only = [&](const char* name) { return std::set<std::string>{joined(folder, name)}; };
   if (has(joined(folder, "model.safetensors"))) return only("model.safetensors");
@@ -180,7 +180,7 @@ Result<std::set<std::string>> Chooser::weights_in(const std::string& folder) con
 
 void Chooser::add_side_files(const std::string& folder, ModelFiles& model) const {
   for (const std::string_view name : kSideFiles) {
-    const bool older = name.ends_with("pytorch_model.bin");  // there may be both
+    const bool older = name.ends_with("pytorch_model.bin");  // both formats may exist
     const std::string newer =
         std::string(name.substr(0, name.rfind('/') + 1)) + "model.safetensors";
     if (has(joined(folder, name)) && !(older && has(joined(folder, newer))))
@@ -208,7 +208,7 @@ Result<ModelFiles> Chooser::checkpoint(const std::string& folder) const {
   return model;
 }
 
-// A file that was named: with its shards, or with what a file of safetensors needs beside it.
+// Returns the files for a named file: all of its shards, or its side files for safetensors.
 Result<ModelFiles> Chooser::single_file(const std::string& path) const {
   if (const Shards* shards = shards_of(path)) return gguf(*shards);
   ModelFiles model{.entry = path, .paths = {path}};
@@ -219,7 +219,7 @@ Result<ModelFiles> Chooser::single_file(const std::string& path) const {
   return model;
 }
 
-// The path of that name, or the only one that ends with it.
+// Returns the path with this name, or the only one that ends with it.
 const std::string* Chooser::find_path(const std::string& what) const {
   if (const auto found = paths_.find(what); found != paths_.end()) return &*found;
   const std::string* match = nullptr;
@@ -270,7 +270,7 @@ std::vector<ModelFiles> Chooser::all() const {
   return models;
 }
 
-// Some names, for a message.
+// Lists some names for a message.
 std::string some(const std::vector<std::string>& names) {
   constexpr size_t kShown = 20;
   std::string text;
@@ -300,7 +300,7 @@ tl::unexpected<Error> Chooser::no_model() const {
 }  // namespace
 
 const std::vector<std::string_view>& default_quantizations() {
-  // Four bits with the least loss first, then more bits, then fewer, then what is not quantized.
+  // Four bits with the least loss first, then more bits, then fewer, then unquantized ones.
   static const std::vector<std::string_view> list = {
       "Q4_K_M",  "Q4_K_XL", "Q4_K_L", "Q4_K_S", "Q4_K",  "MXFP4", "IQ4_NL",  "IQ4_XS",
       "Q4_1",    "Q4_0",    "Q5_K_M", "Q5_K_S", "Q5_K",  "Q5_1",  "Q5_0",    "Q6_K",

@@ -36,8 +36,8 @@ fs::path home() {
   return user != nullptr && user->pw_dir != nullptr ? user->pw_dir : "/";
 }
 
-// $NAME and ${NAME} by their values, and a leading ~ by the home folder; an unknown name stays as
-// it is.
+// Expands $NAME and ${NAME}, and a leading ~ to the home folder; unknown names are
+// kept.
 fs::path expand(std::string text) {
   if (text == "~" || text.starts_with("~/")) text = home().string() + text.substr(1);
   std::string result;
@@ -80,7 +80,7 @@ Result<std::string> endpoint_of(std::string text) {
   return text;
 }
 
-// Without line breaks and surrounding blanks: a token becomes part of a header.
+// Removes line breaks and surrounding blanks, since a token becomes part of a header.
 Result<std::string> clean_token(std::string token, std::string_view where) {
   std::erase_if(token, [](char c) { return c == '\r' || c == '\n'; });
   const size_t begin = token.find_first_not_of(" \t");
@@ -105,8 +105,8 @@ Result<std::string> find_token(const fs::path& hf_home) {
   return clean_token(std::move(*content), file.string());
 }
 
-// LM Studio says in a file of the home folder where it lives; its models folder can be moved in its
-// settings.
+// Returns LM Studio's models folders: a file in the home folder names LM Studio's folder, whose
+// settings may move the models.
 std::vector<fs::path> lm_studio_folders() {
   std::vector<fs::path> homes = {home() / ".lmstudio", home() / ".cache" / "lm-studio"};
   if (auto pointer = read_regular_file(home() / ".lmstudio-home-pointer", kMaxTokenBytes);
@@ -131,7 +131,7 @@ std::vector<fs::path> lm_studio_folders() {
 
 std::vector<fs::path> ollama_folders() {
   if (const std::string value = variable("OLLAMA_MODELS"); !value.empty()) return {expand(value)};
-  // The second is where Ollama's installer makes the service of a Linux system keep them.
+  // The second folder is that of the service that Ollama's installer sets up on Linux.
   return {home() / ".ollama" / "models", "/usr/share/ollama/.ollama/models"};
 }
 
@@ -166,7 +166,7 @@ Result<HubSettings> hub_settings() {
   for (const char* name : {"REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"}) {
     if (const std::string value = variable(name); !value.empty()) settings.certificates = value;
   }
-  // The library that reads it would wait for what is no file.
+  // The library that reads the file would block on a special file.
   if (const Status file = check_regular_file(settings.certificates);
       !settings.certificates.empty() && !file && file.error().code != ErrorCode::kNotFound)
     return tl::unexpected(file.error());

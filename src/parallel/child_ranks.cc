@@ -29,7 +29,7 @@ std::string how_it_ended(int status) {
   return fmt::format("ended with code {}", WEXITSTATUS(status));
 }
 
-// Of what a child gets; freed with it.
+// Owner of file actions for a child.
 struct FileActions {
   posix_spawn_file_actions_t actions;
   FileActions() { posix_spawn_file_actions_init(&actions); }
@@ -84,7 +84,7 @@ Result<pid_t> spawn(int rank, int n_ranks, int segment, const std::vector<int>& 
 
 void end_with_parent(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it ended before
+  if (getppid() != parent) _exit(1);  // the parent ended before prctl()
 }
 
 void set_rank_program(std::vector<std::string> command) { rank_program() = std::move(command); }
@@ -110,7 +110,7 @@ Status ChildRanks::start_child(int rank, int segment) {
   std::jthread parent([&, this, rank] {
     const Result<pid_t> process = spawn(rank, communicator_->size(), segment, cpus_of(rank));
     if (process) ++n_running_;
-    started.set_value(process);  // after this the arguments may be gone
+    started.set_value(process);  // after this, the arguments may be destroyed
     if (process) wait_for(rank, *process);
   });
   ASSIGN_OR_RETURN(const pid_t process, started.get_future().get());
@@ -118,11 +118,11 @@ Status ChildRanks::start_child(int rank, int segment) {
   return {};
 }
 
-// One that was stopped before it has joined the others is missed by nobody else, for they wait for
-// it to begin. The time is this process's own: both may be stopped together.
+// Waits for a child's end. Notices if it is stopped before it joins, since other ranks wait for it
+// to join. Elapsed time is counted in polls of this process, as both may be stopped together.
 void ChildRanks::wait_for(int rank, pid_t process) {
   constexpr std::chrono::milliseconds kLook(100);
-  constexpr int kPatience = 50;  // looks
+  constexpr int kPatience = 50;  // in polls
   const auto fail = [&](const std::string& what) {
     if (!ending_)
       communicator_->fail(
@@ -157,11 +157,11 @@ ChildRanks::~ChildRanks() {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (n_running_ > 0 && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(kLook);
-  // Those that have ended are not waited for yet only for an instant: their numbers are not used
-  // again before that.
+  // Children that have exited were not reaped yet, so their process ids are not
+  // reused.
   if (n_running_ > 0)
     for (const Child& child : children_) kill(child.process, SIGKILL);
-  children_.clear();  // waits for their ends
+  children_.clear();  // waits for them
 }
 
 }  // namespace penstock

@@ -26,7 +26,7 @@ struct CommunicatorRow {
 constexpr CommunicatorRow kCommunicators[] = {
     {"self", make_self_communicator},  // one rank
     {"shm", make_shm_communicator},    // ranks on one host
-    {"mpi", make_mpi_communicator},    // ranks on several, started by mpirun or srun
+    {"mpi", make_mpi_communicator},    // ranks on several hosts, started by mpirun or srun
 };
 
 }  // namespace
@@ -52,7 +52,7 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::string_view name,
 
 namespace {
 
-// Calls copy(in the rows, in the copy, how many) for each row of these floats.
+// Calls copy(floats in the rows, floats in the copy, count) for each row of the range.
 template <class Copy>
 void for_rows(const PartRows& rows, size_t begin, size_t n, const Copy& copy) {
   for (size_t done = 0; done < n;) {
@@ -78,7 +78,7 @@ void PartRows::write(size_t begin, std::span<const float> from) const {
 
 CommunicatorUse Communicator::use() const { return {calls_, bytes_, seconds_, resident_memory()}; }
 
-// One thread writes the counters.
+// Counters are written by one thread.
 template <class Operation>
 Status Communicator::counted(size_t bytes, const Operation& operation) {
   if (!counts_) return operation();
@@ -93,7 +93,7 @@ Status Communicator::counted(size_t bytes, const Operation& operation) {
 }
 
 namespace {
-constexpr size_t kMostOfSum = std::numeric_limits<int>::max();  // numbers; parts are counted by int
+constexpr size_t kMostOfSum = std::numeric_limits<int>::max();  // counts of numbers are int
 }
 
 Status Communicator::all_reduce(std::span<float> x, WireType wire) {
@@ -136,7 +136,7 @@ Status Communicator::receive_from(int from, std::vector<std::byte>& message) {
   return counted(0, [&] { return take(from, message); });
 }
 
-// Short messages go with their length, in one turn.
+// A short message is sent together with its length, in one broadcast.
 Status broadcast_message(Communicator& ranks, std::vector<std::byte>& message, int root) {
   constexpr size_t kFirst = 2048;
   std::byte first[kFirst] = {};

@@ -28,7 +28,7 @@ int node_of_cpu(const fs::path& folder) {
   return 0;
 }
 
-// "0,64" or "0-1" of the CPUs on one core.
+// Returns the first CPU of the core, from a list such as "0,64" or "0-1".
 int core_of_cpu(const fs::path& folder, int cpu) {
   int first = cpu;
   std::ifstream(folder / "topology" / "thread_siblings_list") >> first;
@@ -51,7 +51,7 @@ int smallest_node(std::span<const HostCpu> cpus) {
   return least;
 }
 
-// How many CPUs every core has; 1 where they differ.
+// Returns the number of CPUs of every core; 1 if cores differ.
 int cpus_per_core(std::span<const HostCpu> cpus) {
   int n_cores = 0;
   for (size_t i = 0; i < cpus.size(); ++i)

@@ -1,9 +1,9 @@
-// Ranks of several hosts, in processes that mpirun or srun has started.
+// Ranks of several hosts, in processes started by mpirun or srun.
 //
-// Collectives run on one communicator, signs of life and the end of the run on another. Calls are
-// taken in turn (a lock) and never wait within MPI, so that who waits for others hears that the run
-// has failed. Sums are taken here and not by MPI: in the order of the ranks, so that they have the
-// bits that ranks of one host get (shm_communicator.cc).
+// Collective operations use one MPI communicator; heartbeats and the end of a run use another.
+// Calls of MPI are serialized by a lock and never block inside MPI, so that waiting ranks notice a
+// failed run. Sums are computed here in the order of the ranks, not by MPI, so that they have the
+// same bits as those of ranks on one host (shm_communicator.cc).
 #include "parallel/communicator.h"
 
 #if PENSTOCK_MPI
@@ -26,10 +26,10 @@ using std::chrono::steady_clock;
 
 enum Tag : int { kBeat = 1, kFailure, kLeaving, kMessage };
 
-// Sums of up to so many bytes of all ranks are taken by every rank of everything: one turn. Longer
-// ones by parts: two turns, and each byte on the wire only twice.
+// Up to this many bytes in total, every rank gathers and sums everything: one exchange. Longer
+// tensors are summed by parts: two exchanges, but each byte is sent only twice.
 constexpr size_t kSmallSum = size_t{256} << 10;
-// In one operation: what OpenMPI sends over TCP without asking first (mpi_library.cc), with its
+// Maximum per operation: OpenMPI's eager limit for TCP (mpi_library.cc), with its
 // header.
 constexpr size_t kMostFloats = (size_t{1} << 18) - 1024;
 constexpr size_t kMostReason = 4000;
@@ -96,8 +96,8 @@ class MpiCommunicator final : public Communicator {
   Status take(int from, std::vector<std::byte>& message) override;
   void push(const std::stop_token& stop);
 
-  // Starts an operation and waits for its end. It reads and writes memory of this object only,
-  // which is kept when the run fails.
+  // Starts an operation and waits for its end. It uses only memory of this object, which is leaked
+  // if the run fails.
   template <class Start>
   Status carry_out(const char* what, const Start& start);
   Status error_of(const char* what, int code) const;
@@ -106,21 +106,21 @@ class MpiCommunicator final : public Communicator {
   void send_beat(int to, const CommunicatorUse& own);
   void watch(const std::stop_token& stop);
   void hear();
-  // Calls `ready`, which asks MPI, until it says so.
+  // Polls `ready`, which calls MPI, until it returns true.
   template <class Ready>
   Status wait_until(const char* what, const Ready& ready);
   std::string called(int rank) const { return fmt::format("rank {} of {}", rank, size()); }
 
-  // Who this rank hears of: rank 0 of all, the others of rank 0, which tells them about the rest.
+  // Rank 0 watches all ranks; other ranks watch rank 0, which informs them about the rest.
   bool watches(int other) const { return other != rank() && (rank() == 0 || other == 0); }
 
   const MpiLibrary& mpi_;
   const CommunicatorConfig config_;
   MPI_Comm data_ = nullptr, messages_ = nullptr, control_ = nullptr;
-  std::mutex calls_mutex_;        // of MPI
-  int place_ = 0, n_places_ = 1;  // this rank in data_, which is all ranks or its group
+  std::mutex calls_mutex_;        // serializes calls of MPI
+  int place_ = 0, n_places_ = 1;  // this rank in data_: all ranks, or its group
   std::vector<std::byte> out_, in_, message_;
-  // On their way to others; MPI has their addresses.
+  // Messages being sent, whose addresses MPI holds.
   struct Posted {
     std::vector<std::byte> message;
     MPI_Request request;
@@ -129,12 +129,12 @@ class MpiCommunicator final : public Communicator {
   std::condition_variable_any posts_;
 
   std::mutex reason_mutex_;
-  std::string reason_;  // a byte of the code, then the text; written once, before failed_
+  std::string reason_;  // first byte: error code, then text; written once, before failed_
   std::atomic<bool> failed_ = false;
 
   inline static const std::string kNothing;
-  // What is on its way to rank 0, whenever that takes it; there is one MpiCommunicator in a
-  // process.
+  // Heartbeat being sent to rank 0. Static, since it may outlive the object; there is one
+  // MpiCommunicator per process.
   inline static CommunicatorUse said_;
   MPI_Request saying_ = nullptr;
   bool is_saying_ = false;
@@ -142,10 +142,11 @@ class MpiCommunicator final : public Communicator {
   std::vector<CommunicatorUse> heard_uses_;  // by rank
   struct Peer {
     bool heard = false, left = false;
-    long quiet = 0;  // periods of this rank's own
+    long quiet = 0;  // in periods of this rank
   };
-  std::vector<Peer> peers_;     // the watcher's
-  std::atomic<int> left_ = -1;  // one that has, which may have done all that is waited for
+  std::vector<Peer> peers_;  // used by the watcher
+  // a rank that has left, perhaps after all operations that are waited for
+  std::atomic<int> left_ = -1;
   std::jthread watcher_, pusher_;
 };
 
@@ -189,7 +190,7 @@ MpiCommunicator::~MpiCommunicator() {
   for (int other = 0; other < size(); ++other)
     if (watches(other)) send_control(other, kLeaving, kNothing);
   if (!failed_ && posted_.empty()) return;
-  // Operations that have not ended may still write where they were told to.
+  // Unfinished operations may still write to these buffers, so they are leaked.
   leave_mpi();
   new std::vector<std::byte>(std::move(out_));
   new std::vector<std::byte>(std::move(in_));
@@ -199,9 +200,9 @@ MpiCommunicator::~MpiCommunicator() {
 
 template <class Ready>
 Status MpiCommunicator::wait_until(const char* what, const Ready& ready) {
-  // Spins as long as ranks that compute the same are apart, lets others have the CPU for as long as
-  // a slow link takes (a sleep is some 100 us late on a virtual machine, and a token waits for
-  // dozens of sums), then sleeps; who has waited for long is idle.
+  // Spins for the usual skew of ranks, then yields for the latency of a slow link (sleeps overshoot
+  // by about 100 us on virtual machines, and a token needs dozens of sums), then sleeps; after a
+  // long wait it counts as idle.
   constexpr auto kSpin = std::chrono::microseconds(200), kYield = std::chrono::microseconds(5000),
                  kShort = std::chrono::microseconds(20), kLong = std::chrono::microseconds(500);
   constexpr auto kIdle = milliseconds(200);
@@ -239,7 +240,8 @@ Status MpiCommunicator::carry_out(const char* what, const Start& start) {
 
 Status MpiCommunicator::split(int group_size) {
   MPI_Comm group = nullptr;
-  RETURN_IF_ERROR(meet());  // all come to it at about the same time: the call waits for them
+  // all ranks arrive at about the same time, so the blocking call is short
+  RETURN_IF_ERROR(meet());
   {
     const std::lock_guard lock(calls_mutex_);
     RETURN_IF_ERROR(
@@ -281,10 +283,10 @@ Status MpiCommunicator::take(int from, std::vector<std::byte>& message) {
   return {};
 }
 
-// Long messages leave only while somebody calls MPI: here, while their rank computes.
+// MPI sends long messages only inside its calls, which this thread makes while the rank computes.
 void MpiCommunicator::push(const std::stop_token& stop) {
   constexpr auto kTurn = std::chrono::microseconds(100);
-  constexpr int kLastTurns = 10000;  // for what was posted before the end
+  constexpr int kLastTurns = 10000;  // for messages posted before the end
   int n_last = 0;
   std::unique_lock lock(calls_mutex_);
   while (posts_.wait(lock, stop, [&] { return !posted_.empty(); })) {
@@ -304,12 +306,12 @@ void MpiCommunicator::push(const std::stop_token& stop) {
 Status MpiCommunicator::sum(std::span<float> x, WireType wire) {
   if (x.size() * wire_bytes(wire) * static_cast<size_t>(n_places_) <= kSmallSum)
     return sum_of_everything(x, wire);
-  // Each rank sums one part of x and gives it to all.
+  // Reduce-scatter and all-gather: each rank sums one part of x and sends it to all.
   RETURN_IF_ERROR(sum_part(x, wire));
   return gather_parts(x, wire);
 }
 
-// out_ of this rank in the place of all ranks' parts of in_.
+// All-gather of out_ into in_.
 Status MpiCommunicator::give_all(size_t n_bytes) {
   in_.resize(n_bytes * static_cast<size_t>(n_places_));
   return carry_out("MPI_Iallgather", [&](MPI_Request* request) {
@@ -331,7 +333,7 @@ Status MpiCommunicator::sum_of_everything(std::span<float> x, WireType wire) {
   return status();
 }
 
-// Parts of x in equal pieces, of which the last ranks' may be shorter.
+// Returns piece `first` of a rank's part of x; the last ranks' pieces may be shorter.
 std::span<float> MpiCommunicator::piece_of(std::span<float> x, size_t place, size_t first) const {
   const Shard::Range part =
       Shard{static_cast<int>(place), n_places_}.range(static_cast<int>(x.size()));
@@ -362,7 +364,7 @@ Status MpiCommunicator::sum_part(std::span<float> x, WireType wire) {
   return status();
 }
 
-// Every rank gets the others' parts of x, rounded as its own is then.
+// All-gather of the parts of x, all rounded alike, including this rank's.
 Status MpiCommunicator::gather_parts(std::span<float> x, WireType wire) {
   const auto n_ranks = static_cast<size_t>(n_places_);
   const size_t widest = (x.size() + n_ranks - 1) / n_ranks;
@@ -415,7 +417,7 @@ Status MpiCommunicator::meet() {
                    [&](MPI_Request* request) { return mpi_.ibarrier(data_, request); });
 }
 
-// True: it is the first.
+// Stores the reason of a failure. Returns whether it is the first.
 bool MpiCommunicator::take_reason(const std::string& reason) {
   const std::lock_guard lock(reason_mutex_);
   if (failed_) return false;
@@ -424,7 +426,7 @@ bool MpiCommunicator::take_reason(const std::string& reason) {
   return true;
 }
 
-// Never waits. The text must live as long as this. REQUIRES: calls_mutex_.
+// Sends without waiting. REQUIRES: calls_mutex_ is held; the text lives as long as this.
 void MpiCommunicator::send_control(int to, Tag tag, const std::string& text) {
   MPI_Request request;
   const auto n = static_cast<int>(text.size());
@@ -432,8 +434,8 @@ void MpiCommunicator::send_control(int to, Tag tag, const std::string& text) {
     mpi_.request_free(&request);
 }
 
-// A sign of life; to rank 0 with what this one has done, unless the last is still on its way.
-// REQUIRES: calls_mutex_.
+// Sends a heartbeat; to rank 0 with this rank's counters, unless the last one is still being sent.
+// REQUIRES: calls_mutex_ is held.
 void MpiCommunicator::send_beat(int to, const CommunicatorUse& own) {
   if (to != 0) return send_control(to, kBeat, kNothing);
   int done = 1;
@@ -444,7 +446,7 @@ void MpiCommunicator::send_beat(int to, const CommunicatorUse& own) {
       mpi_.isend(&said_, sizeof said_, mpi_.bytes, to, kBeat, control_, &saying_) == MPI_SUCCESS;
 }
 
-// All that others have said.
+// Receives all pending control messages.
 void MpiCommunicator::hear() {
   for (int arrived = 1; arrived != 0;) {
     std::string text;
@@ -471,7 +473,7 @@ void MpiCommunicator::hear() {
   }
 }
 
-// Shows that this rank lives, and sees that the others do.
+// Sends heartbeats and checks those of other ranks.
 void MpiCommunicator::watch(const std::stop_token& stop) {
   const milliseconds period = std::clamp(config_.timeout / 25, milliseconds(2), milliseconds(200));
   const auto patience = config_.timeout / period, join_patience = config_.join_timeout / period;

@@ -19,7 +19,7 @@ void finalize() {
   if (!g_left) g_library->finalize();
 }
 
-// One symbol after the other; the first that is missing is the error.
+// Looks symbols up; the first missing one is the error.
 class Symbols {
  public:
   explicit Symbols(void* library) : library_(library) {}
@@ -36,7 +36,8 @@ class Symbols {
 };
 
 Result<MpiLibrary> load() {
-  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);  // its parts look for it there
+  // RTLD_GLOBAL: components of MPI look symbols up here
+  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
     return errorf(ErrorCode::kUnsupported, "ranks of several hosts need OpenMPI: {}", dlerror());
   }
@@ -72,9 +73,9 @@ Result<MpiLibrary> load() {
 
 Result<MpiLibrary> load_and_begin() {
   ASSIGN_OR_RETURN(MpiLibrary mpi, load());
-  // Over TCP OpenMPI asks before it sends more than 64 KiB: three to ten latencies instead of one,
-  // and nothing comes while the other rank computes. What ranks send each other has a place to go
-  // to.
+  // Beyond 64 KiB, OpenMPI over TCP negotiates before it sends: three to ten latencies instead of
+  // one, and nothing is received while the other rank computes. A larger eager limit avoids it, as
+  // receivers always have buffers.
   constexpr int kKeepOthers = 0;
   setenv("OMPI_MCA_btl_tcp_eager_limit", "1048576", kKeepOthers);
   int provided = 0;

@@ -25,7 +25,7 @@ std::optional<int> number_in_environment(const char* name) {
                                                                 : std::nullopt;
 }
 
-// Where a rank is: those with the same bytes share CPUs.
+// Location of a rank: ranks with equal bytes share CPUs.
 struct RankHost {
   char name[256];
   cpu_set_t cpus;

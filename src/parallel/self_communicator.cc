@@ -1,4 +1,4 @@
-// The only rank.
+// The communicator of a single rank.
 #include <mutex>
 
 #include "parallel/communicator.h"
@@ -21,7 +21,7 @@ class SelfCommunicator final : public Communicator {
   }
 
  private:
-  // A share of one is rounded as those of several are.
+  // A single term is rounded like the terms of several ranks.
   Status sum(std::span<float> x, WireType wire) override {
     round_to_wire(wire, x);
     return status();
@@ -31,7 +31,7 @@ class SelfCommunicator final : public Communicator {
   Status send(std::span<std::byte>, int) override { return status(); }
   Status meet() override { return status(); }
   Status split(int) override { return status(); }
-  // There is nobody to write to.
+  // There are no other ranks.
   Status post(std::span<const std::byte>, int) override { return status(); }
   Status take(int, std::vector<std::byte>&) override { return status(); }
 

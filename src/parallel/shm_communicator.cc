@@ -1,4 +1,4 @@
-// Ranks on one host: each shows what it has in memory that all map, and reads the others' there.
+// Ranks on one host: each publishes buffers in shared memory, where the others read them.
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,10 +18,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Longer than ranks that compute the same are apart, shorter than what a core that spins in vain
-// takes from others.
+// Longer than the usual skew of ranks, shorter than the cost of a core that spins in
+// vain.
 constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr milliseconds kLook{50};  // how often one who sleeps looks whether the run has ended
+constexpr milliseconds kLook{50};  // poll interval of sleepers for the end of the run
 
 enum Kind : uint32_t { kBarrier = 1, kAllReduce, kReduceScatter, kAllGather, kBroadcast };
 
@@ -90,7 +90,7 @@ class ShmCommunicator final : public Communicator {
   Status status() const override {
     const uint32_t failure = header_.failure.load(std::memory_order_acquire);
     if (failure == ShmHeader::kNone) return {};
-    // Whoever says why may have died over it.
+    // The rank that writes the reason may have died while writing.
     if (failure != ShmHeader::kSaid) return make_error(ErrorCode::kInternal, "a rank has failed");
     return make_error(header_.code, std::string(header_.reason));
   }
@@ -167,8 +167,8 @@ class ShmCommunicator final : public Communicator {
 
   Status split(int group_size) override {
     RETURN_IF_ERROR(meet());
-    // Another group does not wait for this rank any more, and would show something else before this
-    // one has read what all showed.
+    // Ranks of other groups no longer wait for this one, and could overwrite their buffers before
+    // all ranks have read them.
     for (++header_.n_grouped; header_.n_grouped < static_cast<uint32_t>(size());) {
       RETURN_IF_ERROR(status());
       std::this_thread::sleep_for(kSpin);
@@ -177,7 +177,7 @@ class ShmCommunicator final : public Communicator {
     return {};
   }
 
-  // Who waits for room makes room, so that two can write to each other.
+  // A rank that waits for room drains its own inbox, so that two ranks can send to each other.
   Status post(std::span<const std::byte> message, int to) override {
     constexpr auto kNap = std::chrono::microseconds(20);
     size_t done = 0;
@@ -207,7 +207,7 @@ class ShmCommunicator final : public Communicator {
     }
   }
 
-  // Of operations without a root, so that ranks with different types are seen to be.
+  // Operations without a root compare wire types, so that a mismatch is detected.
   static uint32_t root_of(WireType wire) { return static_cast<uint32_t>(wire); }
   RankState& own() { return header_.ranks[rank()]; }
   std::byte* own_buffer() { return segment_.buffer(rank(), turn_); }
@@ -217,11 +217,11 @@ class ShmCommunicator final : public Communicator {
                        header_.ranks[rank].process.load());
   }
 
-  // Shows this rank's buffer; then all ranks have shown theirs.
+  // Publishes this rank's buffer, and waits until all ranks of the group have published theirs.
   Status show(const ShownMessage& message) {
     RETURN_IF_ERROR(status());
     own().shown[turn_ % 2] = message;
-    own().turn.store(++turn_);  // before it is looked whether somebody sleeps
+    own().turn.store(++turn_);  // before the check for sleepers
     if (own().sleepers.load() > 0) futex_wake(own().turn);
     for (int r = group_.first; r < group_.first + group_.count; ++r) {
       if (r == rank()) continue;
@@ -263,8 +263,8 @@ class ShmCommunicator final : public Communicator {
     return has_shown(rank) ? Status() : status();
   }
 
-  // x, which this rank has shown, = the sum of what all show, in the order of the ranks. Of the
-  // first two summands either may be the one that lies in x.
+  // x, which this rank has published, becomes the sum of all terms in the order of the ranks. The
+  // first two summands commute, so either may be in x.
   void add_up(std::span<float> x) const {
     const int place = rank() - group_.first;
     if (place > 1) from_wire(shown_by(group_.first), WireType::kF32, x);
@@ -274,7 +274,7 @@ class ShmCommunicator final : public Communicator {
     }
   }
 
-  // x = the sum of what all show from their `first`-th number on, in the order of the ranks.
+  // x = sum of all published terms from number `first` on, in the order of the ranks.
   void add_shares(std::span<float> x, WireType wire, size_t first) const {
     const size_t at = first * wire_bytes(wire);
     from_wire(shown_by(group_.first) + at, wire, x);
@@ -288,14 +288,14 @@ class ShmCommunicator final : public Communicator {
     said.seconds = own.seconds, said.memory_bytes = own.memory_bytes;
   }
 
-  // Shows that this rank lives, and sees that the others do.
+  // Sends heartbeats and checks those of other ranks.
   void watch(std::stop_token stop) {
     const milliseconds period =
         std::clamp(config_.timeout / 25, milliseconds(2), milliseconds(200));
     const auto patience = config_.timeout / period, join_patience = config_.join_timeout / period;
     struct {
       uint32_t beats = 0;
-      long quiet = 0;  // periods of this rank's own
+      long quiet = 0;  // in periods of this rank
     } seen[kMaxRanks];
     std::mutex mutex;
     std::condition_variable_any wake;
@@ -325,8 +325,8 @@ class ShmCommunicator final : public Communicator {
   ShmHeader& header_;
   const CommunicatorConfig config_;
   ShmInboxes inboxes_;
-  Shard::Range group_;  // of ranks: those of collective operations
-  uint32_t turn_ = 0;   // shown by this rank
+  Shard::Range group_;  // ranks of collective operations
+  uint32_t turn_ = 0;   // turns that this rank has completed
   std::jthread watcher_;
 };
 

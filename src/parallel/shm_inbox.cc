@@ -16,7 +16,7 @@ bool ShmInboxes::write(int to, std::span<const std::byte> message, size_t& done)
   const size_t size = segment_.inbox_bytes();
   const size_t room = size - static_cast<size_t>(at - box.read.load(std::memory_order_acquire));
   const size_t left = message.size() - done;
-  // No crumbs: the rest, or a good part of the ring.
+  // Avoids tiny records: writes the rest, or at least a quarter of the ring.
   const bool writes = room >= std::min(sizeof(Record) + padded(left), size / 4);
   if (writes) {
     const size_t n = std::min(left, room - sizeof(Record));
@@ -28,7 +28,7 @@ bool ShmInboxes::write(int to, std::span<const std::byte> message, size_t& done)
   }
   box.writer.store(0, std::memory_order_release);
   if (!writes) return false;
-  ++box.bell;  // before it is looked whether the owner sleeps
+  ++box.bell;  // before the check whether the owner sleeps
   if (box.asleep.load() != 0) futex_wake(box.bell);
   return true;
 }

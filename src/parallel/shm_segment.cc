@@ -28,7 +28,7 @@ size_t segment_bytes(int n_ranks, size_t buffer_bytes) {
   return kHeaderBytes + (2 + kInboxBuffers) * static_cast<size_t>(n_ranks) * buffer_bytes;
 }
 
-// All of its memory now: a page that cannot be had later would be a signal.
+// Allocates all pages now: a page that is unavailable later would raise SIGBUS.
 Status fill(int fd, int n_ranks, size_t buffer_bytes) {
   const size_t bytes = segment_bytes(n_ranks, buffer_bytes);
   int error = 0;

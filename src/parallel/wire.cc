@@ -10,8 +10,8 @@ namespace {
 uint16_t* halves(std::byte* bytes) { return reinterpret_cast<uint16_t*>(bytes); }
 const uint16_t* halves(const std::byte* bytes) { return reinterpret_cast<const uint16_t*>(bytes); }
 
-// out += part. What another CPU has written comes by the line: in single floats too few of them
-// would be on their way at a time.
+// out += part. Data of another CPU arrives by cache lines: vectors keep more of them in flight than
+// single floats would.
 void add(const float* __restrict part, float* __restrict out, size_t n) {
   typedef float Floats __attribute__((vector_size(32), aligned(4), may_alias));
   constexpr size_t kLine = 16, kEach = sizeof(Floats) / sizeof(float);

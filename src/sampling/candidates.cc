@@ -9,8 +9,8 @@ namespace penstock {
 namespace {
 
 constexpr size_t kLongList = 4096;  // more candidates than this stay in the row
-// Where a device draws it lists as many, in the same order: up to here order and sums do not depend
-// on how they were found.
+// Length of lists that devices make in the same order: up to it, order and sums do not depend on
+// how the candidates were found.
 constexpr int kShortList = 1024;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -21,7 +21,7 @@ struct ByWeight {
 };
 
 struct ByTypicality {
-  float center;  // x of a token whose surprise is the entropy
+  float center;  // x of a token whose surprise equals the entropy
   bool operator()(const Candidate& a, const Candidate& b) const {
     const float da = std::fabs(a.x - center), db = std::fabs(b.x - center);
     if (da != db) return da < db;
@@ -30,11 +30,11 @@ struct ByTypicality {
 };
 
 // Moves the shortest prefix (in the order of `less`) whose weights reach `mass` to the front and
-// returns its length. The rest of the order is free: expected linear time.
+// returns its length. The remaining order is unspecified. Expected linear time.
 template <class Less>
 size_t select_mass(std::vector<Candidate>& items, double mass, Less less) {
   size_t begin = 0, end = items.size();
-  double before = 0;  // weight of [0, begin), all of it kept
+  double before = 0;  // weight of [0, begin), all kept
   while (end - begin > 64) {
     const size_t mid = begin + (end - begin) / 2;
     std::nth_element(items.begin() + begin, items.begin() + mid, items.begin() + end, less);
@@ -61,8 +61,8 @@ struct ListScratch {
   std::vector<double>& sums;
 };
 
-// Indices of at least the k most likely into scratch.inside; returns how many. The bound is that of
-// a sample, lowered until enough are above it.
+// Writes indices of at least the k most likely tokens to scratch.inside; returns their number. The
+// bound is estimated from a sample, and lowered until enough values are above it.
 int list_most_likely(std::span<const float> row, ScanScale scale, int k,
                      const ListScratch& scratch) {
   constexpr int kSamples = 1024;
@@ -106,7 +106,7 @@ bool Candidates::start(std::span<const float> row, float temperature) {
 
 Candidate Candidates::at(TokenId id) const { return {id, (row_[id] - max_) * inv_t_, 0}; }
 
-// The bits that a scan of the row gives.
+// Computes weights with the bits that a scan of the row gives.
 void Candidates::fill_weights(std::vector<Candidate>& items) const {
   constexpr size_t kAtOnce = 64;
   float x[kAtOnce], w[kAtOnce];
@@ -155,8 +155,8 @@ void Candidates::gather(int k, std::vector<Candidate>& out) {
       if (row_[inside_[i]] > -kInf) out.push_back(at(inside_[i]));
     return fill_weights(out);
   }
-  // The k-th largest block maximum is at most the k-th largest value. Values that differ may have
-  // the same x.
+  // The k-th largest block maximum is at most the k-th largest value. Different values may have
+  // equal x.
   block_copy_ = block_max_;
   std::nth_element(block_copy_.begin(), block_copy_.begin() + (k - 1), block_copy_.end(),
                    std::greater<>());
@@ -225,7 +225,7 @@ void Candidates::refresh_row() {
 
 bool Candidates::list_above(float x) {
   items_.clear();
-  // a first sieve in logits; the exact test follows
+  // a coarse filter on logits; the exact test follows
   const float low = std::min(x / inv_t_, 0.0f) + max_;
   const float slack = (std::fabs(low) + std::fabs(max_)) * 1e-5f + 1e-5f;
   for (size_t block = 0; block < block_max_.size(); ++block) {
@@ -264,12 +264,12 @@ void Candidates::keep_above(float x) {
   refresh_row();
 }
 
-// Where in the order of x the cut of the whole row will lie, guessed from the tail of every so
-// manieth value (the few heavy tokens would be missed): `rest` is the weight below the cut, `slack`
-// standard errors are left on either side.
+// Estimates the range of x in which the cut of the row lies, from the tail of a strided sample
+// (heavy tokens are few and may be missed). rest: weight below the cut; slack: standard errors on
+// either side.
 Candidates::Range Candidates::guess_cut(double rest, double slack) {
   constexpr int kSamples = 4096, kBuckets = 2048;
-  constexpr float kDeepest = 30;  // below, nothing weighs
+  constexpr float kDeepest = 30;  // below this x, weights are negligible
   const int n = static_cast<int>(row_.size()), stride = std::max(1, n / kSamples);
   sample_.clear();
   for (int i = stride / 2; i < n; i += stride) sample_.push_back(row_[i]);
@@ -277,12 +277,12 @@ Candidates::Range Candidates::guess_cut(double rest, double slack) {
   scan_exp(sample_, max_, inv_t_, sample_weights_.data());
   float bottom = 0;
   for (float& value : sample_) {
-    value = (value - max_) * inv_t_;  // its x
+    value = (value - max_) * inv_t_;  // x of the value
     if (value > -kDeepest) bottom = std::min(bottom, value);
   }
   if (bottom == 0) return {-kInf, 0};
   const float per_unit = kBuckets / -bottom;
-  histogram_.assign(2 * (kBuckets + 1), 0.0);  // of the weights, and of their squares
+  histogram_.assign(2 * (kBuckets + 1), 0.0);  // sums of weights, and of their squares
   for (size_t i = 0; i < sample_.size(); ++i) {
     if (!(sample_[i] > -kDeepest)) continue;
     const double w = sample_weights_[i];
@@ -303,9 +303,9 @@ Candidates::Range Candidates::guess_cut(double rest, double slack) {
           -static_cast<float>(bucket) / per_unit};
 }
 
-// Guesses where the cut lies, adds up what is above, selects among those near it and takes all
-// below out of the row. A guess that proves wrong is widened, in the end to the whole row: right
-// and linear whatever the distribution.
+// Estimates the cut, sums the values above it, selects among those near it, and removes all values
+// below. A wrong estimate is widened, finally to the whole row: exact and linear for any
+// distribution.
 void Candidates::cut_row_at_mass(double mass) {
   const ScanKernels& kernels = scan_kernels();
   const ScanScale scale{max_, inv_t_};
@@ -327,7 +327,8 @@ void Candidates::cut_row_at_mass(double mass) {
   }
 }
 
-// The values at inside_ [n] into sample_ as x, with their weights; returns the sum of these.
+// Copies the values at inside_ [n] to sample_ as x, with their weights; returns the sum of the
+// weights.
 double Candidates::weigh_inside(int n) {
   sample_.resize(n);
   sample_weights_.resize(n);
@@ -341,12 +342,12 @@ double Candidates::weigh_inside(int n) {
   return sum;
 }
 
-// Of those, keeps the shortest prefix in order whose weights reach `mass`: adds them to their
-// piece_sums_ and takes the others out of the row. Buckets of equal width first, then the order
-// within the one that is cut.
+// Keeps the shortest prefix, in order, of the values inside whose weights reach `mass`: adds them
+// to piece_sums_ and removes the others from the row. Uses buckets of equal width, and sorts only
+// the one with the cut.
 void Candidates::cut_inside(double mass) {
   constexpr int kBuckets = 2048;
-  constexpr float kDeepest = 90;  // below, weights are 0
+  constexpr float kDeepest = 90;  // below this x, weights are 0
   float top = -kDeepest, bottom = 0;
   for (const float x : sample_) {
     top = std::max(top, x);
@@ -354,7 +355,7 @@ void Candidates::cut_inside(double mass) {
   }
   bottom = std::max(bottom, -kDeepest);
   const float per_unit = top > bottom ? kBuckets / (top - bottom) : 0;
-  const auto bucket_of = [&](float x) {  // ascending while x falls
+  const auto bucket_of = [&](float x) {  // ascending as x falls
     return static_cast<int>(std::min((top - std::max(x, -kDeepest)) * per_unit, kBuckets - 1.0f));
   };
   histogram_.assign(kBuckets, 0.0);
@@ -383,12 +384,12 @@ void Candidates::cut_inside(double mass) {
 void Candidates::keep_mass(double p) {
   const double mass = p * total();
   if (full_) {
-    // Real distributions are peaked: a short list is nearly always enough.
+    // Real distributions are peaked, so that a short list suffices nearly always.
     for (const int k : {64, kShortList}) {
-      if (mass > k) continue;  // no weight is above 1
+      if (mass > k) continue;  // weights are at most 1
       gather(k, items_);
-      // Only the first k are surely the k most likely; further ones may miss unlisted tokens in
-      // between.
+      // Only the first k are certainly the k most likely: unlisted tokens may lie between later
+      // ones.
       const auto end = items_.begin() + std::min<std::ptrdiff_t>(k, std::ssize(items_));
       if (end != items_.end()) std::nth_element(items_.begin(), end, items_.end(), ByWeight{});
       items_.erase(end, items_.end());
@@ -468,7 +469,7 @@ TokenId Candidates::pick_from_row(double u) {
   float weights[kSumPiece];
   TokenId last = kNoToken;
   const int n = static_cast<int>(row_.size());
-  // Rounding may carry the target past the end of its piece: then the walk goes on.
+  // Rounding may move the target past the end of its piece: then the next piece follows.
   for (int begin = static_cast<int>(piece) * kSumPiece; begin < n; begin += kSumPiece) {
     const int count = std::min(kSumPiece, n - begin);
     scan_exp(row_.subspan(begin, count), max_, inv_t_, weights);

@@ -11,7 +11,7 @@ namespace {
 
 using Tokens = std::vector<bool>;  // [vocab_size]
 
-// The tokens that a step leaves.
+// Returns the tokens that a step allows.
 Tokens left_by(const SamplerStep& step, StepContext& context, int vocab_size) {
   Tokens left(static_cast<size_t>(vocab_size), true);
   LogitEdits& edits = *context.edits;
@@ -37,7 +37,7 @@ std::string listed(const Tokens& tokens) {
   return fmt::format("{} {}", n == 1 ? "token" : "tokens", text);
 }
 
-// Takes `others` out; whether that changed anything.
+// Removes tokens that are not in `left`; returns whether any were removed.
 bool take_out(Tokens& tokens, const Tokens& left) {
   bool any = false;
   for (size_t token = 0; token < tokens.size(); ++token) {

@@ -40,8 +40,8 @@ void RepeatFinder::add(TokenId next, int32_t length) {
   longest = std::max(longest, length);
 }
 
-// The Z function of the reversed tokens. Lengths are cut at the last breaker, so that only as many
-// are kept; places where the last token does not stand are skipped.
+// Z function of the reversed tokens. Lengths end at the last breaker, so only those values are
+// stored; positions with another token than the last one are skipped.
 std::span<const Repeat> RepeatFinder::find(std::span<const TokenId> tokens,
                                            std::span<const TokenId> breakers, int min_length) {
   for (const Repeat& repeat : repeats_) index_[repeat.next] = 0;

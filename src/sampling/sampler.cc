@@ -37,7 +37,7 @@ int Sampler::logprobs(std::span<const float> logits, TokenId token, int n,
   return 1 + top(logits, log_z, n, out);
 }
 
-// The row as it came is reported, so it is looked at before the steps change it.
+// Reports of the unedited row are computed before the steps change it.
 void Sampler::keep_raw(const SampleRow& row, std::span<const float> logits, int n_top,
                        std::vector<TokenLogprob>& alternatives, SampleResult& result) {
   if (row.likeliest) {
@@ -58,7 +58,7 @@ void Sampler::report_raw(const SampleRow& row, SampleResult& result) const {
 
 bool Sampler::row_says_all(const SamplingSpec& spec) {
   const SamplingParams& p = spec.params;
-  // None of these steps looks at more than the parameters.
+  // These steps depend on the parameters only.
   SamplerState state;
   state.spec = {std::shared_ptr<const void>(), &spec};
   const SampleRow row{.min_p = p.min_p, .top_k = std::max(p.top_k, 0), .top_p = p.top_p};
@@ -78,8 +78,8 @@ bool Sampler::row_reads_tokens(SamplerState& state) {
   });
 }
 
-// Top-k has to be the first of the filters: what narrows before it looks at all tokens, and what
-// follows at the k only.
+// Top-k must be the first filter: filters before it would look at all tokens, while later ones look
+// at k tokens only.
 int Sampler::n_needed(const SampleContext& context) {
   const SamplingSpec& spec = *context.state.spec;
   const SamplingParams& p = spec.params;
@@ -118,7 +118,7 @@ void Sampler::collect_edits(StepContext& steps, SampleRow& row) {
   row.n_edits = static_cast<int32_t>(edits.list().size());
 }
 
-// What the request's own processor does, and then the edits.
+// Applies the request's own processor, then the edits.
 void Sampler::edit(const SampleContext& context, const SampleRow& row,
                    std::span<float> logits) const {
   if (LogitsProcessor* const processor = context.state.spec->logits_processor.get())
@@ -142,7 +142,7 @@ SampleRow Sampler::describe(const SampleContext& context, LogitEdits& edits) {
   return row;
 }
 
-// The distribution after temperature and filters; false when no token is possible.
+// Narrows the candidates by temperature and filters. Returns false if no token is possible.
 bool Sampler::narrow(StepContext& steps, std::span<float> logits) {
   if (!candidates_.reset(logits, steps.row->temperature)) return false;
   for (const SamplerStep& step : filter_steps()) {
@@ -160,14 +160,14 @@ TokenId Sampler::pick(StepContext& steps, std::span<float> logits) {
   return narrow(steps, logits) ? candidates_.pick(steps.row->u) : kNoToken;
 }
 
-// What a mask allows may still leave too few tokens for the end: then the next best choice is made,
-// as if the mask had known.
+// Excludes an allowed token after which max_tokens do not suffice to complete the text: the next
+// best token is chosen, as if the mask had excluded it.
 bool Sampler::exclude_unfit(const StepContext& steps, TokenId token, std::span<float> logits) {
   const SamplerState* const state = steps.state;
   if (token == kNoToken || !state->spec->completes() || !state->matcher ||
       state->matcher->may_take(token))
     return false;
-  if (!state->matcher->failure().empty()) return false;  // it takes nothing any more
+  if (!state->matcher->failure().empty()) return false;  // the matcher has failed
   logits[token] = kImpossible;
   return true;
 }
@@ -236,7 +236,7 @@ SampleResult Sampler::accept_or_resample(const SampleContext& context, std::span
   return result;
 }
 
-// REQUIRES: candidates_ holds p.
+// REQUIRES: candidates_ holds the distribution p.
 TokenId Sampler::pick_residual(const TokenDistribution& drawn_from, double u) {
   for (const TokenProb& each : drawn_from) {
     if (static_cast<size_t>(each.token) >= q_of_.size()) q_of_.resize(each.token + 1);
@@ -260,7 +260,7 @@ TokenId Sampler::pick_residual(const TokenDistribution& drawn_from, double u) {
     if (target < 0) break;
   }
   for (const TokenProb& each : drawn_from) q_of_[each.token] = 0;
-  // p and q differ by rounding only: any draw from p will do.
+  // p and q differ by rounding errors only: any draw from p is valid.
   return token != kNoToken ? token : candidates_.pick(u);
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 using Biases = std::vector<std::pair<TokenId, float>>;
 
-// Clamped; a token that is named twice gets both.
+// Merges and clamps biases: those of a token that is named twice are added.
 Biases one_bias_each(Biases biases) {
   std::ranges::stable_sort(biases, {}, &Biases::value_type::first);
   Biases result;
@@ -21,7 +21,8 @@ Biases one_bias_each(Biases biases) {
   return result;
 }
 
-// Few banned tokens are an edit each for every token that is drawn, many are one mask.
+// Returns a mask of the tokens that are not banned; empty if they are few, which become one edit
+// each per draw.
 std::vector<uint32_t> mask_without(const std::vector<TokenId>& banned, int vocab_size) {
   constexpr size_t kMostEdits = 64;
   std::vector<uint32_t> mask;

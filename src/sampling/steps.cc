@@ -39,7 +39,7 @@ void bad_words(StepContext& c) {
   }
 }
 
-// Where a grammar lets the text end, it may allow nothing else.
+// Whether the grammar may end here; it may then allow nothing else.
 bool complete(const StepContext& c) {
   return c.state->matcher != nullptr && c.state->matcher->complete();
 }
@@ -48,8 +48,8 @@ void min_tokens(StepContext& c) {
   for (const TokenId token : c.state->spec->end_ids) c.edits->set(token, kImpossible);
 }
 
-// Repetition (over prompt and output, by division), then frequency and presence (over output, by
-// subtraction).
+// Repetition penalty (prompt and output, by division), then frequency and presence penalties
+// (output, by subtraction).
 void penalties(StepContext& c) {
   const SamplingParams& p = c.params();
   const auto seen = c.state->counts.slots();
@@ -65,15 +65,15 @@ void penalties(StepContext& c) {
   }
 }
 
-// For every earlier place where the end of the context already stood, the token that followed it
-// there is penalized by multiplier * base^(match - allowed_length), once, by the longest match.
+// DRY: a token that followed an earlier occurrence of the context's end is penalized by multiplier
+// * base^(match - allowed_length), once, for the longest match.
 void dry(StepContext& c) {
   const SamplingParams& p = c.params();
   const auto context = static_cast<int>(c.tokens.size());
   const int n = p.dry_penalty_last_n < 0 ? context : std::min(p.dry_penalty_last_n, context);
   const auto repeats = c.scratch->repeats.find(c.tokens.last(n), c.state->spec->dry_breakers,
                                                std::max(p.dry_allowed_length, 1));
-  // stays finite
+  // keeps the penalty finite
   const float max_exponent = p.dry_base > 1.000001f ? 80.0f / std::log(p.dry_base) : 1e9f;
   for (const Repeat& repeat : repeats) {
     const float exponent =
@@ -82,8 +82,8 @@ void dry(StepContext& c) {
   }
 }
 
-// The token that the end of the budget for reasoning puts here; kNoToken where the model may
-// choose.
+// Returns the token that must come here since the budget for reasoning is spent; kNoToken if the
+// model may choose.
 TokenId closing_token(const StepContext& c) {
   const ThinkingBudget& budget = *c.state->spec->thinking;
   const auto output = c.tokens.subspan(static_cast<size_t>(c.n_prompt));
@@ -96,8 +96,8 @@ TokenId closing_token(const StepContext& c) {
   if (output.end() - inside < budget.max_tokens) return kNoToken;
   if (std::search(inside, output.end(), budget.close.begin(), budget.close.end()) != output.end())
     return kNoToken;
-  // Everything behind the budget was put there by this step; the model may have begun the marks
-  // before.
+  // This step has chosen all tokens after the budget; the model itself may have begun the closing
+  // marks before its end.
   const auto spent = inside + budget.max_tokens;
   size_t n_begun = std::min(budget.close.size() - 1, static_cast<size_t>(budget.max_tokens));
   while (n_begun > 0 &&
@@ -118,8 +118,8 @@ void top_k(StepContext& c) { c.candidates->keep_top(c.row->top_k); }
 void top_p(StepContext& c) { c.candidates->keep_mass(c.row->top_p); }
 void typical_p(StepContext& c) { c.candidates->keep_typical(c.params().typical_p); }
 
-// With probability xtc_probability removes every token at least as likely as the threshold but the
-// least likely of them.
+// XTC: with probability xtc_probability, removes all tokens at least as likely as the threshold
+// except the least likely of them.
 void xtc(StepContext& c) {
   const SamplerState& state = *c.state;
   if (uniform_draw(state.spec->seed, c.n_output(), state.index, Draw::kXtc) >=
@@ -129,11 +129,12 @@ void xtc(StepContext& c) {
   if (top.size() >= 2) c.candidates->remove(top.first(top.size() - 1));
 }
 
-constexpr bool kAnyone = false, kReadsTokens = true;  // of a row
+// values of SamplerStep::host_only and reads_tokens
+constexpr bool kAnyone = false, kReadsTokens = true;
 
-// THE list. The order is vLLM's where it has the step: masks, bias, penalties | temperature |
-// min-p, top-k, top-p, …; every filter sees the distribution that the one before left,
-// renormalized.
+// THE list. The order is vLLM's where it has the step: masks, bias, penalties |
+// temperature | min-p, top-k, top-p, …; every filter sees the renormalized result of the
+// previous one.
 constexpr SamplerStep kLogitSteps[] = {
     {"allowed_token_ids", [](const StepContext& c) { return !c.state->spec->allowed.empty(); },
      [](StepContext& c) { c.edits->allow(c.state->spec->allowed); }},
@@ -151,7 +152,7 @@ constexpr SamplerStep kLogitSteps[] = {
      kAnyone, kReadsTokens},
     {"dry", [](const StepContext& c) { return c.params().dry_multiplier > 0; }, dry, kAnyone,
      kReadsTokens},
-    // Last: nothing can forbid what ends the reasoning.
+    // Last, so that nothing can forbid the end of the reasoning.
     {"thinking_token_budget",
      [](const StepContext& c) { return c.state->spec->thinking.has_value(); }, close_thinking,
      kAnyone, kReadsTokens},
@@ -168,8 +169,8 @@ constexpr SamplerStep kFilterSteps[] = {
      true},
 };
 
-// Estimates the exponent of a Zipf distribution from the 100 most likely tokens and gives the k
-// that aims at a surprise of mu bits (Basu et al. 2021, algorithm 1).
+// Estimates the exponent of a Zipf distribution from the 100 most likely tokens, and returns the k
+// for a surprise of mu bits (Basu et al. 2021, algorithm 1).
 int mirostat_k(Candidates& candidates, float mu) {
   const std::span<const Candidate> top = candidates.peek_top(101);
   double numerator = 0, denominator = 0;
@@ -195,7 +196,7 @@ TokenId mirostat_pick(StepContext& c, double u) {
   const SamplingParams& p = c.params();
   Candidates& candidates = *c.candidates;
   float& mu = c.state->mirostat_mu;
-  // surprise is that of the untruncated distribution
+  // surprise refers to the untruncated distribution
   const float log_total = candidates.log_total();
   if (p.mirostat == 1) {
     candidates.keep_top(mirostat_k(candidates, mu));

@@ -9,13 +9,13 @@
 namespace penstock {
 namespace {
 
-// Of a list of strings that are looked for in the text: each byte costs some 30 while the request
-// runs.
+// Limits of lists of strings that are searched for in the text: each byte takes about 30 bytes of
+// memory while the request runs.
 constexpr size_t kMostStrings = 1024, kMostStringBytes = 16384;
-// Of lists that are gone through for every token.
+// Limits of lists that are processed for every token.
 constexpr size_t kMostStopIds = 1024, kMostBiases = 4096;
 
-// "a number in (0, 1]", "1 to 1024", "a number >= 0".
+// Describes a range: "a number in (0, 1]", "1 to 1024", "a number >= 0".
 std::string described(const SamplingParams::Range& range, bool whole) {
   if (whole && range.max >= std::numeric_limits<int>::max())
     return fmt::format("a number >= {}", range.min);
@@ -24,7 +24,7 @@ std::string described(const SamplingParams::Range& range, bool whole) {
                      range.max);
 }
 
-// The first failed expectation, kept.
+// Keeps the first failed expectation.
 class Expectations {
  public:
   template <class T>
@@ -33,7 +33,7 @@ class Expectations {
       status_ = errorf(ErrorCode::kInvalidArgument, "{}: expected {}, got {}", name, expected, got);
     }
   }
-  // Every request has some twenty of them: what is expected is written of one that failed only.
+  // A request checks about twenty ranges: only a failed one is formatted.
   template <class T>
   void expect_in(const SamplingParams::Range& range, const char* name, T got) {
     if (!range.contains(got)) expect(false, name, described(range, std::is_integral_v<T>), got);
@@ -65,7 +65,7 @@ void validate_ranges(const SamplingParams& p, Expectations& e) {
       });
 }
 
-// What several fields say together, and lists.
+// Validates combinations of fields, and lists.
 void validate_together(const SamplingParams& p, Expectations& e) {
   e.expect(p.max_tokens > 0 || p.prompt_logprobs, "max_tokens",
            "at least 1 (0 only with prompt_logprobs)", p.max_tokens);

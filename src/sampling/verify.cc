@@ -33,14 +33,14 @@ int child_with(const DraftTree& tree, int node, TokenId token) {
 
 namespace {
 
-// Leads a matcher from node to node of a tree.
+// Moves a matcher from node to node of a tree.
 class TreeWalk {
  public:
   explicit TreeWalk(TokenMatcher& matcher) : matcher_(matcher) {}
   ~TreeWalk() { matcher_.rollback(depth_); }
 
-  // Whether `token` may follow `parent`, which was entered before or is the root; then it is where
-  // the walk stands, as node `node`.
+  // Moves to `node`, if `token` may follow `parent` (a node that was entered before, or the root).
+  // Returns whether it may.
   bool enter(const DraftTree& tree, int parent, int node, TokenId token) {
     leave_for(tree, parent);
     if (!matcher_.append(token)) return false;
@@ -49,8 +49,8 @@ class TreeWalk {
   }
 
  private:
-  // A parent comes before its children, so the nodes of its path were entered in the order of their
-  // numbers.
+  // Rolls back to the deepest common ancestor. Parents come before their children, so the nodes of
+  // a path were entered in ascending order.
   void leave_for(const DraftTree& tree, int parent) {
     int common = depth_;
     while (common > 0 && !has_ancestor(tree, parent, path_[common - 1])) --common;
@@ -83,7 +83,7 @@ void move_node(DraftTree& tree, int from, int to, int parent) {
 }  // namespace
 
 void prune_forbidden(DraftTree& tree, TokenMatcher& matcher) {
-  std::array<int, kMaxDraftNodes> place;  // of a node among those that are kept
+  std::array<int, kMaxDraftNodes> place;  // new index of each kept node
   int n = 0;
   TreeWalk walk(matcher);
   for (int node = 0; node < tree.size(); ++node) {

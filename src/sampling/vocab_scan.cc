@@ -13,7 +13,7 @@ int size_of(std::span<const float> row) { return static_cast<int>(row.size()); }
 }  // namespace
 
 const ScanKernels& scan_kernels() {
-  // A wrong name is told where the model's operations are made.
+  // An unknown name is reported when the model's Ops are made.
   static const ScanKernels& kernels =
       *select_kernels().value_or(&available_kernels().front())->scans;
   return kernels;

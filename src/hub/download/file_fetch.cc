@@ -11,7 +11,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr int64_t kPartBytes = int64_t{32} << 20;
-constexpr int64_t kHashBytes = int64_t{16} << 20;  // checked between two looks at the network
+constexpr int64_t kHashBytes = int64_t{16} << 20;  // hashed between two polls of the network
 constexpr milliseconds kLockPause{200};
 
 int64_t number_at(std::string_view& text) {
@@ -29,7 +29,7 @@ struct ContentRange {
   int64_t total = -1;  // -1: "*"
 };
 
-// "bytes 0-99/1000"; nothing when it is no such text.
+// Parses "bytes 0-99/1000"; nothing if the text has another form.
 std::optional<ContentRange> parse_content_range(std::string_view text) {
   if (!text.starts_with("bytes ")) return std::nullopt;
   text.remove_prefix(6);
@@ -66,8 +66,8 @@ class FileFetch::Part : public HttpReceiver {
   void on_end(const HttpAnswer& answer) override { file_.on_part_end(*this, answer); }
 
   ByteRange range;
-  int64_t at;             // of the next byte
-  bool accepted = false;  // the answer has the range
+  int64_t at;             // offset of the next byte
+  bool accepted = false;  // the answer has the requested range
   HttpClient::Id id = 0;
 
  private:
@@ -115,7 +115,7 @@ bool FileFetch::step(int n_free) {
   return more;
 }
 
-// --- What the file is.
+// --- Metadata of the file.
 
 void FileFetch::ask() {
   state_ = State::kAsking;
@@ -163,7 +163,7 @@ Checksum FileFetch::expected_checksum() const {
   return checksum_of_etag(file_.lfs_sha256.empty() ? file_.blob_id : file_.lfs_sha256);
 }
 
-// --- Its blob.
+// --- The file's blob.
 
 Status FileFetch::try_lock() {
   if (context_.writer.has_blob(remote_.etag, size_)) return into_snapshot();
@@ -208,7 +208,7 @@ Status FileFetch::finish() {
     return into_snapshot();
   }
   if (finished.error().code != ErrorCode::kCorruptFile) return finished;
-  // What an earlier run had received may have been spoilt since: once more from the start.
+  // Bytes from an earlier run may be damaged: restarts once.
   if (resumed && !rechecked_) {
     rechecked_ = true;
     return {};
@@ -218,7 +218,7 @@ Status FileFetch::finish() {
                 finished.error().message);
 }
 
-// --- Its bytes.
+// --- Content of the file.
 
 void FileFetch::start_parts(int& n_free) {
   RangeSet covered = blob_->received();
@@ -239,7 +239,7 @@ void FileFetch::start_parts(int& n_free) {
   }
 }
 
-// An answer that has other bytes than were asked for.
+// Checks that an answer has the requested bytes.
 Status FileFetch::check_answer(const Part& part, const HttpAnswer& answer) {
   if (const std::string_view encoding = answer.header("content-encoding");
       !encoding.empty() && encoding != "identity")
@@ -303,7 +303,7 @@ void FileFetch::on_part_end(Part& ended, HttpAnswer answer) {
   parts_.remove_if([&](const auto& part) { return part.get() == &ended; });
   if (error_) return;
   if (answer.failure == HttpAnswer::Failure::kStopped)
-    answer.failure = HttpAnswer::Failure::kNone;  // by its status
+    answer.failure = HttpAnswer::Failure::kNone;  // judged by its status
   if (answer.failure == HttpAnswer::Failure::kNone && accepted && !short_of) return;
   if (accepted && answer.failure == HttpAnswer::Failure::kNone) {
     answer.failure = HttpAnswer::Failure::kBroken;
@@ -318,7 +318,7 @@ void FileFetch::on_part_end(Part& ended, HttpAnswer answer) {
   }
   if (whole_) restart_whole();
   failed(answer);
-  // A signed address is good for a while only: the hub gives another.
+  // Signed URLs expire: the hub is asked for a new one.
   const bool expired =
       answer.status == 401 || answer.status == 403 || answer.status == 404 || answer.status == 410;
   if (answer.failure == HttpAnswer::Failure::kNone && expired && n_failures_ <= 3 &&

@@ -13,7 +13,7 @@ namespace penstock {
 Result<std::optional<FileLock>> FileLock::try_lock(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
-  // O_NOFOLLOW: in a cache that others can write to, a link there could make us create any file.
+  // O_NOFOLLOW: in a cache that others can write to, a link could make this create any file.
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0664);
   if (fd < 0) return errorf(ErrorCode::kIo, "{}: {}", path.string(), std::strerror(errno));
   FileLock lock(fd);

@@ -14,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// By this first line backup programs know a folder whose content can be had again (the cache
-// directory tagging convention).
+// First line of the tag file by which backup programs recognize folders with reproducible content
+// (cache directory tagging convention).
 constexpr const char* kCacheTag =
     "Signature: 8a477f597d28d172789f06886806bc55\n# Models that Penstock downloaded.\n";
 
@@ -25,7 +25,7 @@ tl::unexpected<Error> io_error(const fs::path& path, const std::error_code& erro
                 error.message());
 }
 
-// Makes the folders from `top` down to `folder`, none of which may be a link.
+// Creates the folders from `top` down to `folder`. Error: one of them is a link.
 Status make_folders(const fs::path& top, const fs::path& folder) {
   fs::path at = top;
   for (const fs::path& part : folder.lexically_relative(top)) {
@@ -40,7 +40,7 @@ Status make_folders(const fs::path& top, const fs::path& folder) {
   return {};
 }
 
-// Puts the text under that name at once, so that no reader sees a part of it.
+// Writes the text atomically, so that no reader sees a part of it.
 Status write_file(const fs::path& path, const std::string& text) {
   fs::path temporary = path;
   temporary += fmt::format(".{}.tmp", getpid());
@@ -104,7 +104,7 @@ Status HfCacheWriter::link(const std::string& path, const std::string& etag) con
   fs::remove(temporary, error);
   error.clear();
   if (symlinks_) fs::create_symlink(target, temporary, error);
-  // Without links the content moves to where it is looked for; another revision would get it again.
+  // Without links, the content moves to the snapshot; other revisions download it again.
   if (!symlinks_ || error) {
     error.clear();
     fs::rename(blob, temporary, error);

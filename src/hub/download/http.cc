@@ -18,7 +18,7 @@ constexpr int kMaxRedirects = 20;
 constexpr long kBufferBytes = 256 * 1024;
 constexpr size_t kMaxHeaders = 200;
 
-// Where the token may go, beside the endpoint: the addresses of the hub that mirrors redirect to.
+// Origins that get the token besides the endpoint: the hub's own, to which mirrors redirect.
 constexpr const char* kHubOrigins[] = {"https://huggingface.co:443", "https://hf.co:443"};
 
 void set_up_curl() {
@@ -60,7 +60,7 @@ HttpAnswer::Failure failure_of(CURLcode code) {
   }
 }
 
-// The headers of the last answer. Of several with one name the first counts.
+// Returns the headers of the last answer; the first of several with one name.
 std::map<std::string, std::string, std::less<>> headers_of(CURL* curl) {
   std::map<std::string, std::string, std::less<>> headers;
   for (curl_header* h = nullptr;
@@ -73,7 +73,7 @@ std::map<std::string, std::string, std::less<>> headers_of(CURL* curl) {
   return headers;
 }
 
-// The draft of rate limit headers: "api";r=0;t=55 means none remaining for 55 seconds.
+// Parses the draft of rate limit headers: "api";r=0;t=55 means none remaining for 55 seconds.
 int64_t rate_limit_seconds(std::string_view header) {
   const auto number = [&](std::string_view key) -> int64_t {
     const size_t at = header.find(key);
@@ -117,7 +117,7 @@ std::string shown_url(const std::string& text) {
 
 std::string redirect_target(const std::string& from, const std::string& location) {
   const Url url = parse_url(from);
-  // Setting an address on one that is there resolves it as relative.
+  // Setting a URL on an existing one resolves it as a relative URL.
   if (!url || curl_url_set(url.get(), CURLUPART_URL, location.c_str(), 0) != CURLUE_OK) return {};
   return url_part(url.get(), CURLUPART_URL, 0);
 }
@@ -136,7 +136,7 @@ std::string escape_url(std::string_view text, bool keep_slashes) {
   return result;
 }
 
-// One request, through its redirects.
+// One request, including its redirects.
 struct HttpClient::Impl {
   struct Transfer {
     Transfer(Impl& c, Id i, HubRequest r, HttpReceiver& to)
@@ -156,7 +156,7 @@ struct HttpClient::Impl {
     curl_slist* header_list = nullptr;
     int n_redirects = 0;
     HttpAnswer answer;
-    bool answered = false;  // on_answer was called
+    bool answered = false;  // on_answer() was called
 
     void set_options();
     void set_headers();
@@ -190,14 +190,14 @@ struct HttpClient::Impl {
   const HubSettings& settings;
   CURLM* multi;
   std::string endpoint_origin;
-  const bool only_encrypted;  // whatever the hub names: lists, files, redirects
+  const bool only_encrypted;  // allows https only, for everything that the hub names
   Id next_id = 1;
   std::vector<std::unique_ptr<Transfer>> transfers;
 };
 
 void HttpClient::Impl::Transfer::set_headers() {
   curl_slist_free_all(header_list);
-  // Sizes and ranges are those of the content itself, so it may not come compressed.
+  // Sizes and ranges refer to the content itself, so it must not be compressed.
   header_list = curl_slist_append(nullptr, "Accept-Encoding: identity");
   if (!client->settings.token.empty() && client->may_have_token(request.url)) {
     header_list = curl_slist_append(
@@ -214,7 +214,7 @@ void HttpClient::Impl::Transfer::set_options() {
   set(CURLOPT_NOBODY, request.head ? 1L : 0L);
   set(CURLOPT_PROTOCOLS_STR, client->only_encrypted ? "https" : "http,https");
   set(CURLOPT_FOLLOWLOCATION, 0L);
-  // Several connections, not several streams of one: that is what makes ranges faster.
+  // HTTP/1.1, for several connections instead of streams of one, which make ranges faster.
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   set(CURLOPT_USERAGENT, fmt::format("penstock/{}", kVersion).c_str());
   set(CURLOPT_NOSIGNAL, 1L);
@@ -241,7 +241,7 @@ void HttpClient::Impl::Transfer::read_answer() {
       std::max<int64_t>(retry_after, rate_limit_seconds(answer.header("ratelimit")));
 }
 
-// Where the answer sends the request to; "" when it is not to be followed.
+// Returns the target of the answer's redirect; "": none that may be followed.
 std::string HttpClient::Impl::Transfer::next_url() const {
   if (!is_redirect(answer.status)) return {};
   const std::string target = redirect_target(request.url, std::string(answer.header("location")));
@@ -253,7 +253,7 @@ std::string HttpClient::Impl::Transfer::next_url() const {
 bool HttpClient::Impl::Transfer::announce() {
   if (answered) return true;
   read_answer();
-  if (!next_url().empty()) return true;  // its content is not the receiver's
+  if (!next_url().empty()) return true;  // a redirect: its content is not for the receiver
   answered = true;
   return receiver->on_answer(answer);
 }

@@ -13,14 +13,14 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// of one page; a page of the hub has at most 1,000 files
+// per page, which has at most 1,000 files
 constexpr size_t kMaxBodyBytes = size_t{32} << 20;
 constexpr size_t kMaxFilesOfRepo = 100'000;
 constexpr int kMaxPages = 200;
 constexpr int kMaxTries = 5;
 constexpr int64_t kMaxWaitSeconds = 600;
 
-// Collects a body up to the bound.
+// Collects a body of bounded size.
 class BodyReceiver : public HttpReceiver {
  public:
   bool on_answer(const HttpAnswer&) override { return true; }
@@ -76,7 +76,7 @@ int64_t number_of(std::string_view text) {
   return digits ? std::stoll(std::string(text)) : -1;
 }
 
-// W/"abc" and "abc" -> abc
+// Strips quotes: W/"abc" and "abc" become abc.
 std::string plain_etag(std::string_view etag) {
   if (etag.starts_with("W/")) etag.remove_prefix(2);
   if (etag.starts_with('"')) etag.remove_prefix(1);

@@ -70,7 +70,7 @@ Result<PartialBlob> PartialBlob::open(const fs::path& path, int64_t size, Checks
   PartialBlob blob(path, size, std::move(checksum));
   const fs::path content = blob.with_suffix(kContent);
   std::error_code error;
-  // What an older hub tool left: bytes from the start, without a gap.
+  // A file of older hub tools, which has bytes from the start without gaps.
   const fs::path plain = blob.with_suffix(".incomplete");
   const bool adopted =
       !fs::exists(content, error) && fs::is_regular_file(fs::symlink_status(plain, error));
@@ -93,7 +93,7 @@ Result<PartialBlob> PartialBlob::open(const fs::path& path, int64_t size, Checks
 Status PartialBlob::reserve_space() const {
   const fs::path content = with_suffix(kContent);
   if (size_ > 0 && ::fallocate(fd_, 0, 0, size_) != 0) {
-    // Some file systems cannot do this; there the disk may turn out to be full on the way.
+    // Not supported by some file systems, on which a later write may find the disk full.
     if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
       const int error = errno;
       std::error_code ignored;
@@ -107,7 +107,7 @@ Status PartialBlob::reserve_space() const {
   return {};
 }
 
-// "SIZE" and "BEGIN END" lines. What makes no sense counts as nothing.
+// Reads lines "SIZE" and "BEGIN END". Malformed content counts as no ranges.
 void PartialBlob::read_ranges() {
   const auto text = read_regular_file(with_suffix(kRanges), kMaxRangesBytes);
   if (!text) return;
@@ -190,7 +190,7 @@ Status PartialBlob::finish() {
                   checksum_.kind == Checksum::Kind::kSha256 ? "SHA-256" : "git's SHA-1",
                   checksum_.hex, hex);
   }
-  // The name must not outlive the content in a power failure.
+  // After a power failure, the final name must not exist without the content.
   if (::fdatasync(fd_) != 0) return system_error(content, "sync", errno);
   if (::rename(content.c_str(), blob_.c_str()) != 0) return system_error(blob_, "rename", errno);
   ::close(std::exchange(fd_, -1));

@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-// One model on its way from the hub into the cache.
+// Downloads one model from the hub to the cache.
 class Pull {
  public:
   Pull(const HubSettings& settings, ModelName name, const PullObserver& observer)
@@ -22,11 +22,11 @@ class Pull {
   Status run();
 
  private:
-  // Names and sizes of the commit's files: kept with the cache, or from the server.
+  // Returns names and sizes of the commit's files, from the cache or from the server.
   Result<std::vector<RepoFile>> list_files(const std::string& commit, const HfCacheWriter& writer);
   Status fetch(const std::vector<std::string>& paths);
   bool is_there(const RepoFile& file) const;
-  // Of a small file: received into the cache, then read there.
+  // Downloads a small file to the cache and returns its content.
   Result<std::string> read(const std::string& path);
   bool wait(const std::string& note) const;
 
@@ -64,7 +64,7 @@ Status Pull::fetch(const std::vector<std::string>& paths) {
   });
 }
 
-// A commit does not change: a file of it that is in the snapshot need not be asked for.
+// Whether the snapshot has the file. Commits are immutable, so it need not be requested.
 bool Pull::is_there(const RepoFile& file) const {
   std::error_code error;
   const std::filesystem::path path =
@@ -95,7 +95,7 @@ Status Pull::run() {
   return writer.write_ref(name_.revision);
 }
 
-// The hub's cache alone: that is where a download ends up.
+// Finds a model in the hub's cache only, to which downloads go.
 Result<FoundModel> find_in_cache(const HubSettings& settings, std::string_view name) {
   HubSettings only = settings;
   only.more_caches.clear();
@@ -136,7 +136,7 @@ Result<FoundModel> resolve_model(const HubSettings& settings, std::string_view t
   if (settings.offline || !name.has_organisation()) return found;
   auto pulled = pull_model(settings, text, observer);
   if (pulled || pulled.error().code == ErrorCode::kCancelled) return pulled;
-  if (found) return found;  // it may do as it is
+  if (found) return found;  // may be usable although incomplete
   return errorf(pulled.error().code, "{}; and {}", pulled.error().message, found.error().message);
 }
 

@@ -17,10 +17,11 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxListBytes = size_t{16} << 20;
 constexpr const char* kMarker =
-    ".huggingface-shared-blobs";  // says that the folder is such a store, and which layout it has
+    // marks the folder as such a store, with the version of its layout
+    ".huggingface-shared-blobs";
 constexpr const char* kLayout = "1\n";
 
-// The content that the link leads to, when that is an entry of the cache's store; else "".
+// Returns the target of the link if it is an entry of the cache's store; else "".
 fs::path store_entry(const fs::path& cache, const fs::path& link) {
   std::error_code error;
   const fs::path target = fs::read_symlink(link, error);
@@ -40,7 +41,7 @@ fs::path with_suffix(fs::path path, const char* suffix) {
   return path;
 }
 
-// Whether the list names a link that still leads to the entry.
+// Whether the list names a link that still points to the entry.
 bool has_links(const fs::path& cache, const fs::path& entry, const std::string& list) {
   std::istringstream lines(list);
   for (std::string line; std::getline(lines, line);) {
