@@ -23,7 +23,7 @@ struct KeptPart {
 
 }  // namespace
 
-// Defined in the file that starts the thread, since ThreadSanitizer may instrument some layers only.
+// Defined beside the thread's start, since ThreadSanitizer may instrument only some layers.
 void BackgroundRead::Stops::operator()(std::stop_source* source) const {
   source->request_stop();
   delete source;

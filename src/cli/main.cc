@@ -31,7 +31,7 @@ constexpr const char* kFooter =
     "PENSTOCK_ISA=scalar (or avx2, amx, neon …) forces an instruction set; NO_COLOR turns colours "
     "off.";
 
-// CLI11 takes a section's line with a comment behind it for an option.
+// A TOML reader that accepts comments after section headers, which CLI11's does not.
 class ConfigFile : public CLI::ConfigTOML {
  public:
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
@@ -45,7 +45,7 @@ class ConfigFile : public CLI::ConfigTOML {
   }
 };
 
-// CLI11 opens whatever has the name.
+// Checks that the file is regular, since CLI11 would open anything. Returns the error, or "".
 std::string readable_file(const std::string& path) {
   const Status readable = check_regular_file(path);
   return readable || readable.error().code == ErrorCode::kNotFound ? "" : readable.error().message;

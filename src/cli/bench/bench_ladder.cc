@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kFullType = "bf16";
 constexpr const char* kSmallType = "q4_k_m";
-constexpr double kMostSeconds = 30;  // of one rung's repetitions
+constexpr double kMostSeconds = 30;  // limit of all repetitions of one rung
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -41,7 +41,7 @@ class CountingSink : public EventSink {
   bool done = false;
 };
 
-// A draft for a shape: a quarter of its width and half of its layers.
+// Returns the configuration of a synthetic draft model: a quarter of the width, half of the layers.
 ModelConfig small_model(ModelConfig config) {
   const auto quarter = [](int& value) { value = std::max(1, value / 4); };
   quarter(config.n_heads), quarter(config.n_kv_heads);
@@ -61,11 +61,13 @@ int64_t bytes_of(const WeightSource& source) {
 }
 
 struct SpeculationPairs {
-  std::vector<double> plain_seconds, seconds, by_clock, by_processor;  // ratios: without / with
+  // seconds per repetition; ratios: time without / with speculation
+  std::vector<double> plain_seconds, seconds, by_clock, by_processor;
   Metrics before, after;
 };
 
-// Tokens of a round and the share of guesses that were right, between two looks.
+// Returns the tokens per round of speculation and the share of accepted draft tokens between two
+// snapshots of the metrics.
 std::pair<double, double> rounds_between(const Metrics& before, const Metrics& after) {
   const double drafts = after.spec_decode_num_drafts.value - before.spec_decode_num_drafts.value;
   const double kept =
@@ -117,8 +119,9 @@ class LadderRun {
     return rungs_;
   }
 
-  // The same request of one sequence without and with speculation in turn, `repetitions` times
-  // after a first one that does not count. type: of a shape's weights; a file is taken as it is.
+  // Runs the same request of one sequence alternately without and with speculation: one warm-up,
+  // then `repetitions` measured times. type: encoding of a shape's random weights; ignored for
+  // files.
   Result<SpeculationPairs> compare(const std::string& type) {
     const std::string spec = config_.spec, draft_model = config_.draft_model;
     config_.spec.clear(), config_.draft_model.clear();
@@ -151,7 +154,7 @@ class LadderRun {
  private:
   static constexpr int kPromptRoom = 64;
 
-  // type: "" leaves a file's weights as they are.
+  // type: encoding of a shape's random weights; "": the encodings of the file.
   Result<std::unique_ptr<Engine>> open(const std::string& type, SpeculationInputs inputs) {
     std::unique_ptr<WeightSource> source;
     if (!shape_.empty()) {
@@ -183,7 +186,7 @@ class LadderRun {
     return open_engine(std::move(source), config, {}, std::move(inputs));
   }
 
-  // The drafter of the last rungs: what the flags say, else one that suits the model.
+  // Returns the drafter of the last rungs: the one of the flags, else one that suits the model.
   Result<SpeculationInputs> speculation() {
     SpeculationInputs inputs;
     if (!config_.spec.empty() || !config_.draft_model.empty()) {
@@ -220,7 +223,8 @@ class LadderRun {
     return config_.model.find("penstock-stories-15m") != std::string::npos;
   }
 
-  // Seconds until n_requests prompts with `known` tokens behind each have n_tokens more.
+  // Returns the seconds in which n_requests concurrent requests generate n_tokens tokens each. The
+  // prompts end with the tokens `known`.
   Result<double> decode(Engine& engine, int n_requests, std::span<const TokenId> known,
                         int n_tokens) {
     std::vector<std::shared_ptr<CountingSink>> sinks;
@@ -234,7 +238,7 @@ class LadderRun {
       request.sampling.max_tokens = n_tokens;
       request.sampling.temperature = 0;
       request.sampling.ignore_eos = true;
-      // what a synthetic draft knows to be right
+      // the token that a synthetic draft model predicts correctly
       if (forced_) request.sampling.allowed_token_ids = {7};
       sinks.push_back(std::make_shared<CountingSink>());
       RETURN_IF_ERROR(engine.submit(std::move(request), sinks.back()));
@@ -250,7 +254,7 @@ class LadderRun {
     return seconds;
   }
 
-  // One token at a time, each from a request of its own: nothing is kept between them.
+  // Generates one token at a time, each by a new request, so that no K and V are reused.
   Result<double> decode_naive(Engine& engine) {
     std::vector<TokenId> known;
     double seconds = 0;
@@ -266,7 +270,7 @@ class LadderRun {
     std::vector<double> times;
     double total = 0;
     const Metrics before = engine.metrics();
-    // The first does not count, unless it took so long that it must do.
+    // The first repetition is a warm-up. It counts only if it takes all the time of the rung.
     for (int i = 0; i <= repetitions_ && total < kMostSeconds; ++i) {
       ASSIGN_OR_RETURN(const double seconds, naive
                                                  ? decode_naive(engine)

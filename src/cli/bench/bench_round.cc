@@ -14,8 +14,8 @@
 namespace penstock {
 namespace {
 
-// Counts the requests of one round and keeps the stats of each. Who waits is woken by ends only: it
-// would take a CPU from those who compute at every token.
+// Counts the tokens of one round's requests and keeps their statistics. Thread-safe. Only the end
+// of a request wakes the waiting thread: waking it at every token would take a CPU from the engine.
 class Round {
  public:
   explicit Round(int n_requests) : n_requests_(n_requests) {}
@@ -55,13 +55,14 @@ class Round {
   std::vector<RequestStats> stats_;
   std::optional<Error> error_;
   int n_begun_ = 0, n_done_ = 0;
-  int64_t n_tokens_ = 0, n_before_ = 0;  // of all requests; when all had begun
+  // tokens of all requests: by now; when the last one had begun
+  int64_t n_tokens_ = 0, n_before_ = 0;
   Clock::time_point begun_;
   RoundReport::Together together_;
 };
 
-// One request's news. Whole steps are counted: from one token of the first request to another of
-// it.
+// Passes the events of one request to the round. Time is taken at tokens of the first request only,
+// so that whole steps are counted.
 class RoundSink : public EventSink {
  public:
   RoundSink(std::shared_ptr<Round> round, int request)
@@ -103,7 +104,8 @@ Result<std::vector<RequestStats>> run_requests(Engine& engine, std::vector<Reque
 }
 
 Status settle(Engine& engine) {
-  // An expert is packed when a step chooses it, so that a mixture takes in many different tokens.
+  // Weights of an expert are packed lazily, in the first step that chooses it. For a mixture of
+  // experts the prompt therefore has many different tokens.
   const EngineInfo& info = engine.info();
   const int n_tokens = info.n_experts > 0
                            ? std::clamp(info.max_model_len - 1, 1, std::min(256, info.vocab_size))

@@ -23,12 +23,12 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Times of all requests, filled on the engine thread.
+// Collects the times of all requests on the engine thread.
 class LoadSink : public EventSink {
  public:
   explicit LoadSink(size_t n) : requests_(n) {}
 
-  // The times of request `index` are taken from here on. due: when it should have been sent.
+  // Returns the sink of request `index`. due: time at which the request should be sent.
   std::shared_ptr<EventSink> sink_for(size_t index, Clock::time_point due) {
     requests_[index].due = due;
     struct Part : EventSink {
@@ -50,7 +50,7 @@ class LoadSink : public EventSink {
     ++n_done_, ++n_failed_;
     changed_.notify_all();
   }
-  // False when the time is up before the condition holds.
+  // Returns false if `time` comes before n_done requests have ended.
   bool wait_until(Clock::time_point time, size_t n_done) {
     std::unique_lock lock(mutex_);
     return changed_.wait_until(lock, time, [&] { return n_done_ >= n_done; });
@@ -98,7 +98,7 @@ class LoadSink : public EventSink {
       n_failed_ += event.finish == FinishReason::kError || event.finish == FinishReason::kAbort;
       ++n_done_;
     }
-    if (n_done_ > n_done) changed_.notify_all();  // a system call, on the engine's thread
+    if (n_done_ > n_done) changed_.notify_all();  // only when a request ended: a system call
   }
 
   mutable std::mutex mutex_;
@@ -110,7 +110,7 @@ class LoadSink : public EventSink {
   int n_failed_ = 0;
 };
 
-// Takes a sample of the engine's metrics now and then, on a thread of its own.
+// Samples the engine's metrics every 50 ms on its own thread.
 class Sampling {
  public:
   explicit Sampling(const Engine& engine) : engine_(engine), last_(engine.metrics()) {
@@ -156,7 +156,7 @@ class Sampling {
 };
 
 Result<std::vector<TraceRequest>> requests_of(const Engine& engine, const ServeLoad& load) {
-  // More than wanted are read: some may be too long.
+  // Reads more requests than needed, since those that are too long are omitted.
   std::vector<TraceRequest> all =
       uniform_trace(static_cast<size_t>(load.n_requests), load.mean_prompt, load.mean_output);
   if (!load.trace.empty()) {
@@ -303,13 +303,13 @@ Result<ServeReport> run_load(Engine& engine, const ServeLoad& load) {
   report.seconds = seconds_between(start, Clock::now());
   report.samples = sampling.stop();
   if (!sent) {
-    engine.stop();  // before the sink goes
+    engine.stop();  // before the sink is destroyed
     return tl::unexpected(sent.error());
   }
   report.n_requests = static_cast<int>(requests.size());
   sink.summarize(report);
   std::this_thread::sleep_for(
-      std::chrono::milliseconds(20));  // the last step's metrics come after its tokens
+      std::chrono::milliseconds(20));  // metrics of the last step come after its tokens
   fill_from_metrics(report, before, engine.metrics());
   double busy = 0;
   for (const LoadSample& sample : report.samples) {

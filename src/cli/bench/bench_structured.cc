@@ -14,7 +14,7 @@
 namespace penstock {
 namespace {
 
-// Where a text is forced, only the tokenizer's spelling of it.
+// Restricts forced text to the tokenizer's own tokenization.
 class OneSpelling final : public TokenMatcher {
  public:
   explicit OneSpelling(std::unique_ptr<TokenMatcher> inner) : inner_(std::move(inner)) {}
@@ -50,13 +50,13 @@ Result<std::shared_ptr<const TokenMatcher>> matcher_of(const std::string& schema
   return std::shared_ptr<const TokenMatcher>(std::move(matcher));
 }
 
-// Tokens per second of one round; prompts differ from sequence to sequence.
+// Runs one round of `batch` sequences with different prompts and returns the tokens per second.
 Result<double> rate_of(Engine& engine, const StructuredBench::Setup& setup, int batch,
                        const std::shared_ptr<const TokenMatcher>& matcher) {
   std::vector<Request> requests;
   for (int i = 0; i < batch; ++i) {
     requests.push_back(decode_request({1, 2 + i}, setup.n_decode + 1));
-    requests.back().sampling.temperature = 1;  // texts that differ
+    requests.back().sampling.temperature = 1;  // so that the texts differ
     requests.back().sampling.seed = static_cast<uint64_t>(i) + 1;
     requests.back().matcher = matcher;
   }
@@ -79,12 +79,12 @@ double middle_of(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Medians; ratios are those of single rounds.
+// Medians of the repetitions. The ratios are computed per repetition.
 struct StructuredRow {
   int batch = 0;
   double free = 0, schema = 0, drafting = 0;  // tokens per second
   double schema_ratio = 0, drafting_ratio = 0;
-  double forced_share = 0;  // of the tokens
+  double forced_share = 0;  // share of the tokens that are forced
 };
 
 Result<StructuredRow> measure_batch(const StructuredBench::Setup& setup, int batch,

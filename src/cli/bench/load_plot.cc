@@ -1,4 +1,5 @@
-// The plot of bench --serve as SVG: panels over one time axis, below them the latencies' quantiles.
+// The SVG plot of bench --serve: panels with a common time axis, then the quantiles of the
+// latencies.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ struct Curve {
 struct Panel {
   const char* title;
   std::vector<Curve> curves;
-  double fixed_top = 0;  // 0: the largest value
+  double fixed_top = 0;  // largest value of the y axis; 0: that of the data
 };
 
 std::string draw(const Panel& panel, const std::vector<LoadSample>& samples, double y, double end) {
@@ -61,7 +62,7 @@ std::string text_at(double x, double y, const char* anchor, const std::string& t
   return fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>", x, y, anchor, text);
 }
 
-// A row of bars per quantity, each on a scale of its own: p50 within p90 within p99.
+// Draws nested bars for p50, p90 and p99, one row per latency, each with its own scale.
 std::string draw_quantiles(const ServeReport& report, double y) {
   const std::pair<const char*, const Spread*> rows[] = {{"first token", &report.first_token},
                                                         {"between tokens", &report.inter_token},

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// One sequence in a cache of its own.
+// Runs steps of one sequence with its own KV cache.
 class Steps {
  public:
   Steps(Model& model, Ops& ops, KvCache& cache, int most_tokens)
@@ -19,7 +19,7 @@ class Steps {
         kv_(consecutive_blocks(0, most_tokens, cache.spec().block_size)),
         builder_(cache.spec()) {}
 
-  // Computes `rows` tokens after the first `depth` ones; the seconds that takes.
+  // Runs a step of `rows` tokens behind `depth` cached ones and returns its seconds.
   double run(int depth, int rows) {
     tokens_.clear();
     for (int i = 0; i < rows; ++i)
@@ -61,7 +61,7 @@ Result<std::vector<double>> measure_step_times(const WeightSource& source,
   for (int i = 0; i <= config.repetitions; ++i) {
     for (int rows = 1; rows <= max_rows; ++rows) {
       const double seconds = steps.run(context, rows);
-      // the first does not count
+      // the first repetition is a warm-up
       if (i > 0) times[static_cast<size_t>(rows) - 1].push_back(seconds);
     }
   }

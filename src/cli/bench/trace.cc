@@ -18,7 +18,7 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// "2023-11-16 18:15:46.6805900" -> seconds
+// Parses a timestamp such as "2023-11-16 18:15:46.6805900" to seconds. Returns false on errors.
 bool parse_time(const std::string& text, double& seconds) {
   std::tm time{};
   const char* rest = strptime(text.c_str(), "%Y-%m-%d %H:%M:%S", &time);

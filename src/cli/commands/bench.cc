@@ -1,9 +1,9 @@
-// penstock bench: prefill and decode speed, as tokens/s and as a share of what the machine can do
-// at most.
+// penstock bench: measures the speed of prefill and decoding, in tokens/s and as a share of the
+// machine's limit (the roofline).
 //
-// Every figure is the median of --repetitions requests through the engine, after one that does not
-// count. Prompts are random tokens (the first repetition's prompt would otherwise be found in the
-// prefix cache, which is off).
+// Every figure is the median of --repetitions rounds of requests to the engine, after one warm-up
+// round. Prompts are random tokens, or the lines of --prompts. The prefix cache is off: it would
+// hold prompts of earlier rounds.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -34,22 +34,23 @@
 namespace penstock {
 namespace {
 
-// The median of ratios that were measured in pairs, and what it lies between with 95 % certainty,
-// whatever they are spread like.
+// The median of ratios of pairs of measurements and its 95 % confidence interval, which assumes no
+// distribution.
 struct Ratio {
   double median = 0, low = 0, high = 0;
 };
 
-// One measured line.
+// The result of one benchmark, a line of the output.
 struct Row {
-  std::string test;  // "prefill 512", "decode 128 @ 4096 x 8"
+  std::string test;  // name, such as "prefill 512" or "decode 128 @ 4096 x 8"
   double tokens_per_second = 0, low = 0, high = 0;
-  TokenOperations operations = {};  // of a token, and the bytes read for it: what the limit goes by
+  // operations and bytes read per token, which determine the limit
+  TokenOperations operations = {};
   double bytes = 0;
-  double acceptance = -1, tokens_per_round = 1;  // of speculation; -1 = none
+  double acceptance = -1, tokens_per_round = 1;  // of speculation; acceptance -1: no drafts
   // tokens/s in batch-invariant mode; 0 = not measured
   double invariant = 0;
-  // of decoding without speculation; 0 = not measured
+  // ratio to decoding without speculation; 0: not measured
   Ratio to_plain;
 };
 
@@ -107,28 +108,30 @@ struct BenchCommand {
   int serve(Engine& engine, const std::string& name) const;
   int run_structured();
   Result<std::unique_ptr<Engine>> open();
-  // Beside the one that is measured. Null: not wanted.
+  // Additional engines for comparisons; null: not requested.
   struct Others {
-    std::unique_ptr<Engine> invariant;  // the same model in batch-invariant mode
-    std::unique_ptr<Engine> plain;      // without speculation
+    std::unique_ptr<Engine> invariant;  // same model, batch-invariant mode
+    std::unique_ptr<Engine> plain;      // same model without speculation
   };
   Result<Others> open_others();
   Result<std::vector<Row>> measure(Engine& engine, const Others& others, LimitWatch& watch) const;
 
   EngineConfig config;
   std::string shape, type = "q8_0", write_gguf, prompts_file;
-  std::vector<std::vector<TokenId>> prompts;    // of prompts_file
-  const CLI::Option* lengths_option = nullptr;  // of prompt_tokens
+  std::vector<std::vector<TokenId>> prompts;    // tokenized lines of prompts_file
+  const CLI::Option* lengths_option = nullptr;  // flag of prompt_tokens
   std::vector<int> prompt_tokens = {512}, depths = {0}, batches = {1};
   int decode_tokens = 128, repetitions = 5;
-  int64_t output_parameters = 0;  // of the model: they are used once per prompt
+  // parameters of the output layer, which a prompt uses for its last token only
+  int64_t output_parameters = 0;
   bool roofline = true, json = false, invariant_price = false, beside_plain = false;
   Ladder ladder;
   ServeLoad load;
   StructuredBench structured;
 };
 
-// The lines of a text file.
+// Returns the tokens of every non-empty line of a text file. Errors: those of open_input();
+// kInvalidArgument when there is no such line.
 Result<std::vector<std::vector<TokenId>>> read_prompts(const std::string& path,
                                                        const WeightSource& source) {
   ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::load(source));
@@ -154,7 +157,7 @@ std::vector<std::vector<TokenId>> random_prompts(int vocab_size, int n_tokens, i
   return prompts;
 }
 
-// Runs one request per prompt that each decode n_decode tokens, all at once.
+// Runs one request per prompt concurrently, each generating n_decode tokens.
 Result<RoundReport> run_round(Engine& engine, std::vector<std::vector<TokenId>> prompts,
                               int n_decode) {
   std::vector<Request> requests;
@@ -168,8 +171,8 @@ Row summarize(std::string test, std::vector<double> rates, const TokenOperations
   return {std::move(test), rates[rates.size() / 2], rates.front(), rates.back(), operations, bytes};
 }
 
-// From their order alone: of n ratios, those about 0.98 sqrt(n) places below and above the middle
-// one.
+// Uses order statistics: the interval's bounds are the ratios about 0.98 sqrt(n) places below and
+// above the median of n ratios.
 Ratio summarize(std::vector<double> ratios) {
   if (ratios.empty()) return {};
   std::sort(ratios.begin(), ratios.end());
@@ -181,9 +184,9 @@ Ratio summarize(std::vector<double> ratios) {
   return {at(n / 2), at(n / 2 - reach), at(n / 2 + reach)};
 }
 
-// Of a token that sees n_visible ones: two operations per weight, and for scores and weighted
-// values four per query dimension and visible token. left_out: of the weights, those of the output
-// layer by the part of the tokens that need none.
+// Returns the operations of a token that attends to n_visible tokens: 2 per weight, and 4 per query
+// dimension and visible token for the scores and the weighted sum of values. left_out: number of
+// weights not to count, those of the output layer times the share of tokens without logits.
 TokenOperations token_operations(const EngineInfo& info, double n_visible, double left_out) {
   const auto floats =
       static_cast<double>(std::min(info.active_float_parameters, info.active_parameters));
@@ -195,7 +198,7 @@ TokenOperations token_operations(const EngineInfo& info, double n_visible, doubl
 
 class Bench {
  public:
-  // plain: decodes in turn with the engine; null: nobody does.
+  // plain: engine without speculation, measured alternately with `engine`; null: none.
   Bench(const BenchCommand& command, Engine& engine, Engine* plain, LimitWatch& watch)
       : command_(command), engine_(engine), plain_(plain), watch_(watch) {}
 
@@ -260,9 +263,10 @@ class Bench {
     return random_prompts(engine_.info().vocab_size, n_tokens, n, static_cast<uint32_t>(seed));
   }
 
-  // Tokens/s of `batch` sequences that decode after prompts of the file, or after n_prompt random
-  // tokens. Short ones may end before the last has begun, since this thread may have to wait for a
-  // processor: then once more. Those that never decode together count as one after the other.
+  // Returns the tokens/s of `batch` sequences that decode after prompts of the file, or after
+  // n_prompt random tokens. A round of short requests is repeated if the first one ended before the
+  // last one began, which happens when this thread waits for a CPU. If the requests still do not
+  // overlap, their times are added up.
   Result<double> decode_round(Engine& engine, int n_prompt, int batch, int i) const {
     constexpr int kTries = 5;
     constexpr double kLongSeconds = 0.2;
@@ -282,8 +286,9 @@ class Bench {
     }
   }
 
-  // By who took longest. With speculation, where some end long before others, while all of them
-  // decode, if that was a part worth timing.
+  // Returns the tokens/s by the longest request's time. With speculation some requests end much
+  // earlier than others, so only the time in which all decode counts, if it covers more than a
+  // quarter of the tokens.
   double rate_together(const RoundReport& report, int batch) const {
     const int64_t n_tokens = int64_t{command_.decode_tokens} * batch;
     const bool may_draft = !command_.config.spec.empty() && command_.config.spec != "off";
@@ -328,8 +333,8 @@ Result<std::unique_ptr<Engine>> BenchCommand::open() {
     if (config.max_model_len == 0) config.max_model_len = std::min(model.max_seq_len, longest + 2);
     const CacheSpec spec = model.cache_spec(KvDType::kF32, config.block_size);
     config.kv_cache_memory = spec.block_bytes(0) * ((longest + 2) / config.block_size + 2) * most;
-    config.kv_cache_memory += 3 * spec.state_bytes() * most;  // with snapshots
-    // a draft model has a cache of its own
+    config.kv_cache_memory += 3 * spec.state_bytes() * most;  // with snapshots of recurrent states
+    // a draft model has its own KV cache
     if (!config.spec.empty()) config.kv_cache_memory *= 2;
   }
   return open_engine(std::move(source), config);

@@ -1,4 +1,4 @@
-// THE list of commands. A new one is a file, its function here and its row.
+// The list of the program's commands. A new command needs a file, a declaration here and a row.
 #include "cli/commands/commands.h"
 
 namespace penstock {

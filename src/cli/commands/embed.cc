@@ -1,4 +1,4 @@
-// penstock embed: texts or token ids to vectors.
+// penstock embed: computes the embedding vectors of texts or token ids.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-// penstock eval-quant: how much quantized checkpoints differ from their original, in one table.
+// penstock eval-quant: compares quantized checkpoints with their original and prints a table.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -103,7 +103,7 @@ Result<std::vector<std::vector<TokenId>>> EvalQuantCommand::windows() const {
   return result;
 }
 
-// Medians of a few requests through the engine, after one that does not count.
+// Measures speeds as medians of a few requests to the engine, after a warm-up.
 Status measure_speed(const fs::path& path, int threads, Line& line) {
   EngineConfig config;
   config.model = path.string();
@@ -146,8 +146,8 @@ Result<double> tensor_bytes_of(const fs::path& path) {
   return bytes;
 }
 
-// Of perplexity, in percent; the errors of both on the same text cancel, so the difference's own is
-// given.
+// Returns the increase of the perplexity in percent. It is computed from the difference of the mean
+// log-likelihoods on the same text, whose errors largely cancel.
 double increase(const Line& line, const Line& original) {
   return 100 * (std::exp(line.agreement.nll - original.agreement.nll) - 1);
 }

@@ -1,4 +1,4 @@
-// penstock generate: one prompt, one (or n) completions, streamed as they come.
+// penstock generate: generates one or n completions of a prompt and streams them.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -149,8 +149,8 @@ Result<RequestOutput> GenerateCommand::generate(LLM& llm, const SamplingParams& 
   options.add_bos = !no_bos;
   options.parse_special = !no_parse_special;
   options.should_stop = interrupted;
-  // The prompt is printed with the first piece of text: until then the request may turn out to be
-  // wrong.
+  // Prints the prompt before the first piece of text, not earlier: the engine may still reject the
+  // request.
   bool begun = false;
   const auto begin = [&] {
     if (!std::exchange(begun, true) && !chat && !no_echo)
@@ -212,7 +212,7 @@ int GenerateCommand::run() {
     for (size_t i = 1; i < result->outputs.size(); ++i) {
       object["more"].push_back(output_json(*result, result->outputs[i]));
     }
-    // A token sequence can end inside a character: replace what is not UTF-8 instead of failing.
+    // A token sequence can end inside a character: invalid UTF-8 is replaced instead of failing.
     fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (params.n == 1) {
     std::fputs("\n", stdout);

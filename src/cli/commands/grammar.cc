@@ -1,4 +1,5 @@
-// penstock grammar check | show | sample: what a schema, regex, grammar or structural tag allows.
+// penstock grammar check | show | sample: tests JSON Schemas, regular expressions, grammars and
+// tags.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
@@ -23,7 +24,7 @@ using grammar::GrammarSpec;
 using grammar::JsonValue;
 using grammar::SpecKind;
 
-constexpr int kMaxCaseDepth = 100'000;  // of a line of cases; what is in it has limits of its own
+constexpr int kMaxCaseDepth = 100'000;  // maximum nesting of a line's JSON
 
 struct KindName {
   SpecKind kind;
@@ -80,7 +81,7 @@ struct GrammarCommand {
   }
 
   GrammarSpec spec_of(SpecKind kind, std::string text) const {
-    // A structural tag says how a reply is to be written, its objects too.
+    // Structural tags define the order of members themselves.
     const bool any_order = kind == SpecKind::kJsonSchema && member_order == "any";
     return {.kind = kind, .text = std::move(text), .json = {.any_member_order = any_order}};
   }
@@ -100,7 +101,7 @@ struct GrammarCommand {
   int print_samples(const GrammarSpec& spec,
                     const std::shared_ptr<const grammar::Vocabulary>& vocabulary,
                     const std::string& id) const;
-  // Hands every line of `cases` to `run`, until that returns an exit code that is not 0.
+  // Calls `run` for every line of `cases` until it returns a nonzero exit code, which is returned.
   int for_each_case(const std::function<int(const JsonValue& line, GrammarSpec spec)>& run) const;
   int print(const CheckAnswer& answer, const std::string& id) const;
 

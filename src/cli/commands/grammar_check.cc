@@ -20,7 +20,7 @@ double us_since(std::chrono::steady_clock::time_point begin) {
       .count();
 }
 
-// Walks one text as sampling would: the mask decides, then the state takes the token.
+// Matches the tokens of a text as sampling does: computes the mask, then appends the token.
 class Walk {
  public:
   Walk(const std::shared_ptr<const grammar::Grammar>& compiled, CheckAnswer& answer)
@@ -46,7 +46,7 @@ class Walk {
     if (failed()) return {false, static_cast<int>(tokens.size()), matcher_.failure()};
     const auto ends = vocabulary_.ends();
     if (ends.empty())
-      return {matcher_.may_end(), static_cast<int>(tokens.size())};  // a tokenizer may name none
+      return {matcher_.may_end(), static_cast<int>(tokens.size())};  // tokenizer without end tokens
     const bool valid = std::any_of(ends.begin(), ends.end(),
                                    [&](TokenId end) { return grammar::has_bit(bits_, end); });
     if (valid != matcher_.may_end()) answer_.broken = "the end: the mask and the state disagree";

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::string_view kClosing = "\"}]:,0 ae/";  // bytes that end most things soonest
+constexpr std::string_view kClosing = "\"}]:,0 ae/";  // bytes that close values, best first
 
 }  // namespace
 

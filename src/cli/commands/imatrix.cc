@@ -1,4 +1,4 @@
-// penstock imatrix: which inputs of every linear layer matter, measured on a text.
+// penstock imatrix: measures the importance of every linear layer's inputs on a text.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>

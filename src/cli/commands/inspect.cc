@@ -1,4 +1,4 @@
-// penstock inspect: what is in a model file.
+// penstock inspect: prints the metadata and tensors of a model file.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
@@ -33,7 +33,7 @@ std::string shape_text(const TensorInfo& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.shape, ", "));
 }
 
-// Elements and bytes by encoding.
+// Number of tensors, elements and bytes of one encoding.
 struct Share {
   int64_t n_tensors = 0, n_elements = 0, bytes = 0;
 };
@@ -69,7 +69,7 @@ nlohmann::json config_json(const ModelConfig& config) {
           {"kv_bytes_per_token_f16", token_bytes}};
 }
 
-// Long arrays (vocabularies) are shown by their length.
+// Replaces long arrays (such as vocabularies) by their length.
 nlohmann::json short_metadata(const nlohmann::json& metadata) {
   nlohmann::json result = nlohmann::json::object();
   for (const auto& [key, value] : metadata.items()) {

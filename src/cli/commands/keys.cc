@@ -1,4 +1,5 @@
-// penstock keys add | list | revoke: the server's file of API keys. keys usage | audit: what its store says of them.
+// penstock keys add | list | revoke: edits the server's file of API keys. keys usage | audit:
+// prints the records of the server's key store.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -25,7 +26,7 @@ std::string time_text(int64_t unix_time) {
   return text;
 }
 
-// "1000 tok/day, 5 cost/month"
+// Returns a text such as "1000 tok/day, 5 cost/month".
 std::string budget_text(const Budget& budget) {
   std::string text;
   Budget::visit(budget, [&](std::string_view name, double limit) {

@@ -1,4 +1,4 @@
-// penstock models: what is on this machine, by the name that -m takes.
+// penstock models: lists the models of this machine by the names that -m accepts.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -20,20 +20,20 @@
 namespace penstock {
 namespace {
 
-// A model runs here when its weights and the cache of a conversation of this length fit into
-// memory.
+// Length in tokens of the sequence whose cache must fit into memory, beside the weights, for a
+// model to count as runnable.
 constexpr int kTokens = 2048;
 
 struct ModelRow {
   FoundModel found;
-  std::string format;  // "GGUF" or "Hugging Face"; "" when it cannot be opened
+  std::string format;  // "GGUF" or "Hugging Face"; "": the model cannot be opened
   std::string arch, type;
   int64_t parameters = 0;
   int context = 0;
-  std::string problem;  // why it does not run here; "" is nothing
+  std::string problem;  // why the model cannot run here; "": it can
 };
 
-// The encoding that most bytes have.
+// Returns the encoding of most of the bytes.
 std::string main_type(const WeightSource& source) {
   std::map<QuantType, size_t> bytes;
   for (const TensorInfo& tensor : source.tensors()) bytes[tensor.type] += tensor.bytes.size();
@@ -52,7 +52,7 @@ int64_t needed_memory(const WeightSource& source, const ModelConfig& config) {
   return bytes;
 }
 
-// The message without the path that the table shows anyway.
+// Removes the leading path from an error message, since the table shows it anyway.
 std::string without_path(const std::string& message, const std::filesystem::path& path) {
   const std::string prefix = path.string() + ": ";
   return message.starts_with(prefix) ? message.substr(prefix.size()) : message;
@@ -86,7 +86,7 @@ ModelRow describe(FoundModel found) {
   return row;
 }
 
-// Those of the models folder are typed by their file's name alone.
+// Adds the models of the models folders, whose names are their file names.
 void add_models_folder(std::vector<FoundModel>& models) {
   for (const auto& folder : model_folders()) {
     std::error_code error;
@@ -128,8 +128,8 @@ void print_table(const std::vector<ModelRow>& rows) {
   }
 }
 
-// README's table, for tools/architecture_table.py: those that both formats have, or directories
-// alone.
+// Prints the table of architectures in README.md (read by tools/architecture_table.py): those with
+// a Hugging Face model_type.
 void print_architectures() {
   std::vector<const Architecture*> rows(architectures().begin(), architectures().end());
   std::erase_if(rows, [](const Architecture* row) { return row->hf_types.empty(); });

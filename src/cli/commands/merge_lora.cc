@@ -1,4 +1,4 @@
-// penstock merge-lora: a checkpoint with a LoRA adapter added to its weights.
+// penstock merge-lora: adds a LoRA adapter to the weights of a checkpoint and writes the result.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>

@@ -20,7 +20,7 @@ constexpr const char* kSize = "--tensor-parallel-size";
 constexpr const char* kStages = "--pipeline-parallel-size";
 constexpr const char* kHosts = "--hosts";
 
-// 0: the command has no such options, or none was given.
+// Returns the number of ranks of an engine; 0: the command has no such flags or none was given.
 int n_ranks_of(const CLI::App& command) {
   int n = 0;
   for (const char* name : {kSize, kStages}) {
@@ -30,7 +30,7 @@ int n_ranks_of(const CLI::App& command) {
   return n;
 }
 
-// Comes back only with an error.
+// Replaces this process by mpirun. Returns only on errors.
 Error run_by_mpirun(const std::vector<std::string>& hosts, int n_ranks, char** argv) {
   const int n_hosts = static_cast<int>(hosts.size());
   if (n_ranks == 0 || n_ranks % n_hosts != 0) {
@@ -43,7 +43,7 @@ Error run_by_mpirun(const std::vector<std::string>& hosts, int n_ranks, char** a
     places += fmt::format("{}{}:{}", places.empty() ? "" : ",", host, n_ranks / n_hosts);
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  // Ranks share the CPUs out themselves, and rank 0 gets time to end in good order.
+  // Ranks divide the CPUs among themselves (no binding). Rank 0 gets 60 s to end after a signal.
   std::vector<std::string> command = {"mpirun",
                                       "--bind-to",
                                       "none",

@@ -1,4 +1,4 @@
-// penstock perplexity: how well a model predicts a text, with error bars.
+// penstock perplexity: measures how well a model predicts a text, with standard errors.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -46,7 +46,7 @@ struct PerplexityCommand {
   bool json = false, no_bos = false;
 };
 
-// A sequence to run and where its scored tokens start (index into the sequence, >= 1).
+// The sequences to compute, and for each the index of its first scored token (>= 1).
 struct Windows {
   std::vector<std::vector<TokenId>> sequences;
   std::vector<size_t> first_scored;
@@ -85,7 +85,7 @@ Windows sliding_windows(const LLM& llm, const std::string& text, size_t window, 
   const std::vector<TokenId> ids = llm.encode(text, false, false);
   const size_t payload = window - std::min(prefix.size(), window - 1);
   Windows result;
-  // tokens of the text that some window has scored (or that nothing can predict)
+  // number of leading tokens of the text that are done: scored, or without a context to score them
   size_t n_scored = 0;
   for (size_t begin = 0; begin < ids.size(); begin += std::min(stride, payload)) {
     const size_t end = std::min(begin + payload, ids.size());
@@ -107,7 +107,7 @@ struct Summary {
   int64_t n_tokens = 0, n_bytes = 0;
 
   double nll() const { return n_tokens > 0 ? sum / static_cast<double>(n_tokens) : 0; }
-  // Standard error of nll(), tokens taken as independent.
+  // Returns the standard error of nll(), treating tokens as independent.
   double error() const {
     if (n_tokens < 2) return 0;
     const double n = static_cast<double>(n_tokens);
@@ -165,7 +165,7 @@ int PerplexityCommand::run() {
   Summary summary;
   ProgressBar progress("perplexity");
   constexpr size_t kGroup =
-      64;  // windows handed to the engine together: bounds memory, keeps its batches full
+      64;  // windows submitted together: limits memory and fills the engine's batches
   for (size_t at = 0; at < windows.sequences.size(); at += kGroup) {
     const auto group =
         std::span(windows.sequences).subspan(at, std::min(kGroup, windows.sequences.size() - at));

@@ -1,6 +1,6 @@
-// penstock plan: memory of weights and KV cache, and how many sequences fit. The KV cache of one
-// sequence is 2 (K and V) x layers x KV heads x head dimension x tokens x bytes per value. With
-// --spec: the worth of speculation; with --tensor-parallel-size and its like that of several ranks.
+// penstock plan: computes the memory of weights and KV cache, and how many sequences fit. The KV
+// cache of a sequence has 2 (K and V) x layers x KV heads x head dimension x tokens x bytes per
+// value. With --spec: the gain of speculation; with flags of parallelism: that of several ranks.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -64,7 +64,7 @@ struct PlanCommand {
   RanksPlan ranks;
 };
 
-constexpr int64_t kTypicalTokens = 1024;  // of a sequence, where its step time depends on them
+constexpr int64_t kTypicalTokens = 1024;  // length of a sequence for step times
 
 KvDType parse_kv_dtype(const std::string& name) {
   if (name == "f32") return KvDType::kF32;
@@ -136,9 +136,10 @@ Result<Plan> make_plan(const PlanCommand& command) {
   return plan;
 }
 
-// "2 x 24 layers x 8 heads x 128", of each kind of layer that keeps keys and values.
+// Returns a text such as "2 x 24 layers x 8 heads x 128", with a term for each kind of layer with K
+// and V.
 std::string cached_values(const ModelConfig& config) {
-  std::map<std::pair<int, int>, int> kinds;  // heads, features of one: layers
+  std::map<std::pair<int, int>, int> kinds;  // (KV heads, head dimension) -> number of layers
   for (const KvLayerSpec& layer : config.cache_spec(KvDType::kF16, 16).layers) {
     if (layer.n_kv_heads > 0) ++kinds[{layer.n_kv_heads, layer.head_dim}];
   }

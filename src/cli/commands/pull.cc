@@ -1,4 +1,4 @@
-// penstock pull: models of a Hugging Face hub into its cache.
+// penstock pull: downloads models from a Hugging Face hub into its cache.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>

@@ -1,4 +1,4 @@
-// penstock quantize: a smaller checkpoint of a checkpoint.
+// penstock quantize: writes a quantized copy of a checkpoint.
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
@@ -83,7 +83,7 @@ int QuantizeCommand::run() {
     job.samples = std::move(*samples);
   }
   install_interrupt_handler();
-  // a file size limit is an error of the write, not the end of the program
+  // exceeding the file size limit becomes an error of the write instead of ending the process
   std::signal(SIGXFSZ, SIG_IGN);
   ProgressBar bar("quantize");
   job.progress = [&](int64_t done, int64_t total, const std::string& note) {

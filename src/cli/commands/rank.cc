@@ -1,4 +1,4 @@
-// penstock rank: a rank beside the one that serves, started by it (parallel/child_ranks.h).
+// penstock rank: runs a child rank, started by the serving process (parallel/child_ranks.h).
 #include "engine/ranks/rank_worker.h"
 
 #include <CLI/CLI.hpp>
@@ -11,7 +11,7 @@
 namespace penstock {
 
 Action add_rank(CLI::App& app) {
-  app.group("");  // nobody types it
+  app.group("");  // hidden from the help: not for users
   auto place = std::make_shared<RankPlace>();
   app.add_option("--segment", place->segment, "file descriptor of the memory that the ranks share")
       ->required();

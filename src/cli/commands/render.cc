@@ -1,4 +1,4 @@
-// penstock render: what a chat template makes of a conversation.
+// penstock render: applies a chat template to a conversation and prints the prompt.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -41,7 +41,7 @@ Result<std::tm> parse_time(const std::string& text) {
                   "--now: expected a time like 2026-01-02T03:04:05, got {}", text);
   }
   const std::tm given = time;
-  timegm(&time);  // fills in the days of the week and of the year
+  timegm(&time);  // computes tm_wday and tm_yday, normalizes the date
   if (time.tm_mday != given.tm_mday || time.tm_mon != given.tm_mon) {
     return errorf(ErrorCode::kInvalidArgument, "--now: there is no day {}", text);
   }

@@ -1,4 +1,4 @@
-// penstock rm: models out of the Hugging Face cache.
+// penstock rm: removes models from the Hugging Face cache.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>

@@ -1,4 +1,4 @@
-// penstock route train: what chooses between a small and a large model.
+// penstock route train: trains the score by which the server routes to a small or a large model.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -67,7 +67,7 @@ Result<std::vector<std::vector<float>>> RouteTrainCommand::vectors(
     const std::vector<RouteExample>& examples) {
   RETURN_IF_ERROR(find_models(config));
   ASSIGN_OR_RETURN(const auto model, EmbeddingModel::open(config));
-  EmbedOptions options;  // as the server asks
+  EmbedOptions options;  // the options that the server uses
   options.normalize = true;
   options.prompt_name = std::string();
   options.truncate = true;
@@ -78,7 +78,7 @@ Result<std::vector<std::vector<float>>> RouteTrainCommand::vectors(
 
 Result<RouteScore> RouteTrainCommand::fit(const std::vector<RouteExample>& examples) {
   ASSIGN_OR_RETURN(const auto all, vectors(examples));
-  // Every so manieth is held out, so that the same file gives the same score.
+  // Every n-th example is held out, not a random one, so that the same file gives the same result.
   const size_t every =
       held_out > 0 ? std::max<size_t>(2, static_cast<size_t>(1 / held_out + 0.5)) : 0;
   std::vector<std::vector<float>> kept;

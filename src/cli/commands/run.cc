@@ -1,4 +1,4 @@
-// penstock run: a chat in the terminal. Without a chat template every line is a text to go on from.
+// penstock run: a chat in the terminal. Without a chat template every line is continued as text.
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
@@ -23,7 +23,7 @@ constexpr const char* kHelp =
     "A line ending in \\ goes on in the next one; \"\"\" starts and ends a text of several "
     "lines.\n";
 
-// Reads one message, which may span lines. False at the end of input.
+// Reads one message, which may span lines. Returns false at the end of input.
 bool read_message(std::string& message) {
   message.clear();
   const bool prompts = stdout_is_terminal();
@@ -35,7 +35,7 @@ bool read_message(std::string& message) {
     }
     std::string line;
     if (!wait_for_line() || !std::getline(std::cin, line)) {
-      if (interrupted()) {  // Ctrl-C at the prompt: start the line again
+      if (interrupted()) {  // Ctrl-C at the prompt: discard the line
         reset_interrupt();
         std::cin.clear();
         clearerr(stdin);
@@ -71,7 +71,7 @@ class Chat {
     clear();
   }
 
-  // Handles a line starting with '/'. False: leave.
+  // Executes a line that starts with '/'. Returns false if the chat should end.
   bool command(const std::string& line) {
     if (line == "/bye" || line == "/exit" || line == "/quit") return false;
     if (line == "/clear") {
@@ -128,7 +128,7 @@ class Chat {
     reset_interrupt();
     if (!result) {
       fail(result.error());
-      messages_.pop_back();  // the message that could not be answered
+      messages_.pop_back();  // the unanswered message
       return;
     }
     const CompletionOutput& output = result->outputs[0];

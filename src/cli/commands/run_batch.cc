@@ -1,4 +1,4 @@
-// penstock run-batch: the requests of a file, computed without a server.
+// penstock run-batch: computes the requests of a batch file without a server.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>

@@ -1,4 +1,4 @@
-// penstock score: the log-likelihood of every token of a text.
+// penstock score: prints the log-likelihood of every token of a text.
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>

@@ -1,4 +1,4 @@
-// penstock serve: the OpenAI-compatible server.
+// penstock serve: runs the OpenAI-compatible server.
 #include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -73,7 +73,7 @@ struct ServeCommand {
   int run();
 
   ServerConfig config;
-  ModelSettings model;  // what the flags say of every model
+  ModelSettings model;  // settings of the flags, which apply to all models
   std::vector<std::string> models;
   std::string models_config;
   std::vector<std::string> lora_modules;
@@ -81,7 +81,7 @@ struct ServeCommand {
   std::string otlp_endpoint;
 
  private:
-  Status read_models();  // into config
+  Status read_models();  // fills in config
   Status check_several() const;
   void add_store_flags(CLI::App& app);
   void add_cache_flags(CLI::App& app);
@@ -89,7 +89,7 @@ struct ServeCommand {
   void add_network_flags(CLI::App& app);
   void add_security_flags(CLI::App& app);
   void add_log_flags(CLI::App& app);
-  // A time given in seconds.
+  // Adds a flag whose value is a time in seconds.
   static void add_seconds(CLI::App& app, const char* flag, Milliseconds& value, const char* help) {
     app.add_option_function<double>(
            flag,
@@ -249,7 +249,7 @@ void ServeCommand::add_log_flags(CLI::App& app) {
                "show /metrics under vLLM's names too");
 }
 
-// A connection is a descriptor: as many as the system lets this process have.
+// Raises the limit of file descriptors as far as permitted, since each connection needs one.
 void raise_file_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
@@ -257,12 +257,12 @@ void raise_file_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// The allocator raises its limit for mapping a block by itself with every large block that is
-// freed, up to 32 MiB, and keeps what lies below it for later: a few large requests would stay in
-// memory for good. A fixed limit gives them back.
+// Fixes the size from which malloc maps blocks separately, so that freeing them returns the memory.
+// By default glibc raises that threshold (up to 32 MiB) with every large block that is freed, and a
+// few large requests would keep their memory for good.
 void return_large_blocks() { mallopt(M_MMAP_THRESHOLD, 512 * 1024); }
 
-// Flags that are about one model's own files.
+// Rejects flags that apply to a single model when there are several.
 Status ServeCommand::check_several() const {
   const EngineConfig& engine = model.engine;
   const std::pair<const char*, bool> flags[] = {
@@ -297,19 +297,20 @@ Status ServeCommand::read_models() {
   return {};
 }
 
-// How long after --shutdown-timeout the process is there at most, whatever its threads do.
+// time after --shutdown-timeout at which the process ends, whatever its threads do
 constexpr Milliseconds kToEnd{800};
 
-// The server that a signal stops. Whoever sets it to null may destroy the server then.
+// The running server, for the signal thread. After set(nullptr) the server may be destroyed.
+// Thread-safe.
 struct Running {
   std::mutex mutex;
-  Server* server = nullptr;  // null: it is not there yet, or not any more
+  Server* server = nullptr;  // null: not started yet, or stopped
 
   void set(Server* now) {
     const std::lock_guard lock(mutex);
     server = now;
   }
-  // False: there is nothing to finish.
+  // Starts the server's shutdown. Returns false if no server is ready.
   bool stop() {
     const std::lock_guard lock(mutex);
     if (server == nullptr || !server->services().models.ready()) return false;
@@ -318,8 +319,8 @@ struct Running {
   }
 };
 
-// Ends the process some time after end_in() is called, whatever its threads do. Its own thread is
-// there from the start: when it is needed, the system may have no more threads.
+// Ends the process a given time after end_in(), whatever its other threads do. The thread is
+// started by the constructor, since the system may have no more threads when it is needed.
 class LastDeadline {
  public:
   LastDeadline() {
@@ -328,11 +329,12 @@ class LastDeadline {
       std::this_thread::sleep_for(time_);
       constexpr std::string_view kSaid =
           "penstock: shutdown timeout: the process ends with threads at work\n";
-      (void)!::write(STDERR_FILENO, kSaid.data(), kSaid.size());  // the log may be gone already
+      // the log may be destroyed already
+      (void)!::write(STDERR_FILENO, kSaid.data(), kSaid.size());
       _exit(kExitOk);
     }).detach();
   }
-  // Once.
+  // Starts the countdown. REQUIRES: called once.
   void end_in(Milliseconds time) {
     time_ = time;
     begun_.release();
@@ -343,14 +345,15 @@ class LastDeadline {
   std::binary_semaphore begun_{0};
 };
 
-// Waits for SIGINT and SIGTERM, which every thread has blocked, for as long as the process lives.
+// Waits for SIGINT or SIGTERM (blocked in every thread), stops the server, and ends the process on
+// a second signal. Does not return.
 void wait_for_signals(const sigset_t& signals, Running& running, LastDeadline& deadline,
                       Milliseconds shutdown_timeout) {
   int signal = 0;
   sigwait(&signals, &signal);
   deadline.end_in(shutdown_timeout + kToEnd);
   if (!running.stop()) _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);
-  sigwait(&signals, &signal);  // a second one does not wait for the drain
+  sigwait(&signals, &signal);  // a second signal ends the process immediately
   _exit(kExitInterrupted);
 }
 
@@ -361,13 +364,14 @@ int ServeCommand::run() {
   if (!otlp) return fail(otlp.error());
   config.otlp = std::move(*otlp);
   raise_file_limit();
-  // SIGINT and SIGTERM go to one thread that waits for them; every other thread inherits the mask.
+  // SIGINT and SIGTERM are blocked here, which all threads inherit, and received by one waiting
+  // thread.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  static Running running;  // the threads outlive this call
+  static Running running;  // static, since the detached threads outlive this call
   static LastDeadline deadline;
   std::thread([signals, timeout = config.shutdown_timeout] {
     wait_for_signals(signals, running, deadline, timeout);
@@ -384,7 +388,7 @@ int ServeCommand::run() {
   });
   running.set(nullptr);
   if (served) return kExitOk;
-  // The io threads still answer /health; the process ends here all the same.
+  // The I/O threads would still answer /health: end the process in spite of them.
   const int code = fail(served.error());
   std::fflush(nullptr);
   _exit(code);

@@ -1,4 +1,4 @@
-// penstock tokenize: text to token ids and back, without loading the weights.
+// penstock tokenize: converts text to token ids and back, without loading the weights.
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
@@ -108,7 +108,7 @@ int TokenizeCommand::print_text(const Tokenizer& tokenizer, const std::string& c
   auto ids = parse_ids(content, tokenizer.vocab_size());
   if (!ids) return fail(ids.error());
   std::span<const TokenId> inner = *ids;
-  // What encoding put around the text is no part of it.
+  // Remove the BOS and EOS tokens that encoding adds.
   if (!no_bos && tokenizer.add_bos() && !inner.empty() && inner.front() == tokenizer.bos())
     inner = inner.subspan(1);
   if (!no_bos && tokenizer.add_eos() && !inner.empty() && inner.back() == tokenizer.eos()) {

@@ -22,15 +22,15 @@ bool colours() { return stderr_is_terminal() && std::getenv("NO_COLOR") == nullp
 std::atomic<bool> interrupt_flag{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-// The handler may run in any thread, and before a read begins that it should have ended: who waits
-// for input waits for this pipe, too.
+// A pipe that the signal handler writes to. wait_for_line() polls it too: the handler may run in
+// another thread, or before the read that it should interrupt has started.
 int wake_pipe[2] = {-1, -1};
 
 void on_interrupt(int) {
   if (interrupt_flag.exchange(true)) _exit(kExitInterrupted);
   const int before = errno;
   [[maybe_unused]] const ssize_t written =
-      write(wake_pipe[1], "", 1);  // full: there is something to wake up by
+      write(wake_pipe[1], "", 1);  // fails if the pipe is full, which wakes as well
   errno = before;
 }
 
@@ -84,7 +84,8 @@ void install_interrupt_handler() {
   if (wake_pipe[0] < 0 && pipe2(wake_pipe, O_NONBLOCK | O_CLOEXEC) != 0)
     wake_pipe[0] = wake_pipe[1] = -1;
   struct sigaction action = {};
-  action.sa_handler = on_interrupt;  // without SA_RESTART: a blocking read returns with EINTR
+  // without SA_RESTART, so that a blocking read returns with EINTR
+  action.sa_handler = on_interrupt;
   sigaction(SIGINT, &action, nullptr);
 }
 
@@ -99,7 +100,7 @@ void reset_interrupt() {
 
 bool wait_for_line() {
   if (isatty(STDIN_FILENO) == 0) return true;
-  // a negative one is left out
+  // poll() ignores negative descriptors
   pollfd sources[] = {{STDIN_FILENO, POLLIN, 0}, {wake_pipe[0], POLLIN, 0}};
   while (!interrupted()) {
     if (poll(sources, 2, -1) > 0 && sources[0].revents != 0) return true;

@@ -18,8 +18,8 @@ namespace {
 std::string suggestion(std::string_view name, const std::vector<std::string>& known) {
   const std::vector<std::string_view> names(known.begin(), known.end());
   const std::string_view nearest = nearest_name(name, names);
-  // A third of the letters may be others, and two that have changed places of all but the shortest
-  // names.
+  // Suggest a name if at most a third of its letters differ. Names of 4 letters and more may always
+  // have two differences, so that swapped letters are found.
   const size_t most = nearest.size() < 4 ? 1 : std::max<size_t>(2, nearest.size() / 3);
   if (nearest.empty() || static_cast<size_t>(edit_distance(name, nearest)) > most) return {};
   return fmt::format("; the nearest is {}", nearest);
@@ -27,7 +27,7 @@ std::string suggestion(std::string_view name, const std::vector<std::string>& kn
 
 std::vector<std::string> commands_of(const CLI::App& app) {
   std::vector<std::string> names;
-  // others are groups of options
+  // subcommands without a name are groups of options
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     if (!command->get_name().empty()) names.push_back(command->get_name());
   return names;
@@ -43,25 +43,26 @@ std::vector<std::string> options_of(const CLI::App& app, const std::string& dash
   return names;
 }
 
-// "penstock keys add"
+// Returns the full name of a command, such as "penstock keys add".
 std::string full_name(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name()
                                      : full_name(*app.get_parent()) + " " + app.get_name();
 }
 
-// The command that was given, of a command with commands of its own the last one.
+// Returns the innermost command that was given.
 const CLI::App& command_given(const CLI::App& app) {
   const auto given = app.get_subcommands();
   return given.empty() ? app : command_given(*given.back());
 }
 
-// What is wrong with the first argument that nothing takes; empty: there is none.
+// Returns the error message for the first argument that no command accepts; "": there is none.
 std::string extra_argument(const CLI::App& app, const CLI::App& command) {
   const CLI::App* at = &app;
   while (at->remaining().empty() && !at->get_subcommands().empty())
     at = at->get_subcommands().back();
   const std::vector<std::string> extras = at->remaining();
-  const size_t mark = !extras.empty() && extras[0] == "--" ? 1 : 0;  // no options stand behind it
+  // only positional arguments follow "--"
+  const size_t mark = !extras.empty() && extras[0] == "--" ? 1 : 0;
   if (extras.size() == mark) return {};
   const std::string name = extras[mark].substr(0, extras[mark].find('='));
   if (mark == 0 && name.starts_with('-')) {
@@ -76,7 +77,7 @@ std::string extra_argument(const CLI::App& app, const CLI::App& command) {
   return fmt::format("argument {} was not expected", extras[mark]);
 }
 
-// An entry of the configuration file that means nothing: "serve.prot"; of a section "srve.++".
+// Returns the message for an unknown entry of the configuration file, such as "serve.prot".
 std::string extra_entry(const CLI::App& app, const std::string& entry) {
   if (const size_t bracket = entry.find('['); bracket != std::string::npos)
     return fmt::format(
@@ -102,13 +103,13 @@ std::string extra_entry(const CLI::App& app, const std::string& entry) {
                      suggestion(name, options_of(*section, "")));
 }
 
-// Which command that was not given has a value for that option which was refused, as `text` says:
-// it came from the configuration file. nullptr: none.
+// Returns the command other than `given` whose option `name` has the rejected value in `text`. The
+// value then came from the configuration file. nullptr: none.
 const CLI::App* refused_in_file(const CLI::App& app, const CLI::App& given, const std::string& name,
                                 const std::string& text) {
   const std::string words = text + " ";
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name().empty()) continue;  // a group of options, which are those of app too
+    if (command->get_name().empty()) continue;  // a group of options, which belong to app
     const CLI::Option* option = command == &given ? nullptr : command->get_option_no_throw(name);
     if (option != nullptr && option->count() > 0 &&
         (!option->get_callback_run() ||
@@ -124,7 +125,7 @@ bool is_whole_number(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return '0' <= c && c <= '9'; });
 }
 
-// "--port = many"
+// Returns the message for a value of the wrong type. assignment: such as "--port = many".
 std::string unfit_value(const CLI::App& command, const std::string& assignment) {
   const size_t at = assignment.find(" = ");
   if (at == std::string::npos) return assignment + ": the value is of another kind";
@@ -149,12 +150,13 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
                              kEntry = "INI was not able to parse ", kValue = "Could not convert: ";
   const CLI::App* command = &command_given(*app);
   std::string text = error.what();
-  // "--port" of "--port: Value 99999 not in range" and of "Could not convert: --port = many"
+  // The option is "--port" in "--port: Value 99999 not in range" and "Could not convert: --port =
+  // many".
   const size_t value_at = text.starts_with(kValue) ? kValue.size() : 0;
   const std::string option =
       text.substr(value_at, text.find_first_of(value_at > 0 ? " " : ":", value_at) - value_at);
   const CLI::App* of_file = refused_in_file(*app, *command, option, text);
-  // Of a command whose own commands are not known CLI11 says that one is required.
+  // For an unknown subcommand CLI11 reports that one is required.
   const bool no_command =
       error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) &&
       !commands_of(*command).empty();

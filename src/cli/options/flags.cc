@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// Short forms and other names the field's tools use, by field.
+// Short and alternative flag names that similar programs use, by field.
 const std::map<std::string, std::string>& aliases() {
   static const std::map<std::string, std::string> map = {
       {"max_tokens", "-n,--max-tokens,--n-predict"},
@@ -38,7 +38,7 @@ std::string flag_name(const std::string& field) {
   return found != aliases().end() ? found->second : "--" + dashed(field);
 }
 
-// What the help of some fields ends with: " (cpu, …)" of those that name a row of a list.
+// Returns text to append to a field's help, such as the list of permitted names.
 std::string help_end(std::string_view field) {
   if (field == "model") return ", or a name: org/name:Q4_K_M";
   if (field == "backend") return " (auto, " + backend_names() + ")";
@@ -47,7 +47,7 @@ std::string help_end(std::string_view field) {
   return "";
 }
 
-// "15=-2.5" -> {15, -2.5}
+// Parses a logit bias such as "15=-2.5" to {15, -2.5}. Returns the error, or "".
 std::string parse_bias(const std::string& text, std::vector<std::pair<TokenId, float>>& out) {
   const size_t equals = text.find_first_of("=:");
   try {
@@ -157,7 +157,7 @@ SamplingParams SamplingFlags::over(const SamplingParams& defaults) const {
 
 void add_engine_flags(CLI::App& app, EngineConfig& config) {
   EngineConfig::visit(config, [&](const char* field, auto& value, const char* help) {
-    if (std::string_view(field) == "seed") return;  // a request's seed is the one users mean
+    if (std::string_view(field) == "seed") return;  // --seed is the flag of a request's seed
     add_flag_for(app, flag_name(field), value, help + help_end(field))->group("Engine");
   });
 }

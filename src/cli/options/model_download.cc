@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// Ctrl-C, or SIGTERM, sets a flag for as long as this lives.
+// Makes SIGINT and SIGTERM set a flag during this object's lifetime, then restores the handlers.
 class InterruptScope {
  public:
   InterruptScope() {
@@ -68,7 +68,7 @@ class DownloadDisplay {
   ProgressBar bar_;
   bool announced_ = false;
   Clock::time_point begin_;
-  int64_t first_ = 0;  // bytes that were there at the start
+  int64_t first_ = 0;  // bytes that had been downloaded before
 };
 
 using Way = Result<FoundModel> (*)(const HubSettings&, std::string_view, const PullObserver&);

@@ -36,7 +36,7 @@ std::vector<std::filesystem::path> folders_to_search() {
   return folders;
 }
 
-// "" when the file is in none of the folders, which are then added to `searched`.
+// Returns the path of a file in the model folders, or "" and appends the folders to `searched`.
 std::filesystem::path find_in_folders(const std::string& file, std::string& searched) {
   std::error_code ignored;
   for (const auto& folder : folders_to_search()) {

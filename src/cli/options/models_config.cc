@@ -81,7 +81,7 @@ void read_lifetime(Section& section, ModelSettings& model) {
   section.read_bytes("memory", model.memory);
 }
 
-// For a million tokens.
+// Reads the prices per million tokens.
 Status read_price(Section& section, const std::string& place, TokenPrice& price) {
   const SectionJson* given = section.find("price");
   if (given == nullptr) return {};

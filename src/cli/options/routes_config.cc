@@ -14,7 +14,7 @@ void read_optional(Section& section, const char* name, std::optional<T>& value) 
   if (given != nullptr) value = read;
 }
 
-// A text, or a list of them.
+// Reads a field that is a string or a list of strings.
 void read_some(Section& section, const char* name, std::vector<std::string>& values) {
   const SectionJson* const given = section.find(name);
   if (given == nullptr) return;
@@ -133,7 +133,7 @@ Result<RouteConfig> read_route(const SectionJson& fields, const std::string& pla
   for (const auto& [name, value] :
        {std::pair("name", &config.name), std::pair("small", &config.small),
         std::pair("large", &config.large)}) {
-    // They stand in headers and between quotation marks.
+    // Names are sent in headers and in quoted strings.
     const bool plain = std::ranges::all_of(
         *value, [](char c) { return c > ' ' && c < 0x7f && c != '"' && c != '\\' && c != ';'; });
     if (value->empty() || !plain)

@@ -21,7 +21,7 @@ Status read_one(const std::string& name, const OrderedJson& value, StructuredDef
                      : name == "disable_additional_properties"
                          ? &defaults.disable_additional_properties
                          : nullptr;
-  if (flag != nullptr || name == "disable_fallback") {  // there is nothing to fall back to
+  if (flag != nullptr || name == "disable_fallback") {  // disable_fallback: no other backend exists
     if (!value.is_boolean()) return wrong(name, "true or false", value);
     if (flag != nullptr) *flag = value.get<bool>();
     return {};

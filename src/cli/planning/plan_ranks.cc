@@ -24,7 +24,7 @@ Result<double> positive_number(std::string_view text) {
   return value;
 }
 
-// "27" or "1=27", "8=40": {rows, seconds}, ascending.
+// Parses "27", or "1=27" and "8=40", to (rows, seconds) in ascending order of rows.
 Result<std::vector<std::pair<int, double>>> parse_step_times(
     const std::vector<std::string>& texts) {
   std::vector<std::pair<int, double>> times;
@@ -60,7 +60,7 @@ Status check_size(const char* flag, int n) {
 struct RanksPlan::Row {
   RankCosts costs;
   double tokens_per_second = 0, speedup = 0;
-  double host_bytes = 0;  // of weights and cache
+  double host_bytes = 0;  // bytes of weights and cache per host
   bool fits = true;
 };
 
@@ -139,7 +139,7 @@ Status RanksPlan::check() const {
     return errorf(ErrorCode::kInvalidArgument, "--ranks {}: expected a multiple of --hosts {}",
                   n_ranks, hosts);
   }
-  // Written so that what is not a number fails too.
+  // The negated comparison rejects NaN too.
   if (hosts > 1 && !(link_gbps > 0 && link_us > 0)) {
     return errorf(ErrorCode::kInvalidArgument,
                   "--hosts {}: expected --link-gbps and --link-us, both above 0, got {} and {}",
@@ -153,7 +153,8 @@ Status RanksPlan::check() const {
   return {};
 }
 
-// With memory_bytes of all ranks of a host where the bandwidth is measured.
+// Returns the properties of the machines by the flags. Measures the memory bandwidth of this
+// machine if neither it nor step times are given.
 Result<Machines> RanksPlan::machines() const {
   Machines machines;
   machines.hosts = hosts;

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-constexpr int kMaxLength = 63;  // nodes of a draft
+constexpr int kMaxLength = 63;  // maximum nodes of a draft
 
 Result<std::unique_ptr<WeightSource>> open_model(const std::string& model, const std::string& shape,
                                                  const std::string& type) {

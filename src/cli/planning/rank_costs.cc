@@ -12,13 +12,15 @@
 namespace penstock {
 namespace {
 
-// Between ranks of one host: bench/communicator_bench.cc, two ranks on an EPYC of 2024.
+// Latency and bandwidth between ranks of one host, measured by bench/communicator_bench.cc with two
+// ranks on an AMD EPYC of 2024.
 constexpr double kHostLatency = 1e-6, kHostBytesPerSecond = 8e9;
-constexpr double kSmallSum = 256 << 10;  // of all ranks together: what hosts sum all to all
-// in one operation of it, or in a message without asking
+// bytes of all ranks together up to which hosts sum all to all
+constexpr double kSmallSum = 256 << 10;
+// maximum bytes of one operation of a sum, and of a message sent eagerly (without rendezvous)
 constexpr double kAtOnce = (1 << 20) - 4096;
 
-// Of a token in these layers: one for each sub-layer that is cut.
+// Returns the number of sums per token in these layers: one per sub-layer that is cut among ranks.
 int sums_of(const ModelCuts& cuts, const ModelConfig& whole, Shard::Range layers) {
   int n = 0;
   for (int i = layers.first; i < layers.first + layers.count; ++i) {
@@ -31,7 +33,7 @@ int sums_of(const ModelCuts& cuts, const ModelConfig& whole, Shard::Range layers
   return n;
 }
 
-// A model of some of the layers.
+// Returns the configuration of a model that has only these layers.
 ModelConfig part_of(ModelConfig config, Shard::Range layers) {
   const auto first = config.layers.begin() + layers.first;
   config.layers = std::vector<LayerConfig>(first, first + layers.count);
@@ -41,8 +43,8 @@ ModelConfig part_of(ModelConfig config, Shard::Range layers) {
   return config;
 }
 
-// Parameters that a step of so many rows reads: of a mixture the experts that any of them takes,
-// chosen evenly.
+// Returns the expected number of parameters that a step of `rows` rows reads. A mixture of experts
+// reads every expert that some row chooses; the choices are taken as independent and uniform.
 double active_parameters(ModelConfig config, int rows) {
   const auto of_one = static_cast<double>(config.n_active_parameters());
   if (config.experts.count == 0 || config.experts.routing.n_active >= config.experts.count)
@@ -71,10 +73,10 @@ int64_t sequence_bytes(const CacheSpec& spec, int64_t tokens) {
   return total;
 }
 
-// Of one rank.
+// The memory and the work of one rank.
 struct RankPlanner::Share {
   double weight_bytes = 0, kv_token_bytes = 0, sequence_bytes = 0;
-  double read_bytes = 0, operations = 0;  // of a step
+  double read_bytes = 0, operations = 0;  // of one step
   double work(const StepRows& rows) const {
     return rows.tokens > rows.outputs ? operations : read_bytes;
   }
@@ -102,7 +104,7 @@ RankPlanner::Share RankPlanner::share(Shard shard, Stage stage, Shard::Range lay
   const ModelCuts cuts(model_.config, shard);
   ModelConfig config = part_of(cuts.rank_config(), layers);
   config.vocab_size = cuts.vocabulary().count;
-  // Of the embedding and the output matrix, which every part counts as its own.
+  // Parameters of the embedding and of the output matrix. part_of() counts both in every stage.
   const double table = static_cast<double>(config.model_dim) * config.vocab_size;
   const bool embedding = stage.first(), output = stage.last();
   const double not_here = config.embedding.tied ? (embedding || output ? 0 : table)
@@ -123,8 +125,8 @@ RankPlanner::Share RankPlanner::share(Shard shard, Stage stage, Shard::Range lay
   return share;
 }
 
-// One rank with the whole model: on the line through the two that were measured around so many
-// rows, or nearest.
+// Returns the step time of one rank with the whole model, by linear interpolation between the
+// measured numbers of rows, or extrapolation from the two nearest ones.
 double RankPlanner::measured_seconds(int rows) const {
   const auto& known = machines_.step_seconds;
   if (known.size() == 1) return known.front().second;
@@ -135,21 +137,22 @@ double RankPlanner::measured_seconds(int rows) const {
   return t0 + (t1 - t0) * (rows - r0) / (r1 - r0);
 }
 
-// Of a step: what was measured of one rank counts before what follows from the machine's numbers.
+// Returns the time of a step: measured times of one rank, scaled by the share of the work, else the
+// time that follows from the machine's rates.
 double RankPlanner::seconds(const Share& share, const StepRows& rows) const {
   if (machines_.step_seconds.empty()) {
     const double operations = machines_.rank_operations_per_second;
     return std::max(share.read_bytes / machines_.rank_bytes_per_second,
                     operations > 0 ? share.operations / operations : 0);
   }
-  // Prompts were measured with the logits of their last token.
+  // Prompts were measured with the logits of their last token only.
   const StepRows of_whole{rows.tokens, rows.tokens > rows.outputs ? 1 : rows.outputs};
   const Share all = this->share({}, {}, {0, model_.config.n_layers}, of_whole);
   return measured_seconds(rows.tokens) * share.work(rows) / all.work(of_whole);
 }
 
-// A later part of a prompt attends to those before it: how much longer it takes than the first of
-// as many tokens.
+// Returns how many times longer a later part of a prompt takes than a first part of the same
+// length, since its tokens attend to the `before` earlier ones too.
 double RankPlanner::part_factor(int tokens, int before) const {
   if (machines_.step_seconds.empty() || before == 0) return 1;
   const double more = measured_seconds(before + tokens) - measured_seconds(before);
@@ -163,7 +166,7 @@ double RankPlanner::sum_seconds(double bytes, int n_ranks, int n_hosts) const {
   return n_hosts > 1 ? by_parts : std::min(gather_seconds(bytes, n_ranks, n_hosts), by_parts);
 }
 
-// Every rank gets so many bytes from each of the others.
+// Returns the time of an all-gather of `bytes` per rank.
 double RankPlanner::gather_seconds(double bytes, int n_ranks, int n_hosts) const {
   if (n_ranks == 1) return 0;
   if (n_hosts == 1) return kHostLatency + (n_ranks - 1) * bytes / kHostBytesPerSecond;
@@ -174,7 +177,7 @@ double RankPlanner::gather_seconds(double bytes, int n_ranks, int n_hosts) const
          (n_ranks - here) * bytes * here / machines_.link_bytes_per_second;
 }
 
-// The logits of all rows, or the candidates.
+// Returns the time to gather the logits of n_rows rows, or only the candidates.
 double RankPlanner::logit_seconds(int n_rows, int n_ranks, int n_hosts) const {
   if (n_rows == 0) return 0;
   const double of_row =
@@ -207,7 +210,7 @@ RankPlanner::StageCosts RankPlanner::stage_costs(const Combination& combination,
   return costs;
 }
 
-// The batch, from rank 0 to all.
+// Returns the time to broadcast a batch from rank 0.
 double RankPlanner::command_seconds(const Combination& combination) const {
   const auto n_hosts =
       static_cast<unsigned>(std::max<int64_t>(1, combination.of_engine() / per_host(combination)));
@@ -215,14 +218,14 @@ double RankPlanner::command_seconds(const Combination& combination) const {
   return kHostLatency + machines_.link_seconds * (n_hosts > 1 ? std::bit_width(n_hosts - 1) : 0);
 }
 
-// From the stage before.
+// Returns the costs of the activations sent to `stage` by the previous one.
 RankPlanner::Stream RankPlanner::stream_to(const Combination& combination,
                                            const std::vector<Shard::Range>& layers, int stage,
                                            int rows) const {
   const int here = per_host(combination), n_stages = combination.stages;
   const double bytes =
       4.0 * model_.config.stage_dim(layers[static_cast<size_t>(stage)].first) * rows;
-  // Rank 0 is of the last stage (engine/ranks/rank_grid.h).
+  // Rank 0 belongs to the last stage (engine/ranks/rank_grid.h).
   const auto host_of = [&](int s) { return (s + 1) % n_stages * combination.tensor / here; };
   const bool between = combination.tensor >= here ? combination.of_engine() > here
                                                   : host_of(stage - 1) != host_of(stage);
@@ -232,14 +235,14 @@ RankPlanner::Stream RankPlanner::stream_to(const Combination& combination,
   return {kHostLatency + machines_.link_seconds * (asked ? 3 : 1) + wire, asked};
 }
 
-// Part after part through the stages.
+// Simulates the prompt's parts, which follow one another through the stages.
 double RankPlanner::prompt_seconds(const Combination& combination,
                                    const std::vector<Shard::Range>& layers) const {
-  constexpr int kLeast = 64;  // as StepLoop::share_of_stage()
+  constexpr int kLeast = 64;  // as in StepLoop::share_of_stage()
   const int n_stages = combination.stages;
   const double command = command_seconds(combination);
   const auto under_way = static_cast<size_t>(n_stages > 1 ? n_stages + 1 : 1);
-  // tokens, whether it is the last part
+  // by (tokens of the part, whether it is the last part)
   std::map<std::pair<int, bool>, std::vector<StageCosts>> costs_of;
   std::vector<double> free(static_cast<size_t>(n_stages)), done;
   for (int left = load_.prompt_tokens; left > 0;) {
@@ -257,7 +260,7 @@ double RankPlanner::prompt_seconds(const Combination& combination,
     for (int i = 0; i < n_stages; ++i) {
       const Stream stream = i > 0 ? stream_to(combination, layers, i, part) : Stream{};
       double& until = free[static_cast<size_t>(i)];
-      // What has to be asked for is taken when the stage has done the part before.
+      // A rendezvous message is received only after the stage has computed the previous part.
       at = stream.asked ? std::max(at, until) + stream.seconds
                         : std::max(at + stream.seconds, until);
       const StageCosts& own = costs[static_cast<size_t>(i)];

@@ -60,7 +60,7 @@ Result<std::vector<std::vector<TokenId>>> CalibrationText::samples(
   ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::load(*source));
   ASSIGN_OR_RETURN(const ModelConfig config, read_config(*source));
   std::mt19937_64 random(seed_);
-  const auto shuffle = [&](auto& items) {  // the standard's own shuffle differs between libraries
+  const auto shuffle = [&](auto& items) {  // std::shuffle differs between standard libraries
     for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random() % i]);
   };
   shuffle(documents);

@@ -13,7 +13,7 @@ namespace {
 constexpr double kPanelWidth = 460, kPanelHeight = 340, kPanelLeft = 64, kPanelBottom = 48,
                  kPanelTop = 34, kPanelRight = 90;
 
-// 1, 2 or 5 times a power of ten, about a fifth of the range.
+// Returns the distance of ticks: 1, 2 or 5 times a power of ten, about a fifth of the range.
 double tick_step(double range) {
   const double raw = std::max(range, 1e-9) / 5, power = std::pow(10.0, std::floor(std::log10(raw)));
   for (const double factor : {1.0, 2.0, 5.0}) {
