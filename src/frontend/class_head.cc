@@ -13,11 +13,11 @@ using ConfigJson = nlohmann::json;
 
 constexpr int64_t kMostClasses = 1 << 20;
 
-// How transformers builds the heads of its encoders.
+// The classification head of one of transformers' encoder classes.
 struct HeadRow {
   std::string_view architecture;
-  std::string_view dense;   // its first layer
-  std::string_view output;  // the one that gives logits
+  std::string_view dense;   // first layer
+  std::string_view output;  // layer that gives the logits
   DenseModule::Function function;
 };
 constexpr HeadRow kHeads[] = {
@@ -43,7 +43,7 @@ constexpr HeadRow kHeads[] = {
      DenseModule::Function::kGelu},
 };
 
-// Of encoders that classify each token by one matrix.
+// Encoders that classify every token by a single matrix.
 constexpr std::string_view kTokenHeads[] = {
     "BertForTokenClassification",       "RobertaForTokenClassification",
     "XLMRobertaForTokenClassification", "CamembertForTokenClassification",
@@ -63,7 +63,7 @@ class HeadReader {
   }
 
  private:
-  // A layer from `cols` features; its rows are what the file has.
+  // Appends a layer with `cols` inputs. The number of its outputs is that of the weight's rows.
   Status add(std::string_view name, int cols, DenseModule::Function function) {
     const std::string weight = std::string(name) + ".weight", bias = std::string(name) + ".bias";
     const TensorInfo* info = source_.find(weight);
@@ -145,8 +145,8 @@ class HeadReader {
     return true;
   }
 
-  // The rows of tokens in the output matrix. Of two, as Qwen3-Reranker's ("no", "yes"), the head is
-  // what their logits differ by.
+  // Makes a head of the output matrix' rows of one or two tokens. With two, such as
+  // Qwen3-Reranker's ("no", "yes"), the only logit is the difference: second minus first.
   Result<bool> read_output_rows(const ConfigJson& tokens) {
     const std::string where = source_.path().string() + ": classifier_from_token";
     if (!causal_ || !tokens.is_array() || tokens.empty() || tokens.size() > 2)
@@ -185,7 +185,7 @@ class HeadReader {
     return read_row(source_, tied ? "model.embed_tokens.weight" : "lm_head.weight", *id, dim_);
   }
 
-  // ModernBERT's head has a norm, and says what it reads.
+  // Reads the settings and the layer norm of ModernBERT's head.
   Status read_modern(const ConfigJson& config) {
     const ConfigJson pooling = config.value("classifier_pooling", ConfigJson("cls"));
     if (pooling != "cls" && pooling != "mean") {
@@ -202,8 +202,8 @@ class HeadReader {
     return add_norm("head.norm", eps.is_number() ? eps.get<double>() : 1e-5);
   }
 
-  // Qwen3-Reranker's: the probability of "yes" beside "no" is the sigmoid of what their logits
-  // differ by.
+  // Replaces the rows for "yes" and "no" (Qwen3-Reranker) by their difference: its sigmoid is the
+  // probability of "yes" in a softmax over both.
   void join_yes_and_no() {
     DenseModule& layer = head_.dense.back();
     const auto cols = static_cast<size_t>(layer.cols);
@@ -290,7 +290,7 @@ class HeadReader {
   const WeightSource& source_;
   int dim_;
   bool causal_;
-  const Tokenizer* tokenizer_;  // null: none
+  const Tokenizer* tokenizer_;  // may be null
   ClassHead head_;
 };
 

@@ -10,7 +10,8 @@ Result<RequestId> Completions::submit(Request request, std::shared_ptr<const Sam
   Open open{std::move(params),
             OutputBuilder(session_.tokenizer(), by, request.prompt, keep_markers),
             std::vector<size_t>(static_cast<size_t>(by.n))};
-  // The engine may bring news before it has returned the number that they are known by.
+  // Held until the id is in open_: poll() may receive events of the request before submit()
+  // returns.
   const std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(const RequestId id, session_.engine().submit(std::move(request), queue_));
   open_.emplace(static_cast<uint64_t>(id), std::move(open));

@@ -136,7 +136,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
                     second.size(), first.size());
     }
     std::vector<PairTokens> pairs;
-    std::optional<std::vector<TokenId>> known;  // of the one
+    std::optional<std::vector<TokenId>> known;  // tokens of the single first text
     for (size_t i = 0; i < second.size(); ++i) {
       if (!one) known.reset();
       ASSIGN_OR_RETURN(EmbedderInput input,
@@ -213,8 +213,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     return scores;
   }
 
-  // As transformers cuts "longest_first": the longer one until both are half, and the odd token is
-  // the longer one's.
+  // Truncates a pair as transformers' "longest_first": the longer text is shortened until both have
+  // half of the tokens. If `most` is odd, the longer text gets the extra token.
   static void cut_pair(std::vector<TokenId>& first, std::vector<TokenId>& second, size_t most) {
     if (first.size() + second.size() <= most) return;
     std::vector<TokenId>& shorter = first.size() > second.size() ? second : first;
@@ -223,7 +223,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     longer.resize(most - shorter.size());
   }
 
-  // known: the first text's tokens where they are there already; they are then.
+  // known: tokens of `one`, if a previous call has computed them; set by this call.
   Result<EmbedderInput> input_of_pair(const std::string& one, const std::string& other,
                                       size_t index, const ClassifyOptions& options,
                                       std::optional<std::vector<TokenId>>& known) const {
@@ -260,13 +260,13 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     return input;
   }
 
-  // How a GGUF file of a reranker writes a pair, with the texts at {query} and {document}; or null.
+  // Returns the template of a GGUF reranker's pairs, with {query} and {document}; null: none.
   const std::string* rerank_template() const {
     const auto found = tokenizer_->chat_templates().find("rerank");
     return found == tokenizer_->chat_templates().end() ? nullptr : &found->second;
   }
 
-  // What is too long is cut at the end of the document.
+  // Fills a reranker's template. Truncation removes the end of the document.
   Result<EmbedderInput> input_of_rerank(const std::string& form, const std::string& query,
                                         const std::string& whole, size_t index,
                                         const ClassifyOptions& options) const {
@@ -293,7 +293,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
                     "pair {}: expected at most {} tokens, got {} (truncate cuts it)", index, limit,
                     input.tokens.size());
     }
-    // Where a text is cut, fewer or more tokens may come of it: until it fits.
+    // Tokenizing the cut text again may give more tokens than were kept, so this repeats until it
+    // fits.
     std::vector<TokenId> document = tokenizer_->encode(whole, {.add_special = false});
     while (input.tokens.size() > limit && !document.empty()) {
       document.resize(document.size() - std::min(document.size(), input.tokens.size() - limit));
@@ -404,7 +405,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
                     "input {}: expected at most {} tokens, got {} (truncate cuts it)", index, limit,
                     tokens.size());
     }
-    // A special token at the end stays there.
+    // Keep a special token (such as [SEP]) at the end.
     const TokenId last = tokens.back();
     tokens.resize(limit);
     if (tokenizer_->is_special(last)) tokens.back() = last;
@@ -432,10 +433,10 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     for (float& x : logits) x = static_cast<float>(std::exp(double{x} - most) / sum);
   }
 
-  std::unique_ptr<Tokenizer> tokenizer_;  // null: the checkpoint has none
+  std::unique_ptr<Tokenizer> tokenizer_;  // null: the checkpoint has no tokenizer
   std::unique_ptr<Embedder> embedder_;
   SentenceModules modules_;
-  Result<std::optional<ClassHead>> head_;  // an error is one of classify() only
+  Result<std::optional<ClassHead>> head_;  // an error is returned by classify() only
 };
 
 }  // namespace

@@ -81,8 +81,8 @@ void GrammarCache::drop(Place place) {
   latest_.erase(place);
 }
 
-// The last used ones within the limits, and all that are being compiled. Grammars grow by the masks
-// that they keep, so all are looked at.
+// Evicts the least recently used grammars beyond the limits, but none that is being compiled. Sums
+// up the sizes of all, since grammars grow by the masks that they cache.
 void GrammarCache::trim() {
   size_t n = 0, bytes = 0;
   for (auto place = latest_.begin(); place != latest_.end();) {
@@ -94,7 +94,7 @@ void GrammarCache::trim() {
   }
 }
 
-// Within the effort; null where it is given up.
+// Compiles within the bounds of `effort`. Returns null if it was cancelled or ran out of steps.
 GrammarCache::Outcome GrammarCache::made_of(const grammar::GrammarSpec& spec,
                                             CompileEffort& effort) {
   grammar::CompileLimits limits;
@@ -119,7 +119,7 @@ GrammarCache::Outcome GrammarCache::compile_as(Place place, const grammar::Gramm
     Outcome outcome = made_of(spec, effort);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     const std::lock_guard lock(mutex_);
-    if (outcome && *outcome == nullptr) {  // whoever waits for it makes it anew
+    if (outcome && *outcome == nullptr) {  // given up: the threads that wait compile it again
       drop(place);
       promise.set_value(nullptr);
       return nullptr;
@@ -144,7 +144,7 @@ GrammarCache::Outcome GrammarCache::outcome_of(const grammar::GrammarSpec& spec,
   queries_.add();
   const Entry* entry = known(text_key);
   if (entry == nullptr) {
-    lock.unlock();  // takes as long as reading the text
+    lock.unlock();  // takes time linear in the text
     key = grammar_key(spec);
     lock.lock();
     entry = known(key);

@@ -37,7 +37,7 @@ constexpr std::array<std::string_view, 16> kSchemas = {"items",
                                                        "anyOf",
                                                        "oneOf",
                                                        "$ref"};
-// Beside them properties may come from several places, in the order of these.
+// A schema with one of these keywords keeps the order of its keywords: each may add properties.
 constexpr std::array<std::string_view, 9> kMerged = {
     "$ref",  "$dynamicRef", "$recursiveRef",    "allOf",       "anyOf",
     "oneOf", "if",          "dependentSchemas", "dependencies"};

@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-// `fallback` when the field is absent, null or of another type.
+// Return the field, or `fallback` if it is absent, null or of another type.
 bool get_bool(const nlohmann::ordered_json& object, const char* field, bool fallback = false);
 std::string get_string(const nlohmann::ordered_json& object, const char* field,
                        std::string fallback = {});

@@ -9,11 +9,11 @@ namespace penstock {
 namespace {
 
 constexpr auto kPollInterval = std::chrono::milliseconds(50);
-constexpr size_t kMostInFlight = 1024;  // requests of one call that the engine holds at once
+constexpr size_t kMostInFlight = 1024;  // maximum requests of one call in the engine
 
 }  // namespace
 
-// One call of generate(): submits, follows, cancels. Nothing is left unless a callback has thrown.
+// One call of generate(). All its requests have ended when run() returns, unless a callback throws.
 class LLMImpl::Call {
  public:
   Call(Session& session, const SamplingParams& params, const GenerateOptions& options,
@@ -49,7 +49,7 @@ class LLMImpl::Call {
       }
       auto id = completions_.submit(requests_[n_submitted_], params_, hooks_.keep_markers);
       if (!id) {
-        // A full queue is other callers' doing: try again when something of ours has ended.
+        // Other callers may fill the queue: retry after one of this call's requests has ended.
         if (id.error().code == ErrorCode::kResourceExhausted && !prompt_of_.empty()) return;
         error_ = id.error();
         cancel_all();
@@ -60,7 +60,7 @@ class LLMImpl::Call {
     }
   }
 
-  // A prompt that never ran because the call was cancelled.
+  // Sets the output of a prompt that was not submitted since the call was cancelled.
   void skip(size_t prompt) {
     outputs_[prompt].prompt_token_ids = std::move(requests_[prompt].prompt);
     outputs_[prompt].outputs.resize(params_->n);
@@ -103,7 +103,7 @@ class LLMImpl::Call {
   Completions completions_{session_};
   std::vector<Request> requests_;
   std::vector<RequestOutput> outputs_;
-  std::unordered_map<uint64_t, size_t> prompt_of_;  // of the requests that run
+  std::unordered_map<uint64_t, size_t> prompt_of_;  // running requests: id -> index of the prompt
   size_t in_flight_limit_ = 1, n_submitted_ = 0, n_done_ = 0;
   bool cancelled_ = false;
   std::optional<Error> error_;

@@ -29,7 +29,7 @@ Status read_integer(const char* field, const json& value, T& out) {
   } else if (value.is_number_integer()) {
     const int64_t number = value.get<int64_t>();
     if constexpr (std::is_same_v<T, uint64_t>) {
-      out = static_cast<uint64_t>(number);  // a negative seed is as good as any
+      out = static_cast<uint64_t>(number);  // negative seeds are permitted
       return {};
     } else if (number >= std::numeric_limits<T>::min() && number <= std::numeric_limits<T>::max()) {
       out = static_cast<T>(number);
@@ -64,7 +64,7 @@ Status read_value(const char* field, const json& value, std::optional<uint64_t>&
 }
 
 Status read_value(const char* field, const json& value, std::optional<int>& out) {
-  if (value.is_boolean()) {  // chat completions: true is "of the chosen token", false is none
+  if (value.is_boolean()) {  // chat API: true: the sampled token only, false: none
     out = value.get<bool>() ? std::optional<int>(0) : std::nullopt;
     return {};
   }
@@ -117,7 +117,7 @@ Status read_value(const char* field, const json& value, std::optional<std::strin
   return read_value(field, value, out.emplace());
 }
 
-// JSON, or a string that is its text.
+// Reads JSON as text: objects and booleans are serialized, a string is taken as JSON text.
 Status read_json_text(const char* field, const json& value, std::string& out) {
   if (value.is_number() || value.is_array()) return wrong(field, "an object or its text", value);
   out = value.is_string() ? value.get<std::string>()
@@ -174,7 +174,7 @@ Status params_from_json(const json& object, SamplingParams& params) {
     const auto found = object.find(field);
     if (found != object.end() && !found->is_null()) status = read_value(field, *found, out);
   });
-  // In SamplingParams no tokens stand for no limit: a list of none would allow all.
+  // An empty list would allow all tokens, since it means "no restriction" in SamplingParams.
   const auto allowed = object.find("allowed_token_ids");
   if (status && allowed != object.end() && allowed->is_array() && allowed->empty())
     return wrong("allowed_token_ids", "at least one token id", *allowed);
@@ -191,8 +191,8 @@ json params_to_json(const SamplingParams& params) {
       params, [&](const char* field, const auto& value, const char*, const auto&) {
         using Field = std::decay_t<decltype(value)>;
         if constexpr (std::is_same_v<Field, std::vector<std::pair<TokenId, float>>>) {
-          // As a vector: looking for an equal name at every insertion would take the square of their
-          // number.
+          // Writes into the underlying vector: operator[] searches linearly for an equal name,
+          // which would take quadratic time.
           std::vector<json::object_t::value_type>& members =
               (object[field] = json::object()).template get_ref<json::object_t&>();
           std::unordered_map<TokenId, size_t> places;

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kStepTokens = 8192;  // about so many are computed before others are looked at
+constexpr size_t kStepTokens = 8192;  // approximate limit of tokens in a step
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -90,7 +90,7 @@ void PoolingQueue::work() {
   }
 }
 
-// After what was being done for them ended without a result: memory has run out.
+// Ends all calls that have begun, after their step failed with an exception (out of memory).
 void PoolingQueue::end_begun_ones() {
   std::unique_lock lock(mutex_);
   for (auto open = calls_.begin(); open != calls_.end();) {
@@ -99,7 +99,7 @@ void PoolingQueue::end_begun_ones() {
   }
 }
 
-// Those that nobody waits for any more; all of them at the end.
+// Ends the calls that were cancelled or whose deadline has passed; all calls after stop().
 void PoolingQueue::end_late_ones(std::unique_lock<std::mutex>& lock) {
   const auto now = Clock::now();
   for (auto open = calls_.begin(); open != calls_.end();) {
@@ -156,12 +156,12 @@ std::vector<PoolingQueue::Item> PoolingQueue::next_items() {
     n_all += n_own;
     if (n_all >= kStepTokens) break;
   }
-  // Kinds take turns.
+  // Moves the calls of this kind to the end, so that kinds take turns.
   for (auto open = calls_.begin(); n_kind > 0; --n_kind) {
     while (!(open->call.kind == kind)) ++open;
     calls_.splice(calls_.end(), calls_, open++);
   }
-  // Sequences of one length after the other: none waits for a longer one in its step.
+  // Sorts by length, so that sequences of similar length are computed together.
   std::ranges::stable_sort(items, {},
                            [](const Item& item) { return item.open->call.lengths[item.index]; });
   return items;
@@ -182,7 +182,8 @@ void PoolingQueue::compute(const std::vector<Item>& items) {
     metrics_.prompt_tokens.add(static_cast<double>(n_tokens));
   }
   if (vectors) return give(items, std::move(*vectors));
-  // One call's fault is not the others'.
+  // Calls are computed one by one if the step fails, so that an error ends only the call that
+  // causes it.
   const bool alone =
       std::ranges::all_of(items, [&](const Item& item) { return item.open == items[0].open; });
   if (alone) return fail(items, vectors.error());
@@ -207,7 +208,7 @@ Result<PoolingQueue::Vectors> PoolingQueue::run(const std::vector<Item>& items) 
   }
 }
 
-// Calls are only ended by this thread, so what the items point to stays.
+// The items' pointers stay valid without the lock: only this thread removes calls.
 Result<PoolingQueue::Vectors> PoolingQueue::run_model(const std::vector<Item>& items) {
   const PoolingKind& kind = items[0].open->call.kind;
   const ClassifyOptions classes{.use_activation = kind.use_activation, .adapter = kind.adapter};
@@ -252,7 +253,7 @@ void PoolingQueue::fail(const std::vector<Item>& items, const Error& error) {
   finish(open, tl::unexpected(error), lock);
 }
 
-// Takes the call out and tells whoever waits for it, without the lock.
+// Removes a call and passes on its result. Releases the lock during the callback.
 void PoolingQueue::finish(std::list<Open>::iterator open, Result<Vectors> result,
                           std::unique_lock<std::mutex>& lock) {
   if (result) {

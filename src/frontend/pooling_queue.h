@@ -44,7 +44,7 @@ struct PoolingCall {
   std::vector<PairTokens> pairs;
   std::vector<size_t> lengths;  // number of tokens of each input or pair
   std::optional<std::chrono::steady_clock::time_point> deadline;
-  // whose call it is; "": of those who have none
+  // tenant that pays for the call; "": no tenant
   std::string tenant;
 };
 
@@ -92,12 +92,12 @@ class PoolingQueue {
     Open* open;
     size_t index;
   };
-  // A tenant's turns, and its part in the step that is being made.
+  // A tenant's state of the round robin, and its share of the step that is being assembled.
   struct Turn {
-    // number of the last step that had the kind of its oldest call; 0: none had
+    // number of the last step whose kind this tenant chose; 0: none
     uint64_t last = 0;
-    size_t n_calls = 0;   // calls of the step's kind
-    size_t n_tokens = 0;  // tokens that the step has of them
+    size_t n_calls = 0;   // number of waiting calls of the step's kind
+    size_t n_tokens = 0;  // number of its tokens in the step
   };
   void work();
   std::vector<Item> next_items();
@@ -117,10 +117,10 @@ class PoolingQueue {
   const Limits limits_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::list<Open> calls_;  // in the order in which they are served
+  std::list<Open> calls_;  // in the order of service
   size_t n_tokens_ = 0;    // tokens of all calls_
   uint64_t last_id_ = 0;
-  std::map<std::string, Turn> turns_;  // by tenant, of those with calls
+  std::map<std::string, Turn> turns_;  // by tenant; only tenants with calls
   uint64_t n_turns_ = 0;
   bool stopping_ = false;
   Metrics metrics_;

@@ -3,7 +3,7 @@
 
 namespace penstock {
 
-// Returns the prefix and 24 random hexadecimal digits. Thread-safe.
+// Returns the prefix followed by 24 random hexadecimal digits. Thread-safe.
 std::string random_id(const std::string& prefix);
 
 }  // namespace penstock

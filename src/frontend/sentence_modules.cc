@@ -48,7 +48,7 @@ class ModuleReader {
   }
 
   Status read_directory() {
-    // Since sentence-transformers 6 the tokenizer says it.
+    // Since sentence-transformers 6 the tokenizer's configuration has the limit.
     RETURN_IF_ERROR(read_limit("tokenizer_config.json", "model_max_length"));
     RETURN_IF_ERROR(read_limit("sentence_bert_config.json", "max_seq_length"));
     RETURN_IF_ERROR(read_prompts());
@@ -66,7 +66,7 @@ class ModuleReader {
     return {};
   }
 
-  // Tokenizers without a limit have an immense one.
+  // Reads the maximum number of tokens. Ignores huge values, which mean that there is no limit.
   Status read_limit(const std::string& name, const char* key) {
     ASSIGN_OR_RETURN(const json config, file(name));
     const auto found = config.is_object() ? config.find(key) : config.end();
@@ -211,7 +211,7 @@ class ModuleReader {
     return {};
   }
 
-  // llama.cpp normalises unless told otherwise.
+  // Reads the modules of a GGUF file. Vectors are normalized, as llama.cpp does by default.
   Status read_gguf() {
     out_.normalize = true;
     const json& metadata = source_.config();
@@ -223,7 +223,7 @@ class ModuleReader {
       if (*found == 1) out_.poolings = {Pooling::kMean};
       if (*found == 2) out_.poolings = {Pooling::kCls};
       if (*found == 3) out_.poolings = {Pooling::kLast};
-      // A reranker's: what its head reads is the head's matter.
+      // A reranker: its pooling is determined by read_class_head().
       const bool ranks = *found == 4 && (source_.find("cls.weight") != nullptr ||
                                          source_.find("cls.output.weight") != nullptr);
       if (out_.poolings.empty() && !ranks)
@@ -247,7 +247,7 @@ class ModuleReader {
   }
 
   const WeightSource& source_;
-  int dim_;  // of what the next module reads
+  int dim_;  // number of inputs of the next module
   SentenceModules out_;
 };
 

@@ -1,5 +1,5 @@
-// The text of one sequence as its tokens arrive: tokens to bytes, special tokens left out, stop
-// strings cut off.
+// Converts the tokens of one sequence to text as they arrive: omits special tokens and cuts the
+// text at stop strings.
 #pragma once
 #include <string>
 #include <string_view>
@@ -12,9 +12,9 @@ namespace penstock {
 
 class SequenceText {
  public:
-  // has_context: text precedes the first token (a leading space is kept). keep_markers: special
-  // tokens stay in the text unless they begin, end or pad one (a reply parser looks for the
-  // others). stops: of params.stop. The tokenizer and params outlive this.
+  // has_context: text precedes the first token, whose leading space is then kept. keep_markers:
+  // keeps special tokens for reply parsers, except BOS, EOS, padding, unknown and ends of
+  // generation. stops: those of params.stop. REQUIRES: tokenizer and params outlive this.
   SequenceText(const Tokenizer& tokenizer, const SamplingParams& params, bool has_context,
                bool keep_markers, std::shared_ptr<const StopStrings> stops)
       : tokenizer_(tokenizer),
@@ -23,7 +23,7 @@ class SequenceText {
         first_(!has_context),
         keep_markers_(keep_markers) {}
 
-  // Adds a token; does nothing once stopped.
+  // Adds a token; no effect after a stop string.
   void add(TokenId token) {
     if (stopped_by() != nullptr) return;
     ++n_tokens_;
@@ -31,19 +31,19 @@ class SequenceText {
     text_ += stream_.push(tokenizer_.token_bytes(token, first_), n_tokens_ >= params_.min_tokens);
     first_ = false;
   }
-  // No more tokens: lets go of what was held back.
+  // Ends the sequence: adds text that was held back as a possible stop string.
   void finish() {
     if (stopped_by() == nullptr) text_ += stream_.finish();
   }
 
-  // Ready text since the last take(). Valid until the next add().
+  // Returns the text added since the last take(). Valid until the next add().
   std::string_view take() {
     const std::string_view piece = std::string_view(text_).substr(taken_);
     taken_ = text_.size();
     return piece;
   }
-  const std::string& text() const { return text_; }  // everything that is ready
-  // The stop string that ended the text, or null.
+  const std::string& text() const { return text_; }  // text that is final
+  // Returns the stop string that ended the text, or null.
   const std::string* stopped_by() const {
     return stream_.stop_index() ? &params_.stop[*stream_.stop_index()] : nullptr;
   }

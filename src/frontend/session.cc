@@ -18,7 +18,7 @@ void take_default(const nlohmann::json& config, const char* key, T& value) {
   if (found != config.end() && found->is_number()) value = found->get<T>();
 }
 
-// What a model's generation_config.json says about sampling.
+// Returns the sampling defaults of a model's generation_config.json.
 SamplingParams defaults_of(const nlohmann::json& config) {
   SamplingParams params;
   take_default(config, "temperature", params.temperature);
@@ -92,7 +92,7 @@ Request Session::make_request(std::vector<TokenId> prompt, const SamplingParams&
   Request request;
   request.prompt = std::move(prompt);
   request.sampling = params;
-  if (auto& outputs = request.sampling.structured_outputs) {  // the matcher stands for them
+  if (auto& outputs = request.sampling.structured_outputs) {  // the matcher replaces them
     StructuredOutputs rest;
     rest.complete_within_max_tokens = outputs->complete_within_max_tokens;
     outputs = std::move(rest);
@@ -106,7 +106,7 @@ Request Session::make_request(std::vector<TokenId> prompt, const SamplingParams&
   return request;
 }
 
-// A word is excluded at the start of a text and after a space.
+// Returns the token sequences of every word, with and without a leading space, sorted and unique.
 std::vector<std::vector<TokenId>> Session::word_tokens(
     const std::vector<std::string>& words) const {
   std::vector<std::vector<TokenId>> sequences;
@@ -123,7 +123,7 @@ std::vector<std::vector<TokenId>> Session::word_tokens(
   return sequences;
 }
 
-// A token ends a repeat when a breaker occurs in its text.
+// Returns the tokens whose text contains a breaker. Caches the result for the last breakers.
 std::vector<TokenId> Session::breaker_tokens(const std::vector<std::string>& breakers) const {
   {
     const std::lock_guard lock(breakers_mutex_);
@@ -227,7 +227,7 @@ OutputBuilder::Step OutputBuilder::add(const OwnedEvent& event) {
       std::vector<TokenLogprob>& row = output.logprobs.emplace_back(1, event.logprob);
       row.insert(row.end(), event.alternatives.begin(), event.alternatives.end());
     }
-    // The token that ended the text is not part of it.
+    // The stop token is not part of the text.
     if (event.finish != FinishReason::kStop || params_->include_stop_str_in_output)
       text.add(event.token);
   }

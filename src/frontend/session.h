@@ -34,26 +34,26 @@ class Session {
 
   Engine& engine() { return *engine_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  // The engine's, and what happens before its requests.
+  // Returns the metrics of all engines and of the grammar cache.
   Metrics metrics() const;
-  // Of one of several engines (Engine::n_engines()); what happens before is counted with the first.
+  // Returns the metrics of one engine. Those of the grammar cache are added to engine 0.
   Metrics metrics_of(int engine) const;
   const SamplingParams& default_sampling_params() const { return defaults_; }
 
   std::vector<TokenId> encode(std::string_view text, const PromptOptions& options) const;
-  // kContextOverflow when the text is certainly too long for the context, which its beginning
-  // tells: a text of megabytes need not become tokens for that. Success means little.
+  // Returns kContextOverflow if a lower bound on the text's tokens exceeds the context. Does not
+  // tokenize, so it is cheap for long texts. A text that passes may still be too long.
   Status check_length(std::string_view text) const;
-  // What holds outputs to params.structured_outputs; null when there are none. Takes time: not for
-  // io threads.
+  // Returns the matcher for params.structured_outputs; null when there are none. Compiles the
+  // grammar: do not call it on I/O threads. Errors: those of GrammarCache::compile().
   Result<std::shared_ptr<const TokenMatcher>> matcher(const SamplingParams& params) const;
   GrammarCache& grammars() const { return *grammars_; }
-  // Tokenizes the strings of `params`; requests with equal strings may share the result. Tokenizes
-  // every string and reads the whole vocabulary, so it does not belong on an io thread. Errors:
-  // lists that are too long.
+  // Tokenizes the strings of `params`; requests with equal strings may share the result. Scans the
+  // whole vocabulary, so do not call it on I/O threads. Errors: kInvalidArgument for lists that are
+  // too long.
   Result<StringTokens> string_tokens(const SamplingParams& params) const;
-  // A request of `params`, without the texts in them that the engine has no use for. Priority,
-  // deadline and matcher are the caller's.
+  // Returns a request without the grammar's text, which the engine does not use. The caller sets
+  // priority, deadline and matcher.
   Request make_request(std::vector<TokenId> prompt, const SamplingParams& params,
                        const StringTokens& strings) const;
 
@@ -67,11 +67,11 @@ class Session {
   std::unique_ptr<GrammarCache> grammars_;
   SamplingParams defaults_;
   mutable std::mutex breakers_mutex_;
-  mutable std::vector<std::string> known_breakers_;  // the last ones asked for, and their tokens
+  mutable std::vector<std::string> known_breakers_;  // last breakers and their tokens
   mutable std::vector<TokenId> known_breaker_tokens_;
 };
 
-// A TokenEvent that owns what it refers to, or a batch of prompt log-probabilities.
+// A TokenEvent with owned data, or a batch of prompt log-probabilities.
 struct OwnedEvent {
   RequestId request{};
   int index = 0;
@@ -84,13 +84,13 @@ struct OwnedEvent {
     RequestStats stats;
     std::optional<Error> error;
   };
-  // with finish; apart, because most events have none
+  // set if `finish` is; allocated separately, since most events have none
   std::unique_ptr<const End> end;
-  // >= 0: prompt_logprobs from this position on, and nothing else
+  // >= 0: only prompt_logprobs are set; position of the first one
   int first_position = -1;
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
 
-  // Of a fresh object: copies what the sink was told.
+  // Copy the arguments of the sink's callbacks. REQUIRES: the object is new.
   void assign(RequestId of, const TokenEvent& event);
   void assign(RequestId of, int first, std::span<const std::span<const TokenLogprob>> rows);
 };
@@ -100,7 +100,7 @@ class EventQueue : public EventSink {
   void on_tokens(RequestId request, std::span<const TokenEvent> events) override;
   void on_prompt_logprobs(RequestId request, int first,
                           std::span<const std::span<const TokenLogprob>> rows) override;
-  // Waits for news and appends them to `out` in order; false when none came in time.
+  // Waits for events and appends them to `out` in order. Returns false after the timeout.
   bool pop(std::vector<OwnedEvent>& out, std::chrono::milliseconds timeout);
 
  private:
@@ -109,20 +109,20 @@ class EventQueue : public EventSink {
   std::vector<OwnedEvent> events_;
 };
 
-// Gathers the outputs of one request from its events.
+// Builds the outputs of one request from its events. Not thread-safe.
 class OutputBuilder {
  public:
-  // Tokenizer and params outlive this. keep_markers: as SequenceText has it. stops: of params.stop,
-  // where several share them.
+  // REQUIRES: tokenizer and params outlive this. keep_markers: as for SequenceText. stops: compiled
+  // params.stop, shared by several builders; null: compiled here.
   OutputBuilder(const Tokenizer& tokenizer, const SamplingParams& params,
                 std::vector<TokenId> prompt, bool keep_markers = false,
                 std::shared_ptr<const StopStrings> stops = nullptr);
 
   struct Step {
-    std::string_view text;  // new and ready; valid until the next call
+    std::string_view text;  // new final text; valid until the next call
     // a stop string was found: cancel this sequence with kStop
     bool stopped_here = false;
-    bool finished = false;  // the last event of this sequence
+    bool finished = false;  // this was the last event of the sequence
   };
   Step add(const OwnedEvent& event);
   bool finished() const { return n_open_ == 0; }

@@ -15,8 +15,8 @@ size_t sequence_length(unsigned char lead) {
   return lead >= 0xf0 && lead <= 0xf4 ? 4 : 0;
 }
 
-// Whether `byte` may follow `pending`, the start of a well-formed sequence (no overlong forms, no
-// surrogates, nothing above U+10FFFF).
+// Whether `byte` may follow `pending`, a proper prefix of a well-formed code point. Excludes
+// overlong forms, surrogates and code points above U+10FFFF.
 bool may_follow(std::string_view pending, unsigned char byte) {
   unsigned char low = 0x80, high = 0xbf;
   if (pending.size() == 1) {
@@ -68,7 +68,7 @@ void Utf8Decoder::finish(std::string& text) {
 StopStrings::StopStrings(std::vector<std::string> strings) : strings_(std::move(strings)) {
   nodes_.emplace_back();
   for (size_t i = 0; i < strings_.size(); ++i) add(i);
-  std::vector<uint32_t> order = {kStart};  // by depth
+  std::vector<uint32_t> order = {kStart};  // breadth-first
   order.reserve(nodes_.size());
   for (size_t at = 0; at < order.size(); ++at) {
     const uint32_t parent = order[at];
