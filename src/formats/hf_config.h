@@ -11,8 +11,8 @@ const nlohmann::json& text_part(const nlohmann::json& config);
 // Returns the quantization_config (in older files compression_config) of `config` or of its text
 // model; null when there is none.
 const nlohmann::json* quantization_config_of(const nlohmann::json& config);
-// Removes it wherever quantization_config_of() looks: the weights that `config` goes with are coded
-// otherwise.
+// Removes the objects that quantization_config_of() finds. For copies of `config` whose weights
+// have another encoding.
 void erase_quantization_config(nlohmann::json& config);
 
 }  // namespace penstock

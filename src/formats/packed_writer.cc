@@ -236,7 +236,7 @@ void remove_abandoned_parts(const fs::path& folder) {
       continue;
     const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) continue;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) unlink(path.c_str());  // its writer is gone
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) unlink(path.c_str());  // unlocked: its writer has ended
     close(fd);
   }
 }

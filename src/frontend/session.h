@@ -41,8 +41,8 @@ class Session {
   const SamplingParams& default_sampling_params() const { return defaults_; }
 
   std::vector<TokenId> encode(std::string_view text, const PromptOptions& options) const;
-  // Returns kContextOverflow if a lower bound on the text's tokens exceeds the context. Does not
-  // tokenize, so it is cheap for long texts. A text that passes may still be too long.
+  // Returns kContextOverflow if a lower bound on the text's tokens exceeds the context. Tokenizes
+  // only as much of a long text as that needs. A text that passes may still be too long.
   Status check_length(std::string_view text) const;
   // Returns the matcher for params.structured_outputs; null when there are none. Compiles the
   // grammar: do not call it on I/O threads. Errors: those of GrammarCache::compile().

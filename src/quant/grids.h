@@ -102,7 +102,7 @@ struct IQ1_M : GridCode<kIQ1Grid, kIQ1Levels, 8, 16, false> {
   static constexpr float kUnit = 0.125f;
   struct Block {
     uint8_t low[32];  // low bits of the indices
-    // per index: three bits of it, and one for a lowered point
+    // 4 bits per index: its three high bits, and one if the point is lowered
     uint8_t high[16];
     // three bits for each of four groups, then four bits of the block's FP16 scale
     uint16_t scales[4];

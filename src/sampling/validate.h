@@ -8,8 +8,8 @@ namespace penstock {
 // Checks the parameters for a vocabulary. Error: kInvalidArgument, such as "temperature: expected a
 // number >= 0, got -1".
 Status validate(const SamplingParams& params, int vocab_size);
-// The same of its lists alone, whose lengths bound what is done for them. validate() looks at them
-// too.
+// Checks only the lists' lengths and elements, before work that is proportional to them. validate()
+// includes these checks.
 Status validate_lists(const SamplingParams& params, int vocab_size);
 
 }  // namespace penstock

@@ -72,7 +72,7 @@ class Tokenizer {
   const PairForm& pair_form() const;
   std::vector<TokenId> join(std::span<const TokenId> first, std::span<const TokenId> second) const;
 
-  // The text of the tokens as Hugging Face decodes it without clean-up; what is not UTF-8 becomes
+  // Returns the text of the tokens, as Hugging Face without clean-up; invalid UTF-8 becomes
   // U+FFFD. Ids outside the vocabulary add nothing. skip_special leaves special tokens out.
   std::string decode(std::span<const TokenId> tokens, bool skip_special = true) const;
   // As decode(), without the replacement by U+FFFD.

@@ -15,19 +15,19 @@ struct RequestState;
 
 // Tokens that a sequence's grammar forces next, which are verified as a draft in this step.
 struct ForcedText {
-  static constexpr int kMost = 24;  // most tokens of a step
+  static constexpr int kMost = 24;  // maximum tokens of a step
   std::array<TokenId, kMost> tokens;
   int n = 0;
-  // Share of such tokens that the target chose, lately: it may spell the same text with other
-  // tokens.
+  // Moving average of the share of forced tokens that the target accepted: it may prefer another
+  // tokenization of the same text.
   float right = kPrior;
 
   void learn(int n_proposed, int n_accepted) {
     for (int i = 0; i < std::min(n_accepted + 1, n_proposed); ++i)
       right += kWeight * ((i < n_accepted ? 1.0f : 0.0f) - right);
   }
-  // Moves `right` towards the prior when nothing was verified, so that forced tokens are tried
-  // again some time.
+  // Moves `right` towards the prior in a step without verification, so that forced tokens are
+  // proposed again after some steps.
   void fade() { right += kFade * (kPrior - right); }
 
  private:

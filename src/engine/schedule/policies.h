@@ -38,7 +38,7 @@ class Policy {
   virtual double rank(const Sequence& sequence, double waited) const = 0;
   // Called before every step that may admit sequences.
   virtual void begin_step(const QueueState&) {}
-  // Whether begin_step() reads what QueueState tells of each that waits.
+  // Whether begin_step() reads the fields of QueueState that need a pass over the waiting queue.
   virtual bool looks_at_waiting() const { return false; }
   // Whether a sequence that has not run yet may be admitted.
   virtual bool admits(const Sequence&) const { return true; }
@@ -48,7 +48,7 @@ class Policy {
   virtual bool spares_decoding() const { return true; }
   // Whether rank() depends on priorities.
   virtual bool ranks_priorities() const { return false; }
-  // Whether a waiting sequence may take the place of a running one of higher rank value.
+  // Whether a waiting sequence may preempt a running one with a larger rank().
   virtual bool preempts() const { return false; }
 };
 

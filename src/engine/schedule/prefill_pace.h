@@ -34,7 +34,7 @@ class PrefillPace {
   // recent times of such steps, relative to shapes_
   RecentMedian level_;
   int n_alone_ = 0;  // number of such steps
-  int largest_ = 0;  // most rows of such a step
+  int largest_ = 0;  // maximum rows of such a step
   // Prompt tokens beside decoding and the seconds that they added, both with exponential decay.
   double seconds_ = 0, rows_ = 0;
   // seconds per token of steps with prompts only

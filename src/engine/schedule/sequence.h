@@ -28,12 +28,12 @@ struct Sequence {
   int n_prompt = 0;
   // leading tokens whose K and V are in the cache
   int n_computed = 0;
-  // most tokens that it may come to have, prompt included
+  // maximum length in tokens, prompt included
   int max_len = 0;
-  int max_chunk = 1 << 30;  // most tokens of it in one step
-  // its last token is a stand-in, -1 - i for draw i of a step in flight
+  int max_chunk = 1 << 30;  // maximum tokens of this sequence in a step
+  // the last token is a stand-in: -1 - i for draw i of a step in flight
   bool ahead = false;
-  // draft tokens that the next step may verify; set anew for every step
+  // number of draft tokens that the next step may verify; set for every step
   int n_draft = 0;
   int adapter = -1;        // slot of its LoRA adapter, -1 = none
   bool long_rope = false;  // as Batch::long_ropes
@@ -42,15 +42,15 @@ struct Sequence {
   // time of arrival in seconds, as `now` of Scheduler::next()
   double arrival = 0;
   uint64_t arrival_order = 0;  // unique, ascending
-  // whose it is (hash of Request::tenant); 0: of those who have none
+  // hash of Request::tenant; 0: no tenant
   uint64_t tenant = 0;
-  // sequences of its request: turns of its tenant that they take together
+  // number of sequences of the request, for which its tenant is charged together
   int n_turns = 1;
-  // its place among those that wait (waiting_queue.h); 0: it never waited
+  // position in the waiting queue (waiting_queue.h); 0: it never waited
   uint64_t turn = 0;
 
   SeqState state = SeqState::kNew;
-  double admitted_rank = 0;            // its policy rank when it was admitted
+  double admitted_rank = 0;            // Policy::rank() at its admission
   std::vector<GroupBlocks> kv;         // [n_groups]
   std::vector<SwappedBlocks> swapped;  // [n_groups] when the scheduler swaps
   // leading tokens whose K and V are in the swap space
@@ -68,7 +68,7 @@ struct Sequence {
   // prompt tokens found in the cache when it first started
   int n_cached = 0;
   int n_preemptions = 0;
-  // it is not admitted again before it has more tokens than this
+  // parked: admitted again only when it has more tokens than this
   int n_parked = 0;
   bool started = false;  // was admitted at least once
 

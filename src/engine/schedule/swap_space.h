@@ -28,9 +28,9 @@ class SwapSpace {
   // Takes its leading blocks from the prefix index, up to the first that is not there. from_index:
   // false: none.
   void acquire_indexed(Sequence& sequence, bool from_index);
-  // Whether there are free blocks for the others.
+  // Whether there are free blocks for all blocks that acquire_indexed() did not find.
   bool has_room(const Sequence& sequence) const;
-  // Allocates the other blocks and plans to swap them in. Their slots stay taken until the next
+  // Allocates these blocks and plans to swap them in. Their slots stay taken until the next
   // plan is begun.
   void swap_in(Sequence& sequence, Plan& plan);
 

@@ -31,9 +31,9 @@ namespace penstock {
 class StepLoop {
  public:
   struct Limits {
-    int vocab_size = 0, max_len = 0;   // max_len: most tokens of a sequence
-    int max_seqs = 0, max_tokens = 0;  // most sequences and tokens of a step
-    // most prompt tokens beside decoding; 0: by PrefillPace
+    int vocab_size = 0, max_len = 0;   // max_len: maximum length of a sequence
+    int max_seqs = 0, max_tokens = 0;  // maximum sequences and tokens of a step
+    // maximum prompt tokens of a step with decoding sequences; 0: by PrefillPace
     int prefill_chunk = 0;
   };
   // speculation, swap: null when there is none.

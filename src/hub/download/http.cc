@@ -249,7 +249,7 @@ std::string HttpClient::Impl::Transfer::next_url() const {
   return stays || request.leave_origin ? target : std::string();
 }
 
-// Tells the receiver, once, what came; false when it wants no more.
+// Passes the answer to the receiver, once. Returns false if the receiver ends the transfer.
 bool HttpClient::Impl::Transfer::announce() {
   if (answered) return true;
   read_answer();

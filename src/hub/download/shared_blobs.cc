@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxListBytes = size_t{16} << 20;
 constexpr const char* kMarker =
-    // marks the folder as such a store, with the version of its layout
+    // file that marks the folder as a store of shared blobs; contains the layout's version
     ".huggingface-shared-blobs";
 constexpr const char* kLayout = "1\n";
 

@@ -18,8 +18,8 @@ class BatchUpload {
   explicit BatchUpload(Device& device) : device_(device), staged_(device, kLeast) {}
   // draws: those of the step. tokens_before: BatchOnDevice::drawn. Error: kResourceExhausted.
   Status set(const Batch& batch, const DescribedDraws& draws, const int32_t* tokens_before);
-  // Returns the batch on the device. Its address is constant until memory is released; recordings
-  // are made anew then.
+  // Returns the batch on the device. Its address is constant until memory is released, after which
+  // steps are recorded again.
   const BatchOnDevice* on_device() const { return memory_.as<const BatchOnDevice>(); }
   // Capacity for the step's pieces of sequences (split attention; BatchOnDevice::n_pieces), a power
   // of two; 0: no sequence is split.

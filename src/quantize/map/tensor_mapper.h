@@ -21,7 +21,7 @@ class TensorMapper final : public TensorVisitor {
   const NameTable& in() const { return in_; }
   const NameTable& out() const { return out_; }
   bool crossing() const { return crossing_; }  // whether the output has the other naming
-  int n_values() const { return n_values_; }   // value projections so far
+  int n_values() const { return n_values_; }   // number of value projections mapped so far
   bool has(const std::string& name) const { return source_.find(name) != nullptr; }
   // Whether the source has the layer, plain or quantized by another tool.
   bool has_linear(const std::string& stem) const;

@@ -245,7 +245,7 @@ PENSTOCK_DEVICE void attend_piece(const Thread& t, const AttentionOnDevice& k, c
 // Joins the results of pieces of one head, in order, by their softmax references.
 struct Joined {
   float most = kNothing, total = 0.0f;
-  float before, here;  // factors of the sums before the last piece, and of it
+  float before, here;  // factors of the sums of earlier pieces and of the last piece
 
   // REQUIRES: at least one token of the piece is visible.
   PENSTOCK_DEVICE void join(float piece_most, float piece_total) {
