@@ -36,7 +36,7 @@ class Server {
 
   ~Server();
 
-  // Answers /health and /ready at once, loads the models, calls `on_ready`, serves until stop().
+  // Answers /live, /health and /ready at once, loads the models, calls `on_ready`, serves until stop().
   // Blocks. Errors: of loading, and of a model that can compute nothing any more.
   Status run(const std::function<void()>& on_ready);
   // REQUIRES: not config.listens. Loads the models. Errors: of loading.

@@ -171,7 +171,7 @@ class Kubernetes(unittest.TestCase):
             get = self.container[probe]["httpGet"]
             self.assertEqual((get["port"], routes()[get["path"]]), (port, "kOpen"))
         with Serving("--api-key", "secret") as server:
-            for path in ("/health", "/ready"):
+            for path in ("/live", "/ready"):
                 self.assertEqual(server.get(path)[0], 200)
 
     def test_flags_and_drain(self):

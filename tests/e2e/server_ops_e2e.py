@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """The server's operation: keys and quotas, CORS, logs, limits, overload, deadlines, slow readers, drain, TLS, metrics."""
 import base64
+import gzip
+import http.client
 import json
 import os
 import pathlib
@@ -16,7 +18,7 @@ import unittest
 import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_server import PROGRAM, SLOW, Server, in_threads, read_all, read_head, read_until, slow_server, wait_for  # noqa: E402
+from live_server import LARGER_MODEL, PROGRAM, SLOW, Server, in_threads, read_all, read_head, read_until, slow_server, wait_for  # noqa: E402
 
 TLS = pathlib.Path(__file__).parent / "tls"
 # Never over before somebody looks, on a slow_server(); some seconds there when it has to be waited for.
@@ -64,7 +66,7 @@ class Keys(unittest.TestCase):
         paths = json.loads(self.server.get("/openapi.json", bearer(self.user)).body)["paths"]
         self.assertGreater(len(paths), 8)
         for path, methods in paths.items():
-            if path in ("/", "/dashboard", "/health", "/ready") or path.startswith("/ui/"):
+            if path in ("/", "/dashboard", "/live", "/health", "/ready") or path.startswith("/ui/"):
                 continue
             for method in methods:
                 for headers in ({}, bearer("wrong"), {"x-api-key": "pst-000000000000-00"}, {"Authorization": "Bearer"}):
@@ -78,6 +80,7 @@ class Keys(unittest.TestCase):
                     self.assertIn("WWW-Authenticate", reply.headers)
         self.assertEqual(self.status("GET", "/no/such/route"), 401)
         self.assertEqual(self.status("DELETE", "/v1/models"), 401)
+        self.assertEqual(self.server.get("/live").json(), {"status": "alive"})
         self.assertEqual(self.server.get("/health").json(), {"status": "healthy"})
         self.assertEqual(self.server.get("/ready").status, 200)
 
@@ -470,7 +473,9 @@ class Drain(unittest.TestCase):
             refused = server.generate()
             self.assertEqual((refused.status, refused.headers["Connection"]), (503, "close"))
             self.assertTrue(1 <= int(refused.headers["Retry-After"]) <= 30)  # what is left of --shutdown-timeout
-            self.assertEqual(server.get("/health").status, 200)
+            self.assertEqual(server.get("/live").status, 200)
+            health = server.get("/health")
+            self.assertEqual((health.status, health.json()["status"]), (503, "draining"))
             data = read_until(sock, b"0\r\n\r\n", data)
             self.assertIn(b'"length"', data)
             self.assertIn(b"[DONE]", data)
@@ -605,6 +610,52 @@ class Observed(unittest.TestCase):
             reply = server.request("HEAD", "/health")
             self.assertEqual((reply.status, reply.body), (200, b""))
             self.assertEqual(reply.headers["Content-Length"], str(len(server.get("/health").body)))
+
+    def test_metrics_in_gzip(self):
+        with Server("--cors-origin", "https://app.example") as server:
+            plain = server.get("/metrics")
+            self.assertIsNone(plain.headers["Content-Encoding"])
+            zipped = server.get("/metrics", {"Accept-Encoding": "gzip, deflate", "Origin": "https://app.example"})
+            self.assertEqual((zipped.status, zipped.headers["Content-Encoding"]), (200, "gzip"))
+            self.assertIn("Accept-Encoding", ", ".join(zipped.headers.get_all("Vary")))
+            self.assertIn("Origin", ", ".join(zipped.headers.get_all("Vary")))
+            names = [line.split()[2] for line in plain.body.decode().splitlines() if line.startswith("# TYPE")]
+            self.assertEqual([line.split()[2] for line in gzip.decompress(zipped.body).decode().splitlines() if line.startswith("# TYPE")], names)
+            self.assertLess(len(zipped.body), len(plain.body) // 5)
+            self.assertIsNone(server.get("/metrics", {"Accept-Encoding": "gzip;q=0"}).headers["Content-Encoding"])
+
+    def test_health_says_when_requests_are_answered(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        process = subprocess.Popen([PROGRAM, "serve", "-m", str(LARGER_MODEL), "--host", "127.0.0.1", "--port", str(port), "--kv-cache-memory", "64M"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            def ask(method, path, body=None):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60 * SLOW)
+                try:
+                    connection.request(method, path, body)
+                    reply = connection.getresponse()
+                    return reply.status, reply.headers, reply.read()
+                except ConnectionError:  # it does not listen yet
+                    return None, None, None
+                finally:
+                    connection.close()
+
+            end = time.monotonic() + 60 * SLOW
+            while True:
+                status, headers, body = ask("GET", "/health")
+                if status == 200:
+                    break
+                if status is not None:
+                    self.assertEqual((status, json.loads(body)["status"]), (503, "loading"))
+                    self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+                    self.assertEqual(ask("GET", "/live")[0], 200)
+                self.assertLess(time.monotonic(), end)
+            self.assertEqual(ask("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 1}))[0], 200)
+        finally:
+            process.kill()
+            process.wait()
 
 
 if __name__ == "__main__":

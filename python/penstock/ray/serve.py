@@ -111,9 +111,9 @@ class Replica:
 
     async def check_health(self) -> None:
         """Called periodically by Serve; an exception makes it start another replica."""
-        async with self._client().get(self._base + "/health", timeout=aiohttp.ClientTimeout(total=5)) as reply:
+        async with self._client().get(self._base + "/live", timeout=aiohttp.ClientTimeout(total=5)) as reply:
             if reply.status != 200:
-                raise RuntimeError(f"/health: {reply.status}")
+                raise RuntimeError(f"/live: {reply.status}")
 
     def __del__(self) -> None:
         self._closing = True

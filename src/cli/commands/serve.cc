@@ -388,7 +388,7 @@ int ServeCommand::run() {
   });
   running.set(nullptr);
   if (served) return kExitOk;
-  // The I/O threads would still answer /health: end the process in spite of them.
+  // The I/O threads would still answer /live: end the process in spite of them.
   const int code = fail(served.error());
   std::fflush(nullptr);
   _exit(code);

@@ -8,6 +8,7 @@
 #include "server/api/schema_parts.h"
 #include "server/batches/batch_runner.h"
 #include "server/endpoints/metrics_text.h"
+#include "server/http/gzip.h"
 #include "server/http/http_server.h"
 #include "server/http/traffic.h"
 #include "server/replies/cache/kept_replies.h"
@@ -168,7 +169,16 @@ net::awaitable<void> post_reset_reply_cache(Services& services, Exchange& exchan
 }
 
 net::awaitable<void> get_metrics(Services& services, Exchange& exchange) {
-  co_await exchange.reply(metrics_reply(services, record_of(exchange).key));
+  constexpr size_t kBytes = size_t{200} << 10;  // about
+  HttpReply reply;
+  co_await services.run_apart(exchange, kBytes, [&] {
+    reply = metrics_reply(services, record_of(exchange).key);
+    reply.headers.emplace_back("Vary", "Accept-Encoding");
+    if (!accepts_gzip(exchange.request().header("accept-encoding"))) return;
+    reply.body = gzip(reply.body);
+    reply.headers.emplace_back("Content-Encoding", "gzip");
+  });
+  co_await exchange.reply(std::move(reply));
 }
 
 net::awaitable<void> get_metrics_json(Services& services, Exchange& exchange) {

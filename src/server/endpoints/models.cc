@@ -1,7 +1,8 @@
-// GET /v1/models, /v1/models/{id}, POST /v1/models/load, /unload, /reload; GET /health, /ready,
-// /load, /version.
+// GET /v1/models, /v1/models/{id}, POST /v1/models/load, /unload, /reload; GET /live, /health,
+// /ready, /load, /version.
 #include <algorithm>
 
+#include "base/json_text.h"
 #include "penstock/version.h"
 #include "server/api/api_request.h"
 #include "server/api/json_check.h"
@@ -149,9 +150,22 @@ net::awaitable<void> get_model(Services& services, Exchange& exchange) {
   co_await exchange.reply(json_reply(body));
 }
 
-net::awaitable<void> get_health(Services&, Exchange& exchange) {
-  const json body = {{"status", "healthy"}};
+net::awaitable<void> get_live(Services&, Exchange& exchange) {
+  const json body = {{"status", "alive"}};
   co_await exchange.reply(json_reply(body));
+}
+
+net::awaitable<void> get_health(Services& services, Exchange& exchange) {
+  std::optional<HttpReply> reply = services.readiness.not_ready(exchange.request());
+  if (!reply) {
+    const json body = {{"status", "healthy"}};
+    co_return co_await exchange.reply(json_reply(body));
+  }
+  json body = bounded_json<json>(reply->body);
+  const bool loading = services.readiness.state() == Readiness::State::kLoading;
+  body["status"] = loading ? "loading" : "draining";
+  reply->body = dump(body);
+  co_await exchange.reply(*std::move(reply));
 }
 
 net::awaitable<void> get_ready(Services& services, Exchange& exchange) {

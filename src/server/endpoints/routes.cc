@@ -5,7 +5,7 @@
 
 namespace penstock {
 
-Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_json,
+Handler get_live, get_health, get_ready, get_load, get_version, get_metrics, get_metrics_json,
     post_reset_prefix_cache, post_reset_reply_cache, get_models, get_model, post_generate,
     post_completions, post_chat_completions, post_responses, post_messages, post_count_tokens,
     post_tokenize, post_detokenize, post_apply_template, post_grammar_check, get_tokenizer_info,
@@ -34,7 +34,9 @@ constexpr Route kRoutes[] = {
     {"GET", "/dashboard", Access::kOpen, get_page, "the web page, opened at its live charts",
      nullptr, nullptr},
     {"GET", "/ui/{id}", Access::kOpen, get_page_file, "a file of the web page", nullptr, nullptr},
-    {"GET", "/health", Access::kOpen, get_health, "the process is alive", nullptr, status_reply},
+    {"GET", "/live", Access::kOpen, get_live, "the process is alive", nullptr, status_reply},
+    {"GET", "/health", Access::kOpen, get_health, "requests are answered; 503 before", nullptr,
+     status_reply},
     {"GET", "/ready", Access::kOpen, get_ready, "requests are accepted", nullptr, status_reply},
     {"GET", "/load", Access::kMetrics, get_load, "generating requests under way", nullptr,
      load_reply},

@@ -254,7 +254,12 @@ class HttpConnectionOf final : public HttpConnection,
     response.set(boost::beast::http::field::content_type, reply.content_type);
     response.set("x-request-id", request_.id);
     for (const auto& [name, value] : reply_headers) response.set(name, value);
-    for (const auto& [name, value] : reply.headers) response.set(name, value);
+    for (const auto& [name, value] : reply.headers) {
+      if (name == "Vary")
+        response.insert(name, value);  // beside that of the origin
+      else
+        response.set(name, value);
+    }
     keep_alive_ = keep_alive_ && !shared_.stopping.load();
     response.keep_alive(keep_alive_);
   }

@@ -9,9 +9,15 @@ bool Readiness::begin_drain(std::chrono::milliseconds timeout) {
   return !draining_.exchange(true);
 }
 
+Readiness::State Readiness::state() const {
+  if (!models_.ready()) return State::kLoading;
+  return draining_.load() ? State::kDraining : State::kReady;
+}
+
 std::optional<HttpReply> Readiness::not_ready(const HttpRequest& request) const {
-  const bool loading = !models_.ready();
-  if (!loading && !draining_.load()) return std::nullopt;
+  const State now_is = state();
+  if (now_is == State::kReady) return std::nullopt;
+  const bool loading = now_is == State::kLoading;
   HttpReply reply =
       error_reply(request, 503, loading ? "the model is being loaded" : "shutting down");
   const auto now = std::chrono::steady_clock::now().time_since_epoch();

@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 
 #include "server/http/exchange.h"
@@ -23,6 +24,8 @@ class Readiness {
   Clock::time_point drain_end() const {
     return Clock::time_point(drain_end_.load());
   }  // REQUIRES: begin_drain()
+  enum class State : uint8_t { kLoading, kReady, kDraining };
+  State state() const;
   // 503 with Retry-After while models are loaded and while the server drains; nothing when requests
   // are answered.
   std::optional<HttpReply> not_ready(const HttpRequest& request) const;
