@@ -69,12 +69,20 @@ def write_safetensors(path, tensors):
             values.tofile(file)
 
 
-def write(directory):
+def write(directory, scripts=None, template=None, width=WIDTH):
+    """scripts: {name: pieces} instead of those above; template: a text that ends in <|go:NAME|> of one of them; width: with
+    more replies the scores of tokens must differ more."""
     directory = pathlib.Path(directory)
+    scripts = SCRIPTS if scripts is None else scripts
+    template = TEMPLATE.replace("NAMES", json.dumps(sorted(scripts))) if template is None else template
     vocab = {letter: byte for byte, letter in byte_alphabet().items()}
     added = {}
 
+    letters = byte_alphabet()
+
     def token(text, special):
+        if set(text) <= set(letters.values()):  # the decoder takes each of these for a byte
+            text = "".join(letters[byte] for byte in text.encode())
         added.setdefault(text, {"id": 256 + len(added), "content": text, "special": special, "single_word": False,
                                 "lstrip": False, "rstrip": False, "normalized": False})
         return added[text]["id"]
@@ -83,9 +91,9 @@ def write(directory):
     for role in ("system", "user", "assistant", "tool"):
         token(f"<|{role}|>", True)
     after = {}
-    for name, pieces in SCRIPTS.items():
+    for name, pieces in scripts.items():
         ids = [token(f"<|go:{name}|>", True)] + [token(piece, piece == MARKER) for piece in pieces]
-        ids.append(ids[1 + LOOPS[name]] if name in LOOPS else eos)
+        ids.append(ids[1 + LOOPS[name]] if scripts is SCRIPTS and name in LOOPS else eos)
         for here, there in zip(ids, ids[1:]):
             assert here not in after, f"{name}: a piece occurs twice"
             after[here] = there
@@ -94,7 +102,7 @@ def write(directory):
     ids = [token("<|fim_middle|>", True)] + [token(piece, False) for piece in MIDDLE] + [token("<|fim_pad|>", True)]
     after.update(zip(ids, ids[1:]))
     size = 256 + len(added)
-    write_model(directory, size, after, eos)
+    write_model(directory, size, after, eos, width)
     tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": list(added.values()),
                  "normalizer": None, "post_processor": None,
                  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
@@ -105,14 +113,14 @@ def write(directory):
     (directory / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
     (directory / "tokenizer_config.json").write_text(json.dumps({
         "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": EOS,
-        "chat_template": TEMPLATE.replace("NAMES", json.dumps(sorted(SCRIPTS)))}))
+        "chat_template": template}))
     return directory
 
 
-def write_model(directory, size, after, eos):
+def write_model(directory, size, after, eos, width):
     signs = random.Random(1)
-    rows = [array.array("f", (signs.choice((-1.0, 1.0)) for _ in range(WIDTH))) for _ in range(size)]
-    nothing = array.array("f", bytes(4 * WIDTH))
+    rows = [array.array("f", (signs.choice((-1.0, 1.0)) for _ in range(width))) for _ in range(size)]
+    nothing = array.array("f", bytes(4 * width))
     head = [nothing] * size
     for here, there in after.items():
         head[there] = array.array("f", (a + b for a, b in zip(head[there], rows[here])))
@@ -120,22 +128,22 @@ def write_model(directory, size, after, eos):
     def matrix(n, m):
         return [n, m], array.array("f", bytes(4 * n * m))
 
-    ones = array.array("f", [1.0] * WIDTH)
+    ones = array.array("f", [1.0] * width)
     layer = "model.layers.0."
-    tensors = {"model.embed_tokens.weight": ([size, WIDTH], array.array("f", b"".join(row.tobytes() for row in rows))),
-               "lm_head.weight": ([size, WIDTH], array.array("f", b"".join(row.tobytes() for row in head))),
-               "model.norm.weight": ([WIDTH], ones),
-               layer + "input_layernorm.weight": ([WIDTH], ones),
-               layer + "post_attention_layernorm.weight": ([WIDTH], ones)}
+    tensors = {"model.embed_tokens.weight": ([size, width], array.array("f", b"".join(row.tobytes() for row in rows))),
+               "lm_head.weight": ([size, width], array.array("f", b"".join(row.tobytes() for row in head))),
+               "model.norm.weight": ([width], ones),
+               layer + "input_layernorm.weight": ([width], ones),
+               layer + "post_attention_layernorm.weight": ([width], ones)}
     for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-        tensors[f"{layer}self_attn.{name}.weight"] = matrix(WIDTH, WIDTH)
+        tensors[f"{layer}self_attn.{name}.weight"] = matrix(width, width)
     for name in ("gate_proj", "up_proj"):
-        tensors[f"{layer}mlp.{name}.weight"] = matrix(64, WIDTH)
-    tensors[layer + "mlp.down_proj.weight"] = matrix(WIDTH, 64)
+        tensors[f"{layer}mlp.{name}.weight"] = matrix(64, width)
+    tensors[layer + "mlp.down_proj.weight"] = matrix(width, 64)
     directory.mkdir(parents=True, exist_ok=True)
     write_safetensors(directory / "model.safetensors", tensors)
     (directory / "config.json").write_text(json.dumps({
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": WIDTH, "intermediate_size": 64,
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": width, "intermediate_size": 64,
         "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 1, "vocab_size": size,
         "max_position_embeddings": 1024, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False,
         "torch_dtype": "float32", "eos_token_id": eos, "bos_token_id": None}))

@@ -1,11 +1,15 @@
 // Every way to write calls with every kind of reply, whole and cut at every place.
-// docs/reference/tool-calls.md is made here (PENSTOCK_WRITE_REFERENCE=1 writes it).
+// docs/reference/tool-calls.md and tests/golden/call_replies.jsonl are made here
+// (PENSTOCK_WRITE_REFERENCE=1 writes them).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "frontend/chat/exact_json.h"
 #include "frontend/chat/harmony.h"
@@ -121,6 +125,33 @@ std::vector<Row> rows() {
   return all;
 }
 
+// The replies of the matrix, one JSON object per line: tests/e2e/calls_e2e.py has them said to every
+// endpoint.
+class Replies {
+ public:
+  void add(const std::string& format, const char* tools, const std::string& reasoning,
+           const std::string& what, const std::string& text, const ReplyPart& reply) {
+    if (!names_.insert(format + "\n" + what).second) return;
+    Json calls = Json::array();
+    for (const ToolCall& call : reply.calls) calls.push_back({call.name, call.arguments, call.id});
+    const Json line = {{"format", format},
+                       {"tools", tools},
+                       {"reasoning", reasoning},
+                       {"case", what},
+                       {"text", text},
+                       {"reply",
+                        {{"reasoning", reply.reasoning},
+                         {"content", reply.content},
+                         {"calls", std::move(calls)}}}};
+    lines_ += line.dump() + "\n";
+  }
+  const std::string& lines() const { return lines_; }
+
+ private:
+  std::set<std::string> names_;
+  std::string lines_;
+};
+
 std::string show(const ReplyPart& reply) {
   std::string out = "reasoning: " + reply.reasoning + "\ncontent: " + reply.content;
   for (const ToolCall& call : reply.calls) out += "\ncall: " + call.name + " " + call.arguments;
@@ -141,16 +172,26 @@ ReplyPart with(ReplyPart part, std::string reasoning, std::string content) {
 
 class Matrix {
  public:
-  explicit Matrix(const Row& row)
-      : row_(row), format_(row.parser->format), harmony_(is_harmony(*row.parser)) {
+  // replies: gets every reply, if it is not null.
+  explicit Matrix(const Row& row, Replies* replies = nullptr)
+      : row_(row),
+        format_(row.parser->format),
+        harmony_(is_harmony(*row.parser)),
+        replies_(replies) {
     reasoning_ = row.name == "gemma4" ? "gemma4" : row.name == "apertus" ? "apertus" : "think";
   }
+
+  // What the replies that follow are called.
+  void begin(std::string what) { what_ = std::move(what); }
 
   // Whole, byte by byte and in two pieces cut anywhere.
   bool holds(const std::string& text, const ReplyPart& expected) const {
     const std::string wanted = show(expected);
     const auto read = [&](size_t cut, size_t step) { return show(joined(text, cut, step)); };
-    const std::string whole = read(text.size(), 1);
+    const ReplyPart reply = joined(text, text.size(), 1);
+    if (replies_ != nullptr)
+      replies_->add(row_.name, row_.parser->name, reasoning_, what_, text, reply);
+    const std::string whole = show(reply);
     EXPECT_EQ(whole, wanted) << row_.name << ": " << text;
     bool same = whole == wanted && read(0, 1) == wanted;
     for (size_t cut = 1; cut < text.size(); ++cut) same = same && read(cut, text.size()) == wanted;
@@ -160,7 +201,9 @@ class Matrix {
 
   // The first `cut` bytes as one piece, then pieces of `step` bytes. n_pieces: the number of pieces
   // of calls.
-  ReplyPart joined(std::string_view text, size_t cut, size_t step, int* n_pieces = nullptr) const {
+  // cut_off: the reply ends too soon.
+  ReplyPart joined(std::string_view text, size_t cut, size_t step, int* n_pieces = nullptr,
+                   bool cut_off = false) const {
     auto parser = std::move(*make_reply_parser({row_.parser->name, reasoning_, false, tools()}));
     ReplyPart all;
     const auto take = [&](ReplyPart part) {
@@ -176,7 +219,7 @@ class Matrix {
     };
     take(parser->push(text.substr(0, cut)));
     for (size_t at = cut; at < text.size(); at += step) take(parser->push(text.substr(at, step)));
-    take(parser->finish());
+    take(parser->finish(cut_off));
     EXPECT_FALSE(all.open) << row_.name << ": " << text;
     return all;
   }
@@ -203,6 +246,7 @@ class Matrix {
     const ReasoningRow* row = find_reasoning(reasoning_);
     return {row->open, row->close};
   }
+  const std::string& reasoning() const { return reasoning_; }
   const CallFormat& format() const { return format_; }
   bool is_harmony_row() const { return harmony_; }
 
@@ -210,7 +254,8 @@ class Matrix {
   const Row& row_;
   const CallFormat& format_;
   bool harmony_;
-  std::string reasoning_;
+  std::string reasoning_, what_;
+  Replies* replies_;
 };
 
 // nullopt: such replies cannot be in this format.
@@ -305,12 +350,14 @@ std::vector<Column> columns() {
          for (const std::string& open : m.format().open) {
            if (text.starts_with(open)) mark = std::max(mark, open.size());
          }
-         for (size_t n = mark; n < text.size(); ++n) {
+         // Half a mark is none yet; where it could be a word it is text.
+         const size_t least = std::isalnum(static_cast<unsigned char>(text[0])) != 0 ? mark : 2;
+         for (size_t n = least; n < text.size(); ++n) {
            const std::string_view begun = std::string_view(text).substr(0, n);
-           const ReplyPart part = m.joined(begun, n, 1);
+           const ReplyPart part = m.joined(begun, n, 1, nullptr, true);
            const bool fits = part.content.empty() && begins_as(part.calls, kOne);
            EXPECT_TRUE(fits) << row.name << ": " << begun << "\n" << show(part);
-           const std::string bytes = show(m.joined(begun, 0, 1));
+           const std::string bytes = show(m.joined(begun, 0, 1, nullptr, true));
            EXPECT_EQ(bytes, show(part)) << row.name << ": " << begun;
            if (!fits || bytes != show(part)) return false;
          }
@@ -330,33 +377,17 @@ std::vector<Column> columns() {
   };
 }
 
-TEST(CallMatrix, EveryFormatReadsEveryKindOfReply) {
-  std::string table = "| format |";
-  std::string line = "|---|";
-  for (const Column& column : columns()) {
-    table += fmt::format(" {} |", column.title);
-    line += ":-:|";
-  }
-  table += "\n" + line + "\n";
-  for (const Row& row : rows()) {
-    table += fmt::format("| {} |", row.name);
-    const Matrix matrix(row);
-    for (const Column& column : columns()) {
-      const Cell cell = column.check(matrix, row);
-      EXPECT_TRUE(cell.value_or(true)) << row.name << ", " << column.title;
-      table += fmt::format(" {} |", !cell ? "" : *cell ? "yes" : "no");
-    }
-    table += "\n";
-  }
-  const auto path = tests_dir().parent_path() / "docs" / "reference" / "tool-calls.md";
+// Compares what a test makes with the end of a file, which begins with `from`, or writes it.
+void expect_in_file(const std::filesystem::path& path, std::string_view from,
+                    const std::string& made) {
   std::ifstream file(path);
-  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t at = from.empty() ? 0 : std::min(text.find(from), text.size());
   if (std::getenv("PENSTOCK_WRITE_REFERENCE") != nullptr) {
-    std::ofstream(path) << page.substr(0, page.find("| format |")) << table;
+    std::ofstream(path) << text.substr(0, at) << made;
     return;
   }
-  EXPECT_EQ(page.substr(std::min(page.find("| format |"), page.size())), table)
-      << "PENSTOCK_WRITE_REFERENCE=1 writes it";
+  EXPECT_EQ(text.substr(at), made) << path << ": PENSTOCK_WRITE_REFERENCE=1 writes it";
 }
 
 // What models break, and how it is read.
@@ -366,10 +397,10 @@ struct Broken {
   ReplyPart expected;
 };
 
-TEST(CallMatrix, SlightlyBrokenCallsAreRead) {
+std::vector<Broken> slightly_broken() {
   const std::string open = "<tool_call>\n<function=f>\n", close = "</function>\n</tool_call>";
   const ToolCall both{"f", R"({"text":"a","n":2})"};
-  const std::vector<Broken> cases = {
+  return {
       // </parameter> is missing.
       {"qwen3_coder",
        open + "<parameter=text>\na\n<parameter=n>\n2\n</parameter>\n" + close,
@@ -405,16 +436,12 @@ TEST(CallMatrix, SlightlyBrokenCallsAreRead) {
        "2}\"}</tool_call>",
        {"", "", {both}}},
   };
-  for (const Broken& c : cases) {
-    auto parser = std::move(*make_reply_parser({c.tools, "", false, tools()}));
-    EXPECT_EQ(show(parse_reply(*parser, c.text)), show(c.expected)) << c.tools << ": " << c.text;
-  }
 }
 
 // Once the name of a call is certain it is a call, whatever follows.
-TEST(CallMatrix, CallsThatBreakOffKeepWhatWasGiven) {
+std::vector<Broken> broken_off() {
   const std::string open = "<tool_call>\n<function=f>\n", close = "</function>\n</tool_call>";
-  const std::vector<Broken> cases = {
+  return {
       {"hermes",
        R"(<tool_call>{"name": "f", "arguments": {"text": "a <)",
        {"", "", {{"f", R"({"text":"a <)"}}}},
@@ -470,9 +497,88 @@ TEST(CallMatrix, CallsThatBreakOffKeepWhatWasGiven) {
        open + "<parameter=text>\n<parameter=n>\n2\n</parameter>\n" + close,
        {"", "", {{"f", R"({"text":"","n":2})"}}}},
   };
-  for (const Broken& c : cases) {
+}
+
+// The reasoning format, a reply, and what it says.
+std::vector<std::tuple<const char*, std::string, ReplyPart>> answers_in_marks() {
+  return {
+      {"hunyuan_a13b", "<think>\nHm.\n</think>\n<answer>\nYes.\n</answer>", {"Hm.", "Yes.", {}}},
+      {"hunyuan_a13b", "<think>Hm.</think><answer>a < b </ans", {"Hm.", "a < b </ans", {}}},
+      {"ernie45", "<think>Hm.</think>\n\n<response>\nYes.\n</response>\n", {"Hm.", "Yes.", {}}},
+      {"apriel",
+       "Here are my reasoning steps:\nHm.\n[BEGIN FINAL RESPONSE]\nYes.\n[END FINAL RESPONSE]",
+       {"Hm.", "Yes.", {}}},
+      {"gemma4", "<|channel>thought\nHm.<channel|>Yes.", {"Hm.", "Yes.", {}}},
+      {"apertus", "<|inner_prefix|>Hm.<|inner_suffix|>Yes.", {"Hm.", "Yes.", {}}},
+  };
+}
+
+// Of every kind of reply, beside those of the columns.
+void add_others(Replies& replies) {
+  int n = 0;
+  for (const auto& cases : {slightly_broken(), broken_off()}) {
+    for (const Broken& c : cases) {
+      auto parser = std::move(*make_reply_parser({c.tools, "think", false, tools()}));
+      const Row row{c.tools, find_tool_parser(c.tools), {}};
+      replies.add(c.tools, c.tools, Matrix(row).reasoning(), fmt::format("broken {}", ++n), c.text,
+                  parse_reply(*parser, c.text));
+    }
+  }
+  for (const auto& [name, text, expected] : answers_in_marks()) {
+    replies.add(fmt::format("{}, answers", name), "none", name, fmt::format("answer {}", ++n), text,
+                expected);
+  }
+}
+
+TEST(CallMatrix, EveryFormatReadsEveryKindOfReply) {
+  Replies replies;
+  std::string table = "| format |";
+  std::string line = "|---|";
+  for (const Column& column : columns()) {
+    table += fmt::format(" {} |", column.title);
+    line += ":-:|";
+  }
+  table += "\n" + line + "\n";
+  for (const Row& row : rows()) {
+    table += fmt::format("| {} |", row.name);
+    Matrix matrix(row, &replies);
+    for (const Column& column : columns()) {
+      matrix.begin(column.title);
+      const Cell cell = column.check(matrix, row);
+      EXPECT_TRUE(cell.value_or(true)) << row.name << ", " << column.title;
+      table += fmt::format(" {} |", !cell ? "" : *cell ? "yes" : "no");
+    }
+    table += "\n";
+  }
+  expect_in_file(tests_dir().parent_path() / "docs" / "reference" / "tool-calls.md", "| format |",
+                 table);
+  add_others(replies);
+  expect_in_file(tests_dir() / "golden" / "call_replies.jsonl", "", replies.lines());
+}
+
+TEST(CallMatrix, SlightlyBrokenCallsAreRead) {
+  for (const Broken& c : slightly_broken()) {
+    auto parser = std::move(*make_reply_parser({c.tools, "", false, tools()}));
+    EXPECT_EQ(show(parse_reply(*parser, c.text)), show(c.expected)) << c.tools << ": " << c.text;
+  }
+}
+
+TEST(CallMatrix, CallsThatBreakOffKeepWhatWasGiven) {
+  for (const Broken& c : broken_off()) {
     const auto row = Row{c.tools, find_tool_parser(c.tools), {}};
     Matrix(row).holds(c.text, c.expected);
+  }
+}
+
+TEST(CallMatrix, MarksAroundAnswersAreNoText) {
+  for (const auto& [name, text, expected] : answers_in_marks()) {
+    EXPECT_EQ(show(parse_reply(**make_reply_parser({"", name, false}), text)), show(expected))
+        << name;
+    auto parser = std::move(*make_reply_parser({"", name, false}));
+    ReplyPart all;
+    for (const char c : text) all.append(parser->push({&c, 1}));
+    all.append(parser->finish());
+    EXPECT_EQ(show(all), show(expected)) << name << ", byte by byte";
   }
 }
 
@@ -542,25 +648,81 @@ TEST(CallMatrix, AnswersAreNoCalls) {
   }
 }
 
-TEST(CallMatrix, MarksAroundAnswersAreNoText) {
-  const std::tuple<const char*, std::string, ReplyPart> replies[] = {
-      {"hunyuan_a13b", "<think>\nHm.\n</think>\n<answer>\nYes.\n</answer>", {"Hm.", "Yes.", {}}},
-      {"hunyuan_a13b", "<think>Hm.</think><answer>a < b </ans", {"Hm.", "a < b </ans", {}}},
-      {"ernie45", "<think>Hm.</think>\n\n<response>\nYes.\n</response>\n", {"Hm.", "Yes.", {}}},
-      {"apriel",
-       "Here are my reasoning steps:\nHm.\n[BEGIN FINAL RESPONSE]\nYes.\n[END FINAL RESPONSE]",
-       {"Hm.", "Yes.", {}}},
-      {"gemma4", "<|channel>thought\nHm.<channel|>Yes.", {"Hm.", "Yes.", {}}},
-      {"apertus", "<|inner_prefix|>Hm.<|inner_suffix|>Yes.", {"Hm.", "Yes.", {}}},
-  };
-  for (const auto& [name, text, expected] : replies) {
-    EXPECT_EQ(show(parse_reply(**make_reply_parser({"", name, false}), text)), show(expected))
-        << name;
-    auto parser = std::move(*make_reply_parser({"", name, false}));
+// Under a constraint a reply may be JSON that looks like a call: only a tool's name with arguments and
+// nothing else is one, unless a mark opens it.
+TEST(CallMatrix, AnswersUnderAConstraintAreNoCalls) {
+  const auto read = [](const char* name, const std::string& text, size_t step) {
+    auto parser = std::move(*make_reply_parser(
+        {.tools = name, .reasoning = "think", .parameters = tools(), .constrained_answer = true}));
     ReplyPart all;
-    for (const char c : text) all.append(parser->push({&c, 1}));
+    for (size_t at = 0; at < text.size(); at += step)
+      all.append(parser->push(std::string_view(text).substr(at, step)));
     all.append(parser->finish());
-    EXPECT_EQ(show(all), show(expected)) << name << ", byte by byte";
+    return show(all);
+  };
+  const std::tuple<const char*, std::string, ReplyPart> replies[] = {
+      {"llama3_json", R"({"name": "f", "born": 1815})", {}},
+      {"llama3_json", R"({"name": "f", "parameters": {"n": 1}, "born": 1815})", {}},
+      {"llama3_json", R"({"name": "f"})", {}},
+      {"llama3_json", R"({"name": "f", "parameters": {"n": 1)", {}},
+      {"llama3_json", R"({"name": "f", "parameters": {"n": 1}})", {"", "", {{"f", R"({"n":1})"}}}},
+      {"llama3_json", R"(<|python_tag|>{"name": "f"})", {"", "", {{"f", "{}"}}}},
+      {"xlam", R"([{"name": "f"}, {"name": "now", "arguments": {}}])", {}},
+      {"xlam", R"([{"name": "f", "arguments": {"n": 1}}])", {"", "", {{"f", R"({"n":1})"}}}},
+      {"hermes", R"({"name": "f", "arguments": {}})", {}},
+  };
+  for (auto [name, text, expected] : replies) {
+    if (expected == ReplyPart()) expected.content = text;
+    for (size_t step = 1; step <= text.size(); ++step)
+      EXPECT_EQ(read(name, text, step), show(expected)) << name << ": " << text << ", " << step;
+  }
+}
+
+// A reply that must be a call has no text, wherever it is cut.
+TEST(CallMatrix, ForcedCallsLeaveNoTextWhenTheyAreCut) {
+  for (const Row& row : rows()) {
+    const std::string whole = written(row.writing, kTwo);
+    for (const std::string& thoughts : {std::string(), std::string("<think>Hm.</think>")}) {
+      const std::string text = thoughts + whole;
+      for (size_t n = 0; n <= text.size(); ++n) {
+        auto parser = std::move(*make_reply_parser({.tools = row.parser->name,
+                                                    .reasoning = "think",
+                                                    .parameters = tools(),
+                                                    .calls_only = true}));
+        const ReplyPart part = parse_reply(*parser, text.substr(0, n));
+        if (is_harmony(*row.parser)) break;  // its marks never become text
+        EXPECT_EQ(part.content, "") << row.name << ": " << text.substr(0, n);
+      }
+    }
+  }
+}
+
+// What a limit cuts off is no text where it can only be a mark.
+TEST(CallMatrix, HalfAMarkAtTheEndOfAReplyThatIsCutIsNoText) {
+  const std::tuple<const char*, const char*, std::string, ReplyPart> replies[] = {
+      {"hermes", "think", "<thi", {}},
+      {"hermes", "think", "<think>Hm.</th", {"Hm.", "", {}}},
+      {"hermes", "think", "<think>Hm.<tool_c", {"Hm.", "", {}}},
+      {"hermes", "think", "Yes.<tool_c", {"", "Yes.", {}}},
+      {"hermes", "think", "a <", {"", "a <", {}}},
+      {"phi4_mini_json", "", "Have fun", {"", "Have fun", {}}},
+      {"", "hunyuan_a13b", "<think>Hm.</think><answer>Yes.</ans", {"Hm.", "Yes.", {}}},
+      {"harmony", "", "<|ch", {}},
+      {"harmony",
+       "",
+       "<|channel|>commentary to=functions.now<|message|>{}<|ca",
+       {"", "", {{"now", "{}"}}}},
+      {"harmony", "", "<|channel|>final<|message|>Yes.<|ret", {"", "Yes.", {}}},
+  };
+  for (const auto& [name, reasoning, text, expected] : replies) {
+    for (size_t step = 1; step <= text.size(); ++step) {
+      auto parser = std::move(*make_reply_parser({name, reasoning, false, tools()}));
+      ReplyPart all;
+      for (size_t at = 0; at < text.size(); at += step)
+        all.append(parser->push(std::string_view(text).substr(at, step)));
+      all.append(parser->finish(true));
+      EXPECT_EQ(show(all), show(expected)) << name << ": " << text << ", " << step;
+    }
   }
 }
 
@@ -577,6 +739,8 @@ TEST(CallMatrix, IdsAreKeptWhereTheTemplateNeedsThem) {
        "<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>f<|tool_call:args|>{}<|tool_"
        "call:end|>",
        {"a1b2c3d4e5"}},
+      {"mistral", "[TOOL_CALLS]f[CALL_ID]abc123XYZ[ARGS]{}", {"abc123XYZ"}},
+      {"mistral", "[TOOL_CALLS]f[CALL_ID]call_1[ARGS]{}", {""}},
       {"hermes", "<tool_call>{\"name\": \"f\"}</tool_call>", {""}},
   };
   for (const auto& [name, text, ids] : replies) {

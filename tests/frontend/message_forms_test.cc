@@ -52,10 +52,28 @@ TEST(MessageForms, AreFoundByWhatTheTemplateDoes) {
   EXPECT_FALSE(found("refuses_none").null_beside_calls);
 }
 
+TEST(MessageForms, ToolsAndCallsThatTheTemplateShowsAreTold) {
+  const MessageForms phi = FormsUnderTest(
+                               "{% for m in messages %}{% if m.role == 'system' and 'tools' in m %}"
+                               "{{ m.content + '<|tool|>' + m['tools'] + '<|/tool|>' }}"
+                               "{% else %}{{ m.role + m.content }}{% endif %}{% endfor %}")
+                               .forms();
+  EXPECT_TRUE(phi.system_tools);
+  EXPECT_FALSE(phi.shows_calls);
+  const MessageForms usual = FormsUnderTest(
+                                 "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% for "
+                                 "c in m.tool_calls or [] "
+                                 "%}{{ c | tojson }}{% endfor %}{% endfor %}")
+                                 .forms();
+  EXPECT_FALSE(usual.system_tools);
+  EXPECT_TRUE(usual.shows_calls);
+}
+
 TEST(MessageForms, ATemplateThatRefusesEverythingGetsTheUsualForms) {
   const MessageForms forms = FormsUnderTest("{{ raise_exception('never') }}").forms();
   EXPECT_EQ(forms.user, Content::kText);
-  EXPECT_FALSE(forms.text_arguments || forms.null_beside_calls);
+  EXPECT_FALSE(forms.text_arguments || forms.null_beside_calls || forms.system_tools);
+  EXPECT_TRUE(forms.shows_calls);
 }
 
 TEST(MessageForms, WhatIsNoMessageIsRefusedByItsPlace) {

@@ -348,6 +348,13 @@ TEST(ReplyParsers, FoundFromTheTemplate) {
   EXPECT_EQ(detect_tool_parser("<|start_of_role|>… <|tool_call|> <tool_call>"), "granite");
   EXPECT_EQ(detect_tool_parser("<tool_call>\n<function=x>\n<parameter=y>"), "qwen3_coder");
   EXPECT_EQ(detect_tool_parser("{{ '[TOOL_CALLS] [' }}"), "mistral");
+  // LFM2.5's templates differ in what they show of calls, Phi-4-mini's own one shows none.
+  EXPECT_EQ(detect_tool_parser("{%- set text = text + \"List of tools: [\" -%}"), "lfm2");
+  EXPECT_EQ(detect_tool_parser("{{ '<|tool|>' + message['tools'] + '<|/tool|>' }}"),
+            "phi4_mini_json");
+  const CallFormat& phi = find_tool_parser("phi4_mini_json")->format;
+  EXPECT_EQ(phi.writing_for("{{ message['tools'] + '<|/tool|>' }}").begin, "<|tool_call|>[");
+  EXPECT_EQ(phi.writing_for("<|/tool|> formatted as functools[{...}]").begin, "functools[");
   EXPECT_EQ(detect_tool_parser("plain"), "");
   EXPECT_EQ(detect_reasoning("{{ content.split('</think>')[-1] }}"), "think");
   EXPECT_TRUE(prompt_opens_reasoning("<|assistant|><think>\n", "think"));

@@ -123,6 +123,9 @@ struct CallFormat {
   const CallWriting& writing_for(std::string_view chat_template) const;
 };
 
+// Whether an id of a call is one that Mistral's templates take: nine letters and digits.
+bool is_short_call_id(std::string_view id);
+
 // Returns the first piece of a writing's text: "{n}", "{id}" or the fixed text before the next of
 // them, and removes it from `text`.
 std::string_view next_piece(std::string_view& text);

@@ -1,5 +1,6 @@
 // THE list of the ways in which models write tool calls.
 #include <algorithm>
+#include <cctype>
 
 #include "frontend/chat/marked_parser.h"
 
@@ -240,12 +241,12 @@ CallFormat list_between(const std::string& open, const std::string& close) {
   return {{open}, {close}, kJsonCalls, {json_list(open, close)}};
 }
 
+// The model's own template leads to marks, vLLM's to functools.
 CallFormat phi4() {
-  return {
-      {"<|tool_call|>", "functools"},
-      {"<|/tool_call|>"},
-      kJsonCalls,
-      {json_list("<|tool_call|>", "<|/tool_call|>", "<|tool_call|>"), json_list("functools", "")}};
+  return {{"<|tool_call|>", "functools"},
+          {"<|/tool_call|>"},
+          kJsonCalls,
+          {json_list("functools", "", "functools"), json_list("<|tool_call|>", "<|/tool_call|>")}};
 }
 
 CallFormat minimax_m1() {
@@ -323,7 +324,12 @@ std::span<const ToolParserRow> tool_parsers() {
        deepseek(),
        {"deepseek_v3", "deepseek_v31"}},
       {"kimi_k2", "Kimi K2", {"<|tool_calls_section_begin|>"}, kimi()},
-      {"lfm2", "LFM2, LFM2.5", {"<|tool_list_start|>"}, lfm2(), {}, {"<|tool_call_start|>"}},
+      {"lfm2",
+       "LFM2, LFM2.5",
+       {"<|tool_list_start|>"},
+       lfm2(),
+       {},
+       {"<|tool_call_start|>", "\"List of tools: "}},
       {"mistral", "Mistral, Mixtral, Ministral", {"[TOOL_CALLS]"}, mistral()},
       {"glm4_moe", "GLM 4.5 and later", {"<arg_key>"}, glm(), {"glm45", "glm47"}},
       {"minimax_m2", "MiniMax M2", {"<minimax:tool_call>"}, minimax_m2()},
@@ -362,6 +368,12 @@ std::span<const ToolParserRow> tool_parsers() {
       {"llama3_json", "Llama 3.1, 3.2, 3.3", {"\"parameters\":"}, llama3_json(), {"llama4_json"}},
   };
   return rows;
+}
+
+bool is_short_call_id(std::string_view id) {
+  constexpr size_t kLength = 9;
+  return id.size() == kLength &&
+         std::ranges::all_of(id, [](unsigned char c) { return c < 0x80 && std::isalnum(c) != 0; });
 }
 
 const CallWriting& CallFormat::writing_for(std::string_view chat_template) const {

@@ -38,6 +38,25 @@ Status cut_after_content(std::string& text, const std::string& content) {
   return {};
 }
 
+// Gives tools to a template that reads them in a system message.
+Status put_tools_in_system(const Json& tools, Json& messages) {
+  static const ChatTemplate as_text = *ChatTemplate::parse("{{ functions | tojson }}");
+  Json functions = Json::array();
+  for (const Json& tool : tools) {
+    const Json& function = get_field(tool, "function");
+    functions.push_back(function.is_object() ? function : tool);
+  }
+  Json context = {{"functions", std::move(functions)}};
+  const RenderOptions limits = render_options_for(context);
+  ASSIGN_OR_RETURN(std::string text, as_text.render(std::move(context), limits));
+  if (messages.empty() || messages[0]["role"] != "system") {
+    constexpr const char* kPhi = "You are a helpful assistant with some tools.";
+    messages.insert(messages.begin(), Json{{"role", "system"}, {"content", kPhi}});
+  }
+  messages[0]["tools"] = std::move(text);
+  return {};
+}
+
 }  // namespace
 
 Result<ChatPrompter::Template> ChatPrompter::open_template(const Json& specials,
@@ -89,6 +108,8 @@ Result<std::string> ChatPrompter::render(Json messages, Json tools, Json variabl
   Json context = specials_;
   reserve_fields(context, context.size() + 4 + variables.size());
   ASSIGN_OR_RETURN(context["messages"], in_forms(chosen.forms, std::move(messages)));
+  if (chosen.forms.system_tools && with_tools)
+    RETURN_IF_ERROR(put_tools_in_system(tools, context["messages"]));
   context["tools"] = with_tools ? std::move(tools) : Json(nullptr);
   context["documents"] = nullptr;
   context["add_generation_prompt"] = prompt.add_generation_prompt;

@@ -29,6 +29,11 @@ class ChatPrompter {
   Result<std::string> render(nlohmann::ordered_json messages, nlohmann::ordered_json tools,
                              nlohmann::ordered_json variables, const ChatPrompt& prompt = {}) const;
 
+  // Those of the template that a conversation with or without tools uses.
+  const MessageForms& forms(bool with_tools) const {
+    return tool_use_ && with_tools ? tool_use_->forms : default_.forms;
+  }
+
  private:
   struct Template {
     ChatTemplate chat;

@@ -35,7 +35,7 @@ std::vector<ReplySegment> ChatReader::add(std::string_view text, int n_tokens,
 std::vector<ReplySegment> ChatReader::read(std::string_view text) {
   std::vector<ReplySegment> news;
   ReplyPart part = parser_->push(text);
-  if (finish_ != FinishReason::kNone) part.append(parser_->finish());
+  if (finish_ != FinishReason::kNone) part.append(parser_->finish(finish_ != FinishReason::kStop));
   const size_t n_begun = part.continues ? 1 : 0, n_calls = part.calls.size();
   // The rest of a call comes before what follows it.
   if (part.continues)

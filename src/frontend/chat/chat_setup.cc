@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/regular_file.h"
+#include "frontend/chat/call_history.h"
 #include "frontend/chat/harmony.h"
 #include "frontend/chat/parameter_schemas.h"
 #include "frontend/json_fields.h"
@@ -82,7 +83,8 @@ Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session,
   if (detected.empty()) detected = detect_tool_parser(source);
   ASSIGN_OR_RETURN(setup->tool_parser_, choose(config.tool_call_parser, detected, true));
   const bool shows_tools = !setup->tool_source_.empty() || mentions(source, "tools");
-  if (setup->tool_parser_.empty() && shows_tools && config.tool_call_parser != "none")
+  setup->calls_unknown_ = setup->tool_parser_.empty() && config.tool_call_parser != "none";
+  if (setup->calls_unknown_ && shows_tools)
     log().warn(
         "how this model writes calls of tools is not known: they stay text (tool_call_parser names "
         "a format)");
@@ -154,8 +156,14 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
   }
   if (conversation.tool_choice.kind == ToolChoice::Kind::kNone) conversation.tools = nullptr;
   ASSIGN_OR_RETURN(const bool with_tools, check_tools(conversation));
-  if (!with_tools) conversation.tools = nullptr;
   ChatTask task;
+  if (!with_tools && conversation.tools.is_array() && !conversation.tools.empty())
+    task.warning = "tools: left out, the model's chat template has no place for them";
+  if (with_tools && calls_unknown_)
+    task.warning =
+        "tools: how this model writes calls is not known, so that its calls stay text "
+        "(--tool-call-parser names a format)";
+  if (!with_tools) conversation.tools = nullptr;
   ReplyRules rules{.choice = std::move(conversation.tool_choice),
                    .one_call = conversation.one_call,
                    .answer = std::move(conversation.reply)};
@@ -167,22 +175,31 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
   add_system_prompt(system_prompt_, conversation.messages);
   if (!conversation.any_length) RETURN_IF_ERROR(check_length(conversation));
   const ChatPrompter& prompter = own ? *prompter_ : *other;
+  const std::string& source = !own                   ? conversation.chat_template
+                              : tool_source_.empty() ? source_
+                                                     : tool_source_;
+  const ToolParserRow* calls = find_tool_parser(tool_parser_);
+  if (calls != nullptr && !calls->format.written.empty()) {
+    const CallWriting& writing = calls->format.writing_for(source);
+    fit_call_ids(writing, conversation.messages);
+    if (!prompter.forms(with_tools).shows_calls) calls_into_content(writing, conversation.messages);
+  }
   ASSIGN_OR_RETURN(text,
                    prompter.render(std::move(conversation.messages), std::move(conversation.tools),
                                    std::move(conversation.variables), conversation.options));
   if (!conversation.any_length) RETURN_IF_ERROR(session_->check_length(text));
   task.prompt =
       session_->encode(text, {.add_bos = conversation.add_special_tokens, .parse_special = true});
-  const ToolParserRow* calls = find_tool_parser(tool_parser_);
   if (with_tools || (calls != nullptr && is_harmony(*calls))) task.parsers.tools = tool_parser_;
   task.parsers.reasoning = reasoning_parser_;
   task.parsers.starts_in_reasoning = prompt_opens_reasoning(text, reasoning_parser_);
+  task.parsers.calls_only = rules.choice.kind == ToolChoice::Kind::kRequired ||
+                            rules.choice.kind == ToolChoice::Kind::kNamed;
+  task.parsers.constrained_answer = rules.answer.has_value() && !task.parsers.calls_only;
   task.one_call = rules.one_call || rules.choice.kind == ToolChoice::Kind::kNamed;
   const ReplyContext context{.calls = find_tool_parser(task.parsers.tools),
                              .reasoning = find_reasoning(reasoning_parser_),
-                             .chat_template = !own                   ? conversation.chat_template
-                                              : tool_source_.empty() ? source_
-                                                                     : tool_source_,
+                             .chat_template = source,
                              .prompt = text};
   ASSIGN_OR_RETURN(task.constraint, reply_constraint(std::move(rules), context));
   return task;

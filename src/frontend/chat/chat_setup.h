@@ -61,6 +61,8 @@ struct ChatTask {
   // The constraint on the whole reply, including reasoning and calls; replaces
   // SamplingParams::structured_outputs.
   std::optional<StructuredOutputs> constraint;
+  // What the client should know of how it was read; empty: nothing.
+  std::string warning;
 
   // Whether the reply is parsed. Only then the special tokens that mark its parts stay in the text.
   bool parses() const { return !parsers.tools.empty() || !parsers.reasoning.empty(); }
@@ -102,6 +104,8 @@ class ChatSetup {
   Error missing_;  // why prompter_ is absent
   std::string tool_parser_, reasoning_parser_, system_prompt_;
   bool trust_request_template_ = false, ignore_tools_ = false;
+  // How the model writes calls is not known, and not because it was told so.
+  bool calls_unknown_ = false;
 };
 
 }  // namespace penstock

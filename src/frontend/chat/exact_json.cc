@@ -145,9 +145,9 @@ std::string whole_part(std::string_view text) {
 }
 
 Json arguments_object(std::string_view text) {
-  Json value = bounded_json<Json>(text);
-  if (!value.is_object()) value = bounded_json<Json>(whole_part(text));
-  return value.is_object() ? value : Json::object();
+  std::optional<Json> value = parse_exact(text);
+  if (!value || !value->is_object()) value = parse_exact(whole_part(text));
+  return value && value->is_object() ? *std::move(value) : Json::object();
 }
 
 }  // namespace penstock

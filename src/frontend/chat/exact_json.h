@@ -22,7 +22,8 @@ std::string dump_exact(const nlohmann::ordered_json& value);
 // Returns the beginning of a JSON object that ended too soon, up to its last whole value and closed
 // there: {"a": [1, "x", "y → {"a": [1, "x"]}. "{}" where it nests deeper than kMaxJsonNesting.
 std::string whole_part(std::string_view text);
-// Returns a call's arguments as an object, of those that ended too soon what is whole.
+// Returns a call's arguments as an object for dump_exact; of arguments that ended too soon, what is
+// whole.
 nlohmann::ordered_json arguments_object(std::string_view text);
 
 }  // namespace penstock

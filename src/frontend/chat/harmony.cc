@@ -28,20 +28,26 @@ class HarmonyParser final : public ReplyParser {
     return out;
   }
 
-  ReplyPart finish() override {
+  ReplyPart finish(bool cut) override {
     ReplyPart out;
+    if (cut && (state_ == State::kText || state_ == State::kReasoning))
+      buffer_.resize(buffer_.size() - begun_mark(buffer_, {kEnds.begin(), kEnds.end()}));
+    if (cut && state_ == State::kHeader) {
+      buffer_.resize(buffer_.size() - begun_mark(buffer_, {kEnds.begin(), kEnds.end()}));
+      buffer_.resize(buffer_.size() - begun_mark(buffer_, {std::string(kChannel)}));
+    }
     while (step(out, true)) {
     }
     if (state_ == State::kHeader) {
       const std::string_view rest = std::string_view(buffer_).substr(skip_space(buffer_));
-      const bool cut = rest.starts_with(kChannel) || rest.starts_with(kStart);
-      if (!rest.empty() && !cut) out.content += buffer_;
+      const bool begun = rest.starts_with(kChannel) || rest.starts_with(kStart);
+      if (!rest.empty() && !begun) out.content += buffer_;
       buffer_.clear();
     } else if (state_ == State::kCall) {
       call_ += std::exchange(buffer_, {});
       size_t at = 0;
-      const bool cut = !is_space_only(call_) && find_object(call_, at) == Match::kMore;
-      if (!cut) end_call(out);
+      const bool begun = !is_space_only(call_) && find_object(call_, at) == Match::kMore;
+      if (!begun) end_call(out);
     } else if (state_ == State::kArguments) {
       out.end_call();
     }

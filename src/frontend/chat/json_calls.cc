@@ -60,6 +60,16 @@ std::optional<std::vector<ToolCall>> calls_of_json(std::string_view text) {
   return calls;
 }
 
+bool is_only_call(std::string_view text) {
+  const auto json = parse_exact(text);
+  if (!json) return true;
+  const auto is_call = [](const Json& one) {
+    return one.is_object() && one.size() == 2 && one.contains("name") &&
+           (one.contains("arguments") || one.contains("parameters"));
+  };
+  return json->is_array() ? std::ranges::all_of(*json, is_call) : is_call(*json);
+}
+
 std::optional<std::string> arguments_of_json(std::string_view text) {
   const auto json = parse_exact(text);
   return json && json->is_object() ? std::optional(dump_exact(*json)) : std::nullopt;
@@ -142,14 +152,18 @@ CallHead mistral_head(std::string_view text) {
   constexpr std::string_view kId = "[CALL_ID]", kArguments = "[ARGS]";
   const std::string_view rest = text.substr(at);
   if (may_become(rest, kId) || may_become(rest, kArguments)) return {Match::kMore};
+  std::string id;
   if (rest.starts_with(kId)) {
-    at = text.find_first_of("[{", at + kId.size());
+    const size_t id_begin = at + kId.size();
+    at = text.find_first_of("[{", id_begin);
     if (at == std::string_view::npos || may_become(text.substr(at), kArguments))
       return {Match::kMore};
+    id = text.substr(id_begin, at - id_begin);
+    if (!is_short_call_id(id)) id.clear();
   }
   if (text.substr(at).starts_with(kArguments)) at += kArguments.size();
   const Match match = find_object(text, at);
-  return {match, at, {std::string(name), {}}, json_arguments({})};
+  return {match, at, {std::string(name), {}, std::move(id)}, json_arguments({})};
 }
 
 // A line with the name, then a JSON object.

@@ -1,6 +1,7 @@
 #include "frontend/chat/marked_parser.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 namespace penstock {
@@ -24,6 +25,13 @@ size_t held_back(std::string_view text, const std::vector<std::string>& marks) {
     }
   }
   return held;
+}
+
+size_t begun_mark(std::string_view text, const std::vector<std::string>& marks) {
+  constexpr size_t kLeast = 2;
+  const size_t n = held_back(text, marks);
+  if (n < kLeast || std::isalnum(static_cast<unsigned char>(text[text.size() - n])) != 0) return 0;
+  return n;
 }
 
 size_t skip_space(std::string_view text, size_t start) {
@@ -66,11 +74,13 @@ std::optional<size_t> find_value_end(std::string_view text, size_t start, CallSc
   return std::nullopt;
 }
 
-MarkedParser::MarkedParser(const CallFormat& format, std::shared_ptr<const ParameterTypes> types)
+MarkedParser::MarkedParser(const CallFormat& format, std::shared_ptr<const ParameterTypes> types,
+                           bool constrained_answer)
     : format_(format),
       marks_(format.open),
       types_(std::move(types)),
-      state_(format.keeps_space ? State::kText : State::kStart) {
+      state_(format.keeps_space ? State::kText : State::kStart),
+      constrained_answer_(constrained_answer) {
   for (const std::string& mark : {format.text_begin, format.text_end}) {
     if (!mark.empty()) marks_.push_back(mark);
   }
@@ -83,8 +93,9 @@ ReplyPart MarkedParser::push(std::string_view text) {
   return out;
 }
 
-ReplyPart MarkedParser::finish() {
+ReplyPart MarkedParser::finish(bool cut) {
   ReplyPart out;
+  if (cut && state_ != State::kCall) buffer_.resize(buffer_.size() - begun_mark(buffer_, marks_));
   run(out, true);
   emit(out, std::exchange(buffer_, {}));
   if (state_ == State::kText || state_ == State::kOnlyText || state_ == State::kStart) {
@@ -130,7 +141,9 @@ void MarkedParser::open_call(size_t mark_size) {
   buffer_.erase(0, mark_size);
   scan_ = {};
   stream_ = nullptr;
-  if (format_.read.stream != nullptr)
+  // What may be an answer is looked at as a whole.
+  const bool may_be_answer = constrained_answer_ && mark_size == 0 && format_.read.whole != nullptr;
+  if (format_.read.stream != nullptr && !may_be_answer)
     stream_ = format_.read.stream({format_, mark_text_, types_.get()});
   state_ = State::kCall;
 }
@@ -206,6 +219,9 @@ bool MarkedParser::refuse_call(ReplyPart& out) {
 bool MarkedParser::take_calls(CallText read, ReplyPart& out) {
   const auto is_tool = [&](const ToolCall& call) { return types_->contains(call.name); };
   if (mark_text_.empty() && types_ != nullptr && !std::ranges::all_of(read.calls, is_tool))
+    return false;
+  if (mark_text_.empty() && constrained_answer_ &&
+      !is_only_call(std::string_view(buffer_).substr(0, read.consumed)))
     return false;
   space_.clear();
   std::move(read.calls.begin(), read.calls.end(), std::back_inserter(out.calls));

@@ -16,10 +16,12 @@ namespace penstock {
 
 class MarkedParser : public ReplyParser {
  public:
-  // types: the JSON types of the tools' parameters; null: not known.
-  MarkedParser(const CallFormat& format, std::shared_ptr<const ParameterTypes> types);
+  // types: the JSON types of the tools' parameters; null: not known. constrained_answer: as
+  // ReplyParserOptions has it.
+  MarkedParser(const CallFormat& format, std::shared_ptr<const ParameterTypes> types,
+               bool constrained_answer = false);
   ReplyPart push(std::string_view text) override;
-  ReplyPart finish() override;
+  ReplyPart finish(bool cut) override;
 
  private:
   enum class State { kStart, kText, kCall, kAfterCall, kOnlyText };
@@ -46,7 +48,8 @@ class MarkedParser : public ReplyParser {
   std::string buffer_;  // text that may still become a mark or a call
   // white space that is text only when text follows
   std::string space_;
-  std::string mark_text_;               // kCall: the opening mark as it came
+  std::string mark_text_;  // kCall: the opening mark as it came
+  const bool constrained_answer_;
   std::unique_ptr<CallStream> stream_;  // kCall: null if the call is read as a whole
   CallScan scan_;
 };
@@ -56,6 +59,9 @@ class MarkedParser : public ReplyParser {
 std::pair<size_t, size_t> first_mark(std::string_view text, const std::vector<std::string>& marks);
 // Returns the number of bytes at the end of text that may still become one of the marks.
 size_t held_back(std::string_view text, const std::vector<std::string>& marks);
+// The same of a text that was cut off there, where that is certainly no text: at least two bytes of a
+// mark that does not begin with a letter.
+size_t begun_mark(std::string_view text, const std::vector<std::string>& marks);
 
 // Returns the position after the JSON value that starts at `start`, or nullopt when its end has not
 // come. python: strings may have single quotes.
@@ -71,6 +77,9 @@ bool is_function_name(std::string_view text);
 // Reads {"name": …, "arguments" or "parameters": {…}}, {"function": {…}} and lists of them; nullopt
 // for anything else.
 std::optional<std::vector<ToolCall>> calls_of_json(std::string_view text);
+// Whether JSON is an object of a name and its arguments and nothing else, or a list of them; true for
+// what is no JSON.
+bool is_only_call(std::string_view text);
 // Returns {"name": arguments} as a call; nullopt for anything else.
 std::optional<ToolCall> keyed_call(const nlohmann::ordered_json& json);
 // Returns the text of a JSON object of arguments, normalized; nullopt when `text` is none.

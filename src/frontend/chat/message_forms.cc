@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/json_text.h"
+#include "frontend/chat/call_format.h"
 #include "frontend/json_fields.h"
 
 namespace penstock {
@@ -26,8 +27,8 @@ int count_of_keys(std::string_view prompt) {
 }
 
 // What the small conversations say; found again in what the template makes of them.
-constexpr std::string_view kOne = "first-saying", kTwo = "second-saying", kName = "name_of_call",
-                           kValue = "value_of_call";
+constexpr std::string_view kOne = "first-saying", kTwo = "second-saying", kTool = "other_function",
+                           kName = "name_of_call", kValue = "value_of_call";
 
 Json text_part(std::string text) {
   Json part = {{"type", "text"}};
@@ -54,6 +55,7 @@ class FormsFinder {
           return Json::array({somebody(), message("assistant", std::move(content)), somebody()});
         },
         forms_.assistant);
+    find_tools();
     find_calls();
     forms_.calling = content_of(
         [&](Json content) { return with_call(std::move(content), "result"); }, forms_.assistant);
@@ -117,18 +119,31 @@ class FormsFinder {
     return takes_text ? Content::kText : fallback;
   }
 
+  // Where the template reads tools.
+  void find_tools() {
+    const Json from_user = Json::array({somebody()});
+    if (shown(from_user, true).find(kTool) != std::string::npos) return;
+    Json system = message("system", "hello");
+    system["tools"] = kTool;
+    forms_.system_tools =
+        shown(Json::array({std::move(system), somebody()})).find(kTool) != std::string::npos;
+  }
+
   // The first forms with which a call is in the prompt.
   void find_calls() {
+    bool refused = true;
     for (const bool null_content : {false, true}) {
       for (const bool text : {false, true}) {
         forms_.null_beside_calls = null_content;
         forms_.text_arguments = text;
         const std::string prompt = shown(with_call(no_content(), "result"), true);
+        refused = refused && prompt.empty();
         if (prompt.find(kName) != std::string::npos && prompt.find(kValue) != std::string::npos)
           return;
       }
     }
     forms_.null_beside_calls = forms_.text_arguments = false;
+    forms_.shows_calls = refused;
   }
 
   // Whether a call is refused for the form of its id, as most servers make it.
@@ -223,16 +238,14 @@ void put_arguments_in_form(bool as_text, Json& function) {
 
 // Nine letters and digits, made of the id unless it is that.
 void shorten_id(Json& object, const char* field) {
-  constexpr size_t kLength = 9;
   const auto id = object.find(field);
   if (id == object.end() || !id->is_string()) return;
   const auto& text = id->get_ref<const std::string&>();
-  const auto is_plain = [](unsigned char c) { return c < 0x80 && std::isalnum(c) != 0; };
-  if (text.size() == kLength && std::ranges::all_of(text, is_plain)) return;
+  if (is_short_call_id(text)) return;
   uint64_t hash = 0xCBF29CE484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
   std::string digits;
-  for (; digits.size() < kLength; hash /= 36)
+  for (; !is_short_call_id(digits); hash /= 36)
     digits += "0123456789abcdefghijklmnopqrstuvwxyz"[hash % 36];
   *id = digits;
 }

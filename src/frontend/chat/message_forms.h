@@ -29,6 +29,9 @@ struct MessageForms {
   bool developer = true;
   // ids of calls must be nine letters and digits (Mistral's templates)
   bool short_ids = false;
+  bool shows_calls = true;  // false: calls of earlier turns do not appear in the prompt
+  // tools are shown only as JSON text in the field `tools` of a system message (Phi-4-mini)
+  bool system_tools = false;
 };
 
 // Renders messages with tools (an array or null) and no other variable.

@@ -23,8 +23,11 @@ ReplyPart ReasoningSplitter::push(std::string_view text) {
   return out;
 }
 
-ReplyPart ReasoningSplitter::finish() {
+ReplyPart ReasoningSplitter::finish(bool cut) {
   ReplyPart out;
+  if (cut && state_ == State::kStart) buffer_.resize(buffer_.size() - begun_mark(buffer_, {open_}));
+  if (cut && state_ == State::kReasoning)
+    buffer_.resize(buffer_.size() - begun_mark(buffer_, ends_));
   while (step(out, true)) {
   }
   return out;

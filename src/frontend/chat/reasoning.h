@@ -17,7 +17,7 @@ class ReasoningSplitter {
   ReasoningSplitter(std::string open, std::string close, bool starts_inside,
                     std::vector<std::string> calls = {});
   ReplyPart push(std::string_view text);
-  ReplyPart finish();
+  ReplyPart finish(bool cut);  // as ReplyParser::finish()
 
  private:
   enum class State { kStart, kReasoning, kBetween, kAnswer };

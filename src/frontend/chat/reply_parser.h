@@ -42,7 +42,9 @@ class ReplyParser {
  public:
   virtual ~ReplyParser() = default;
   virtual ReplyPart push(std::string_view text) = 0;
-  virtual ReplyPart finish() = 0;  // ends the reply and returns the rest
+  // Ends the reply and returns the rest. cut: it was cut off, so that the beginning of a mark at its
+  // end is no text (begun_mark()).
+  virtual ReplyPart finish(bool cut = false) = 0;
 };
 
 struct ToolParserRow {
@@ -85,6 +87,11 @@ struct ReplyParserOptions {
   bool starts_in_reasoning = false;  // the prompt ended with the opening mark
   // parameter types of the tools; null: not known
   std::shared_ptr<const ParameterTypes> parameters = {};
+  // a reply that is no call obeys a constraint: JSON without a mark is a call only if it is the name
+  // of a tool with its arguments and nothing else
+  bool constrained_answer = false;
+  // the reply is nothing but reasoning and calls: what its end cuts off is no text
+  bool calls_only = false;
 };
 Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions& options);
 

@@ -14,7 +14,7 @@ namespace {
 class PlainParser : public ReplyParser {
  public:
   ReplyPart push(std::string_view text) override { return {"", std::string(text), {}}; }
-  ReplyPart finish() override { return {}; }
+  ReplyPart finish(bool) override { return {}; }
 };
 
 // Takes marks out of a text, with the white space around them.
@@ -22,7 +22,7 @@ class MarkFilter {
  public:
   explicit MarkFilter(std::vector<std::string> marks) : marks_(std::move(marks)) {}
 
-  std::string push(std::string_view text, bool at_end) {
+  std::string push(std::string_view text, bool at_end, bool cut) {
     if (marks_.empty()) return std::string(text);
     buffer_ += text;
     std::string out;
@@ -35,6 +35,7 @@ class MarkFilter {
       buffer_.erase(0, at + marks_[mark].size());
       behind_mark_ = true;
     }
+    if (cut) buffer_.resize(buffer_.size() - begun_mark(buffer_, marks_));
     // White space may stand in front of a mark.
     size_t n = buffer_.size() - (at_end ? 0 : held_back(buffer_, marks_));
     if (!at_end) n = without_end_space(std::string_view(buffer_).substr(0, n)).size();
@@ -58,23 +59,20 @@ class MarkFilter {
 class StagedParser : public ReplyParser {
  public:
   StagedParser(std::optional<ReasoningSplitter> reasoning, std::vector<std::string> answer_marks,
-               std::unique_ptr<ReplyParser> rest)
+               std::unique_ptr<ReplyParser> rest, bool calls_only)
       : reasoning_(std::move(reasoning)),
         answer_(std::move(answer_marks)),
-        rest_(std::move(rest)) {}
+        rest_(std::move(rest)),
+        calls_only_(calls_only) {}
 
   ReplyPart push(std::string_view text) override {
-    if (!reasoning_) return rest_->push(text);
-    ReplyPart out = pass(reasoning_->push(text));
-    out.content = answer_.push(out.content, false);
-    return out;
+    ReplyPart out = reasoning_ ? pass(reasoning_->push(text)) : rest_->push(text);
+    return with_answer(std::move(out), false);
   }
-  ReplyPart finish() override {
-    if (!reasoning_) return rest_->finish();
-    ReplyPart out = pass(reasoning_->finish());
-    out.append(rest_->finish());
-    out.content = answer_.push(out.content, true);
-    return out;
+  ReplyPart finish(bool cut) override {
+    ReplyPart out = reasoning_ ? pass(reasoning_->finish(cut)) : ReplyPart();
+    out.append(rest_->finish(cut));
+    return with_answer(std::move(out), true, cut);
   }
 
  private:
@@ -83,10 +81,18 @@ class StagedParser : public ReplyParser {
     out.reasoning = std::move(split.reasoning);
     return out;
   }
+  ReplyPart with_answer(ReplyPart out, bool at_end, bool cut = false) {
+    if (calls_only_)
+      out.content.clear();
+    else if (reasoning_)
+      out.content = answer_.push(out.content, at_end, cut);
+    return out;
+  }
 
   std::optional<ReasoningSplitter> reasoning_;
   MarkFilter answer_;
   std::unique_ptr<ReplyParser> rest_;
+  const bool calls_only_;
 };
 
 template <class Rows>
@@ -218,7 +224,9 @@ Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions&
   }
   if (tools != nullptr && is_harmony(*tools)) return make_harmony_parser();
   std::unique_ptr<ReplyParser> rest = std::make_unique<PlainParser>();
-  if (tools != nullptr) rest = std::make_unique<MarkedParser>(tools->format, options.parameters);
+  if (tools != nullptr)
+    rest = std::make_unique<MarkedParser>(tools->format, options.parameters,
+                                          options.constrained_answer);
   std::optional<ReasoningSplitter> reasoning;
   std::vector<std::string> answer_marks;
   if (row != nullptr) {
@@ -227,7 +235,7 @@ Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions&
     answer_marks.assign(row->answer_marks.begin(), row->answer_marks.end());
   }
   return std::make_unique<StagedParser>(std::move(reasoning), std::move(answer_marks),
-                                        std::move(rest));
+                                        std::move(rest), options.calls_only);
 }
 
 const ToolParserRow* find_tool_parser(std::string_view name) {

@@ -65,6 +65,9 @@ class MessageShape final : public ReplyShape {
   std::string end(const Generation& generation) override;
   const char* keep_alive() const override { return "event: ping\ndata: {\"type\": \"ping\"}\n\n"; }
   json whole(const Generation& generation) override;
+  std::string whole_text(const Generation& generation) override {
+    return dump_exact(whole(generation));
+  }
   HttpReply error(const Error& error) override { return anthropic_error(error); }
   std::string error_event(const Error& error) override {
     return "event: error\ndata: " + anthropic_error(error).body + "\n\n";

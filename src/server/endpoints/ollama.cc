@@ -164,6 +164,9 @@ class OllamaShape final : public ReplyShape {
     return dump(last) + "\n";
   }
   json whole(const Generation& generation) override;
+  std::string whole_text(const Generation& generation) override {
+    return dump_exact(whole(generation));
+  }
   HttpReply error(const Error& error) override { return ollama_error(error); }
   std::string error_event(const Error& error) override { return ollama_error(error).body + "\n"; }
 
@@ -210,7 +213,7 @@ std::string OllamaShape::add(const ChoiceDelta& delta, Generation& generation) {
     line.update(piece(segment));
     line["done"] = false;
     if (!logprobs_.empty()) line["logprobs"] = std::exchange(logprobs_, json::array());
-    lines += dump(line) + "\n";
+    lines += dump_exact(line) + "\n";
   }
   return lines;
 }

@@ -163,6 +163,8 @@ std::string ReplyShape::begin(const Generation&) { return {}; }
 
 net::awaitable<void> ReplyShape::keep(const Generation&, const Error*) { co_return; }
 
+std::string ReplyShape::whole_text(const Generation& generation) { return dump(whole(generation)); }
+
 HttpReply ReplyShape::error(const Error& error) { return error_reply(error); }
 
 std::string ReplyShape::error_event(const Error& error) {
@@ -221,7 +223,7 @@ net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCa
   reuse.keep(generation);
   HttpReply whole;
   co_await services.run_apart(exchange, reply_bytes(generation),
-                              [&] { whole = json_reply(shape.whole(generation)); });
+                              [&] { whole.body = shape.whole_text(generation); });
   co_await exchange.reply(std::move(whole));
 }
 

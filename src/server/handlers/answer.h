@@ -35,6 +35,8 @@ class ReplyShape {
 
   // Of a whole reply: its body.
   virtual nlohmann::ordered_json whole(const Generation& generation) = 0;
+  // The same as text. An API whose calls have objects writes their numbers as the model did.
+  virtual std::string whole_text(const Generation& generation);
 
   // OpenAI's error shape unless the API has its own.
   virtual HttpReply error(const Error& error);
