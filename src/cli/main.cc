@@ -4,9 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
-#include <istream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,6 +12,7 @@
 #include "cli/commands/mpi_ranks.h"
 #include "cli/console/exit_codes.h"
 #include "cli/console/usage.h"
+#include "cli/options/config_file.h"
 #include "penstock/version.h"
 
 namespace penstock {
@@ -30,20 +29,6 @@ constexpr const char* kFooter =
     "5 memory, disk or cache exhausted, 130 interrupted.\n"
     "PENSTOCK_ISA=scalar (or avx2, amx, neon …) forces an instruction set; NO_COLOR turns colours "
     "off.";
-
-// A TOML reader that accepts comments after section headers, which CLI11's does not.
-class ConfigFile : public CLI::ConfigTOML {
- public:
-  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    std::string text;
-    for (std::string line; std::getline(input, line); text += line + '\n') {
-      const std::string before = CLI::detail::trim_copy(line.substr(0, line.find('#')));
-      if (before.starts_with('[') && before.ends_with(']')) line = before;
-    }
-    std::istringstream lines(text);
-    return ConfigBase::from_config(lines);
-  }
-};
 
 // Checks that the file is regular, since CLI11 would open anything. Returns the error, or "".
 std::string readable_file(const std::string& path) {

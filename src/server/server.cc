@@ -122,6 +122,11 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
         config.otlp, [log = server->log_.get()](std::string_view message) { log->warn(message); });
     server->services_.exporter = server->exporter_.get();
   }
+  if (!config.mcp.servers.empty()) {
+    server->mcp_ = std::make_unique<McpServers>(
+        config.mcp, [log = server->log_.get()](std::string_view line) { log->warn(line); });
+    server->services_.mcp = server->mcp_.get();
+  }
   server->open_data();
   RETURN_IF_ERROR(server->open_replies());
   ASSIGN_OR_RETURN(server->router_, Router::open(server->services_, config.routes));
@@ -219,6 +224,7 @@ Status Server::run(const std::function<void()>& on_ready) {
   watch.join();
   batches_.reset();  // before the threads that its lines use
   background_.drain(readiness_.drain_end());
+  if (mcp_ != nullptr) mcp_->stop();
   apart_.stop();
   compilations_.stop();  // what these have begun uses the models
   chores_.stop();
@@ -233,6 +239,7 @@ void Server::stop() {
   http_->stop(config_.shutdown_timeout, [this] {
     log_->warn("shutdown timeout: requests under way are cut");
     apart_.cancel_all();
+    if (mcp_ != nullptr) mcp_->cancel_all();
     models_.stop();
   });
 }

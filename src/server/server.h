@@ -12,6 +12,7 @@
 #include "server/http/origins.h"
 #include "server/http/turn_threads.h"
 #include "server/keys/accounts.h"
+#include "server/mcp/mcp_servers.h"
 #include "server/replies/cache/kept_replies.h"
 #include "server/routes/router.h"
 #include "server/services/adapter_folders.h"
@@ -83,10 +84,11 @@ class Server {
   std::unique_ptr<Router> router_;
   std::optional<Origins> origins_;
   std::unique_ptr<HttpServer> http_;
-  ApartThreads apart_;         // their results go to handlers of http_
-  CompileQueue compilations_;  // the same
-  TurnThreads chores_{2};      // the same
-  ModelLoads loads_;           // the same
+  ApartThreads apart_;               // their results go to handlers of http_
+  CompileQueue compilations_;        // the same
+  TurnThreads chores_{2};            // the same
+  std::unique_ptr<McpServers> mcp_;  // the same; null: none are configured
+  ModelLoads loads_;                 // the same
   // with data_; destroyed before all that its lines use
   std::unique_ptr<BatchRunner> batches_;
   BackgroundRuns background_;  // likewise

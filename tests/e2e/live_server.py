@@ -35,9 +35,9 @@ class Reply:
 class Server:
     """with Server("--max-num-seqs", "8") as server: server.post("/v1/generate", {...})"""
 
-    def __init__(self, *args, model=MODEL, env=None, scheme="http", launcher=()):
+    def __init__(self, *args, model=MODEL, env=None, scheme="http", launcher=(), before=()):
         self.log_file = tempfile.NamedTemporaryFile("w+", suffix=".log", errors="replace")
-        command = [*launcher, PROGRAM, "serve", *(["-m", str(model)] if model else []), "--port", "0", *map(str, args)]
+        command = [*launcher, PROGRAM, *before, "serve", *(["-m", str(model)] if model else []), "--port", "0", *map(str, args)]
         if "--host" not in args:
             command += ["--host", "127.0.0.1"]
         if "--kv-cache-memory" not in args:

@@ -285,7 +285,7 @@ class Limits(unittest.TestCase):
                 ("/v1/completions", {"prompt": "x", "stream_interval": 5}, "stream_interval"),
                 ("/v1/completions", {"prompt": "x", "request_id": "x" * 257}, "request_id: expected at most 256"),
                 ("/v1/chat/completions", {**said("x"), "best_of": 2}, "best_of"),
-                ("/v1/responses", {"input": "x", "tools": [{"type": "web_search_preview", "search_context_size": "low"}]}, "no built-in tools"),
+                ("/v1/responses", {"input": "x", "tools": [{"type": "web_search_preview", "search_context_size": "low"}]}, 'expected "function" or "mcp"'),
                 ("/v1/messages", {**said("x"), "max_tokens": 5, "tools": [{"type": "web_search_20250305", "name": "w", "max_uses": 5}]},
                  "no built-in tools"),
                 ("/v1/messages", {**said("x"), "max_tokens": 5, "mcp_servers": [{"type": "url"}]}, "mcp_servers"),

@@ -16,7 +16,9 @@
 #include "cli/console/exit_codes.h"
 #include "cli/console/terminal.h"
 #include "cli/options/chat_flags.h"
+#include "cli/options/config_file.h"
 #include "cli/options/flags.h"
+#include "cli/options/mcp_config.h"
 #include "cli/options/models_config.h"
 #include "cli/options/structured_config.h"
 #include "server/server.h"
@@ -25,7 +27,7 @@ namespace penstock {
 namespace {
 
 struct ServeCommand {
-  explicit ServeCommand(CLI::App& app) {
+  explicit ServeCommand(CLI::App& app) : app(app) {
     add_engine_flags(app, model.engine);
     app.remove_option(app.get_option("--model"));
     app.add_option("-m,--model", models,
@@ -72,6 +74,7 @@ struct ServeCommand {
   }
   int run();
 
+  const CLI::App& app;
   ServerConfig config;
   ModelSettings model;  // settings of the flags, which apply to all models
   std::vector<std::string> models;
@@ -115,6 +118,12 @@ void ServeCommand::add_api_flags(CLI::App& app) {
   app.add_option("--max-logprobs", config.max_logprobs,
                  "alternatives per token a request may ask for; -1 is any number")
       ->capture_default_str();
+  app.add_option("--max-tool-rounds", config.mcp.max_rounds,
+                 "how often the model of one response may call tools of MCP servers ([mcp.NAME] of "
+                 "--config) and go on")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  add_seconds(app, "--max-tool-time", config.mcp.max_time, "that such a response may take");
   app.add_flag("--enable-force-include-usage", config.force_include_usage,
                "every event of a stream tells the usage so far, without being asked");
   app.add_flag("--ignore-unknown-fields", config.ignore_unknown_fields,
@@ -285,6 +294,7 @@ Status ServeCommand::check_several() const {
 Status ServeCommand::read_models() {
   RETURN_IF_ERROR(read_structured_config(structured_config, config.structured, model.chat));
   ASSIGN_OR_RETURN(model.adapters, adapters_of_flags(lora_modules));
+  ASSIGN_OR_RETURN(config.mcp.servers, read_mcp_config(mcp_sections(app)));
   if (models.size() > 1 || !models_config.empty()) RETURN_IF_ERROR(check_several());
   if (models_config.empty()) {
     ASSIGN_OR_RETURN(config.models, models_of_flags(models, model));

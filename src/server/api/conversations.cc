@@ -1,6 +1,7 @@
 #include "server/api/conversations.h"
 
 #include "server/api/api_request.h"
+#include "server/api/mcp_items.h"
 
 namespace penstock {
 namespace {
@@ -156,6 +157,10 @@ class ResponseInput {
       return {};
     }
     if (type == "reasoning") return add_reasoning(item);
+    if (is_mcp_item(type)) {
+      add_mcp_item(item, messages, open_);
+      return {};
+    }
     return errorf(ErrorCode::kInvalidArgument, "{}: items of type {} are not supported", where,
                   type.empty() ? "(none)" : type);
   }
@@ -213,6 +218,14 @@ Conversation conversation_of_chat(json& body) {
   conversation.add_special_tokens = get_bool(body, "add_special_tokens");
   conversation.any_length = truncates(body);
   return conversation;
+}
+
+Status add_response_items(json items, json& messages) {
+  ResponseInput input;
+  input.messages = std::move(messages);
+  for (json& item : items) RETURN_IF_ERROR(input.add(item, "output"));
+  messages = std::move(input.messages);
+  return {};
 }
 
 Result<Conversation> conversation_of_response(json& body, size_t n_earlier) {

@@ -13,6 +13,8 @@ namespace penstock {
 Conversation conversation_of_chat(nlohmann::ordered_json& body);  // also that of /tokenize
 // n_earlier: so many items of the input's list are of responses before this one.
 Result<Conversation> conversation_of_response(nlohmann::ordered_json& body, size_t n_earlier = 0);
+// Adds items of a reply to the messages of such a conversation. Errors: those of an item.
+Status add_response_items(nlohmann::ordered_json items, nlohmann::ordered_json& messages);
 Result<Conversation> conversation_of_messages(nlohmann::ordered_json& body);
 
 // The conversation as tokens, with call.params.structured_outputs as the form of its answer; they

@@ -9,6 +9,7 @@
 #include "server/api/store_call.h"
 #include "server/services/config.h"
 #include "server/services/data_folder.h"
+#include "server/services/request_record.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -151,6 +152,24 @@ Status read_storing(Services& services, const HttpRequest& request, json& body, 
   return {};
 }
 
+// What of the request is about MCP servers.
+Status read_mcp(const Services& services, const HttpRequest& request, json& body, size_t n_earlier,
+                ResponseCall& call) {
+  ASSIGN_OR_RETURN(McpRequest mcp, McpRequest::take(services.mcp, record_of(request).key, body));
+  ASSIGN_OR_RETURN(call.approved, mcp.read_items(body["input"], n_earlier));
+  call.max_tool_calls = get_int(body, "max_tool_calls", -1);
+  if (!mcp.empty()) call.mcp = std::move(mcp);
+  return {};
+}
+
+Status make_prompt(ResponseCall& call, Conversation conversation) {
+  ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
+  call.generation.prompts.push_back(std::move(call.task.prompt));
+  call.generation.fill_context();
+  call.generation.keep_markers = call.task.parses();
+  return {};
+}
+
 }  // namespace
 
 Result<ResponseCall> read_response_call(Services& services, const HttpRequest& request) {
@@ -170,10 +189,10 @@ Result<ResponseCall> read_response_call(Services& services, const HttpRequest& r
   }
   size_t n_earlier = 0;
   RETURN_IF_ERROR(read_storing(services, request, body, call, n_earlier));
-  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(body, n_earlier));
+  RETURN_IF_ERROR(read_mcp(services, request, body, n_earlier, call));
+  ASSIGN_OR_RETURN(call.conversation, conversation_of_response(body, n_earlier));
   call.generation.tool_schemas = "parameters";
   call.generation.strict_tools = true;
-  ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
   params.max_tokens = static_cast<int>(get_int(body, "max_output_tokens", -1));
   const auto top = static_cast<int>(get_int(body, "top_logprobs", 0));
   call.logprobs = wants_logprobs(body);
@@ -182,15 +201,22 @@ Result<ResponseCall> read_response_call(Services& services, const HttpRequest& r
                   "top_logprobs: needs include: [\"message.output_text.logprobs\"]");
   }
   if (call.logprobs) params.logprobs = top;
-  call.generation.prompts.push_back(std::move(call.task.prompt));
-  call.generation.fill_context();
-  call.generation.keep_markers = call.task.parses();
   const std::string id = get_string(body, "request_id");
   call.id = "resp_" + id;
   if (id.empty() || call.store) call.id = random_id(id.empty() ? "resp_" : "resp_" + id + "_");
   call.stream = get_bool(body, "stream");
   call.timings = get_bool(body, "timings");
+  if (call.mcp)
+    call.first = call.generation;
+  else
+    RETURN_IF_ERROR(make_prompt(call, std::move(call.conversation)));
   return call;
+}
+
+Status begin_round(ResponseCall& call, int max_tokens) {
+  call.generation = call.first;
+  call.generation.params.max_tokens = max_tokens;
+  return make_prompt(call, call.conversation);
 }
 
 }  // namespace penstock

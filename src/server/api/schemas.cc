@@ -175,8 +175,36 @@ Json chat_tool_choice() {
 }
 
 Json response_tool_choice() {
-  return tool_choice_field(
+  Json result = tool_choice_field(
       closed({{"type", of_type("function")}, {"name", tool_name()}}, {"type", "name"}), false);
+  result["anyOf"].push_back(closed({{"type", of_type("mcp")},
+                                    {"server_label", tool_name()},
+                                    {"name", text("one of its tools; without it any of them")}},
+                                   {"type", "server_label"}));
+  return result;
+}
+
+// What only an operator may say is refused with a reason of its own.
+Json mcp_tool() {
+  const Json names = list({{"type", "string"}}, "names of tools");
+  const Json filter = closed(
+      {{"tool_names", names}, {"read_only", boolean("those that say that they change nothing")}});
+  const Json modes = {{"enum", {"always", "never"}}, {"title", "\"always\" or \"never\""}};
+  return closed({{"type", of_type("mcp")},
+                 {"server_label", tool_name()},
+                 {"server_description", text("no effect")},
+                 {"allowed_tools", any_of({names, filter}, "without it all")},
+                 {"require_approval",
+                  any_of({modes, closed({{"always", any_of({filter}, "tools")},
+                                         {"never", any_of({filter}, "tools")}})},
+                         "whether the client has to agree to calls; always unless the server's "
+                         "configuration says otherwise")},
+                 {"server_url", text("refused")},
+                 {"connector_id", text("refused")},
+                 {"tunnel_id", text("refused")},
+                 {"authorization", text("refused")},
+                 {"headers", object("refused")}},
+                {"type", "server_label"});
 }
 
 Json chat_fields() {
@@ -310,7 +338,8 @@ const Json& responses_request() {
          {"role", field({"string"}, "of a message")}});
     const Json tool =
         closed({{"type",
-                 {{"enum", {"function"}}, {"title", "\"function\" (there are no built-in tools)"}}},
+                 {{"enum", {"function"}},
+                  {"title", "\"function\" or \"mcp\" (there are no built-in tools)"}}},
                 {"name", {{"type", "string"}, {"minLength", 1}}},
                 {"description", field({"string"}, "what it does")},
                 {"parameters", field({"object"}, "JSON schema of its arguments")},
@@ -332,10 +361,11 @@ const Json& responses_request() {
            {"include",
             list({{"enum", {"message.output_text.logprobs", "reasoning.encrypted_content"}}},
                  "log-probabilities of the text; reasoning is never encrypted")},
-           {"tools", list(tool, "functions the model may call")},
+           {"tools",
+            list({{"anyOf", {tool, mcp_tool()}}}, "functions the model may call, and MCP servers")},
            {"tool_choice", response_tool_choice()},
            {"parallel_tool_calls", boolean("false: the reply ends after its first call")},
-           {"max_tool_calls", refused("there are no built-in tools")},
+           {"max_tool_calls", integer(0, INT32_MAX, "most calls of tools of MCP servers")},
            {"text", format},
            {"reasoning", any_of({closed({{"effort", text("a variable of the template")},
                                          {"summary", refused("reasoning is not summarised")}})},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/http/http_config.h"
+#include "server/mcp/mcp_config.h"
 #include "server/replies/cache/reply_cache.h"
 #include "server/routes/table/route_table.h"
 #include "server/services/request_log.h"
@@ -30,6 +31,7 @@ struct ServerConfig {
   std::vector<RouteConfig> routes;
   // bytes for all of them together (served_models.h)
   int64_t models_memory = 0;
+  McpConfig mcp;                // servers whose tools responses may use
   bool any_model_name = false;  // requests may name whatever they like
   // that adapters may be loaded from while the server runs
   std::vector<std::string> adapter_folders;

@@ -15,6 +15,7 @@ class BatchRunner;
 class CompileQueue;
 class DataFolder;
 class KeptReplies;
+class McpServers;
 class ModelLoads;
 class OtlpExporter;
 class Readiness;
@@ -57,6 +58,7 @@ struct Services {
   Router* router = nullptr;
   const OtlpExporter* exporter = nullptr;  // null: spans go nowhere
   BatchRunner* batches = nullptr;          // null without data.get()
+  McpServers* mcp = nullptr;               // null: none are configured
   const HttpCounters* http = nullptr;      // null without a socket
   // of requests: a body of any size may ask for much
   bool trusts_templates = false;

@@ -1,0 +1,285 @@
+#include "server/endpoints/response_rounds.h"
+
+#include "base/json_text.h"
+#include "server/api/conversations.h"
+#include "server/handlers/round_exchange.h"
+#include "server/routing/errors.h"
+#include "server/services/config.h"
+#include "server/services/services.h"
+
+namespace penstock {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+
+// What a generation makes of one response's next part.
+class RoundShape final : public ReplyShape {
+ public:
+  // open: makes what comes before the round.
+  RoundShape(ResponseShape& whole, std::function<std::string()> open)
+      : whole_(whole), open_(std::move(open)) {}
+
+  std::string begin(const Generation&) override {
+    std::string events = open_();
+    whole_.begin_round();
+    return events;
+  }
+  std::string add(const ChoiceDelta& delta, Generation& generation) override {
+    return whole_.add(delta, generation);
+  }
+  net::awaitable<void> keep(const Generation& generation, const Error* error) override {
+    whole_.add_use(generation);
+    if (error != nullptr) failure = *error;
+    co_return;
+  }
+  std::string end(const Generation&) override { return {}; }
+  json whole(const Generation&) override { return {}; }
+  HttpReply error(const Error& error) override { return whole_.error(error); }
+  std::string error_event(const Error&) override { return {}; }
+
+  std::optional<Error> failure;
+
+ private:
+  ResponseShape& whole_;
+  const std::function<std::string()> open_;
+};
+
+class Rounds {
+ public:
+  Rounds(Services& services, Exchange& exchange, ResponseCall& call, ResponseShape& shape)
+      : services_(services),
+        servers_(*services.mcp),
+        exchange_(exchange),
+        call_(call),
+        mcp_(*call.mcp),
+        shape_(shape),
+        deadline_(Steady::now() + servers_.config().max_time) {}
+
+  net::awaitable<void> run();
+
+ private:
+  // A step that returns false is the last: the client has left, or has got its answer.
+  net::awaitable<bool> list_tools();
+  net::awaitable<bool> list(McpUse& use);
+  net::awaitable<bool> run_approved();
+  net::awaitable<bool> generate();
+  net::awaitable<bool> run_calls();
+  net::awaitable<bool> run_call(size_t place);
+  net::awaitable<bool> begin();
+  std::string opening();
+  net::awaitable<bool> tell(const std::string& events);
+  net::awaitable<void> end(std::string reason);
+  net::awaitable<bool> fail(HttpReply reply);
+  net::awaitable<Status> wait_for(McpServers::WorkOnServer work);
+
+  McpWait until(const std::stop_token& stop) const { return {deadline_, stop}; }
+  int tokens_left() const;
+
+  Services& services_;
+  McpServers& servers_;
+  Exchange& exchange_;
+  ResponseCall& call_;
+  McpRequest& mcp_;
+  ResponseShape& shape_;
+  const Steady::time_point deadline_;
+  bool begun_ = false, told_begin_ = false;
+  int n_rounds_ = 0;
+  int64_t n_calls_ = 0;
+  size_t n_added_bytes_ = 0;  // to the conversation
+  std::string reason_;        // why the response is incomplete
+};
+
+// The beginning, once, with the lists that are known.
+std::string Rounds::opening() {
+  if (std::exchange(told_begin_, true)) return {};
+  std::string events = shape_.begin();
+  for (McpUse& use : mcp_.uses()) {
+    if (use.tools == nullptr || std::exchange(use.told, true)) continue;
+    events += shape_.begin_list(use.label);
+    events += shape_.end_list(McpRequest::listed(use));
+  }
+  return events;
+}
+
+net::awaitable<bool> Rounds::begin() {
+  if (call_.stream && !std::exchange(begun_, true)) {
+    HttpReply head = stream_head("text/event-stream; charset=utf-8");
+    if (!co_await exchange_.begin_stream(std::move(head))) co_return false;
+  }
+  co_return co_await tell(opening());
+}
+
+net::awaitable<bool> Rounds::tell(const std::string& events) {
+  if (call_.stream && !events.empty()) co_return co_await exchange_.write(events);
+  co_return !exchange_.gone();
+}
+
+// Keeps a stream alive meanwhile.
+net::awaitable<Status> Rounds::wait_for(McpServers::WorkOnServer work) {
+  McpServers::Tick tick{services_.config.keep_alive_interval, [this] {
+                          if (begun_ && exchange_.all_sent()) exchange_.put(": keep-alive\n\n");
+                        }};
+  co_return co_await servers_.run(exchange_, tick, std::move(work));
+}
+
+// error: its HTTP status, where nothing has been sent.
+net::awaitable<bool> Rounds::fail(HttpReply reply) {
+  if (exchange_.gone()) co_return false;
+  if (!begun_ && n_rounds_ == 0 && n_calls_ == 0) {
+    co_await exchange_.reply(std::move(reply));
+    co_return false;
+  }
+  const json body = bounded_json<json>(reply.body);
+  co_await shape_.fail(get_string(get_field(body, "error"), "message", "it could not be made"));
+  co_await end("");
+  co_return false;
+}
+
+net::awaitable<void> Rounds::end(std::string reason) {
+  if (exchange_.gone()) co_return;
+  if (!shape_.kept()) co_await shape_.finish(std::move(reason));
+  if (!call_.stream) {
+    HttpReply reply = json_reply(shape_.last());
+    co_return co_await exchange_.reply(std::move(reply));
+  }
+  if (co_await tell(shape_.last_event())) co_await exchange_.end_stream();
+}
+
+net::awaitable<bool> Rounds::list_tools() {
+  for (McpUse& use : mcp_.uses()) use.tools = use.server->known_tools();
+  for (McpUse& use : mcp_.uses()) {
+    // The client hears of it while they are asked for.
+    if (use.tools != nullptr) continue;
+    if (!co_await begin()) co_return false;
+    if (!co_await list(use)) co_return false;
+  }
+  const Status shown = mcp_.show(call_.conversation.tools, call_.conversation.tool_choice);
+  if (!shown) co_return co_await fail(error_reply(shown.error(), "tools"));
+  co_return true;
+}
+
+net::awaitable<bool> Rounds::list(McpUse& use) {
+  const bool told = std::exchange(use.told, true);
+  const std::string begun = told ? std::string() : shape_.begin_list(use.label);
+  if (!co_await tell(begun)) co_return false;
+  Result<McpTools> tools;
+  const Status waited = co_await wait_for(
+      [&](const std::stop_token& stop) { tools = use.server->tools(until(stop)); });
+  if (!waited) tools = tl::unexpected(waited.error());
+  Result<json> listed = json::array();
+  if (tools)
+    use.tools = *tools, listed = McpRequest::listed(use);
+  else
+    listed = tl::unexpected(tools.error());
+  const std::string ended = told ? std::string() : shape_.end_list(listed);
+  if (!co_await tell(ended)) co_return false;
+  if (tools) co_return true;
+  constexpr int kFailedDependency = 424;
+  co_return co_await fail(
+      error_reply(kFailedDependency,
+                  fmt::format("{}: the tools of the MCP server {} cannot be listed: {}", use.where,
+                              use.label, tools.error().message),
+                  "tools", "mcp_list_tools_failed"));
+}
+
+net::awaitable<bool> Rounds::run_approved() {
+  for (const ApprovedCall& approved : call_.approved) {
+    if (!co_await begin()) co_return false;
+    shape_.begin_round();
+    if (!co_await tell(shape_.begin_approved(approved))) co_return false;
+    if (!co_await run_call(shape_.last_place())) co_return false;
+    if (const Status added = add_response_items(shape_.round_items(), call_.conversation.messages);
+        !added)
+      co_return co_await fail(error_reply(added.error(), "input"));
+  }
+  co_return true;
+}
+
+net::awaitable<bool> Rounds::run_call(size_t place) {
+  const McpCallItem& call = shape_.call_at(place);
+  const McpCallee* const callee = mcp_.find(call.name);
+  Result<McpResult> result =
+      errorf(ErrorCode::kNotFound, "{} has no tool {} that may be called", call.label, call.name);
+  const auto arguments = bounded_json<json>(call.arguments.empty() ? "{}" : call.arguments);
+  if (call_.max_tool_calls >= 0 && n_calls_ >= call_.max_tool_calls) {
+    reason_ = "max_tool_calls";
+    result = errorf(ErrorCode::kResourceExhausted, "not called: max_tool_calls is {}",
+                    call_.max_tool_calls);
+  } else if (!arguments.is_object()) {
+    result = errorf(ErrorCode::kInvalidArgument, "not called: its arguments are no JSON object");
+  } else if (callee != nullptr && callee->use->label == call.label) {
+    ++n_calls_;
+    const Status waited = co_await wait_for([&](const std::stop_token& stop) {
+      result = callee->use->server->call(call.name, arguments, until(stop));
+    });
+    if (!waited) result = tl::unexpected(waited.error());
+  }
+  co_return co_await tell(shape_.end_call(place, result));
+}
+
+int Rounds::tokens_left() const {
+  const int most = call_.first.params.max_tokens;
+  return most < 0 ? most : most - shape_.n_used_tokens();
+}
+
+net::awaitable<bool> Rounds::generate() {
+  Status read;
+  co_await services_.run_apart(exchange_, exchange_.request().body.size() + n_added_bytes_,
+                               [&] { read = begin_round(call_, tokens_left()); });
+  if (!read) co_return co_await fail(shape_.error(read.error()));
+  RoundExchange exchange(exchange_, call_.stream, begun_);
+  RoundShape round(shape_, [this] { return opening(); });
+  co_await answer(services_, exchange, call_.generation, true, round);
+  if (exchange_.gone() || exchange.gone()) co_return false;
+  if (exchange.status() != 200) co_return co_await fail(std::move(exchange.refusal()));
+  ++n_rounds_;
+  if (round.failure) co_return co_await fail(shape_.error(*round.failure));
+  co_return true;
+}
+
+// False: the response has come to its end.
+net::awaitable<bool> Rounds::run_calls() {
+  const std::vector<size_t> places = shape_.calls_to_run();
+  const bool ends = shape_.waits_for_client();
+  for (const size_t place : places) {
+    if (!co_await run_call(place)) co_return false;
+  }
+  if (places.empty() || ends || !reason_.empty()) {
+    co_await end(reason_);
+    co_return false;
+  }
+  if (n_rounds_ >= servers_.config().max_rounds || Steady::now() >= deadline_)
+    reason_ = "max_tool_calls";
+  if (tokens_left() == 0) reason_ = "max_output_tokens";
+  if (!reason_.empty()) {
+    co_await end(reason_);
+    co_return false;
+  }
+  json items = shape_.round_items();
+  n_added_bytes_ += dump(items).size();
+  // It has called what it had to.
+  call_.conversation.tool_choice = {};
+  const Status added = add_response_items(std::move(items), call_.conversation.messages);
+  if (!added) co_return co_await fail(error_reply(added.error(), "input"));
+  co_return true;
+}
+
+net::awaitable<void> Rounds::run() {
+  // (g++ 12 destroys what is awaited on the left of && and || too early.)
+  if (!co_await list_tools()) co_return;
+  if (!co_await run_approved()) co_return;
+  for (bool more = true; more;) {
+    if (!co_await generate()) co_return;
+    more = co_await run_calls();
+  }
+}
+
+}  // namespace
+
+net::awaitable<void> answer_in_rounds(Services& services, Exchange& exchange, ResponseCall& call,
+                                      ResponseShape& shape) {
+  Rounds rounds(services, exchange, call, shape);
+  co_await rounds.run();
+}
+
+}  // namespace penstock

@@ -1,0 +1,116 @@
+// A response of /v1/responses while it is made: its items, the events that tell of them, and what
+// is kept of it.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api/api_request.h"
+#include "server/api/mcp_items.h"
+#include "server/api/openai_json.h"
+#include "server/api/response_call.h"
+#include "server/handlers/answer.h"
+#include "server/services/background_runs.h"
+
+namespace penstock {
+
+class ResponseShape final : public ReplyShape {
+ public:
+  // run: of one in the background, else null.
+  ResponseShape(Services& services, const ResponseCall& call, const BackgroundRun* run);
+
+  std::string begin(const Generation&) override { return begin(); }
+  std::string add(const ChoiceDelta& delta, Generation& generation) override;
+  net::awaitable<void> keep(const Generation& generation, const Error* error) override;
+  std::string end(const Generation&) override { return last_event(); }
+  json whole(const Generation&) override { return last_; }
+  HttpReply error(const Error& error) override { return error_reply(error, "input"); }
+  std::string error_event(const Error&) override { return last_event(); }
+
+  // As it is before anything is generated.
+  json head(const char* status) const;
+  bool kept() const { return !last_.is_null(); }
+  // Keeps one that came to no end. reason: "" if it was cancelled. Returns the event that tells it.
+  net::awaitable<std::string> keep_unfinished(std::string reason);
+
+  // One that is made in several rounds: each is a generation, between them tools of MCP servers are
+  // run.
+  std::string begin();
+  void begin_round();
+  // Counts what a round has used.
+  void add_use(const Generation& generation);
+  // The items of this round, of which calls are run in order: their places.
+  json round_items() const;
+  std::vector<size_t> calls_to_run() const;
+  const McpCallItem& call_at(size_t place) const { return items_[place].mcp; }
+  std::string end_call(size_t place, const Result<McpResult>& result);
+  // Whether the round has calls that its client has to answer, or was cut off.
+  bool waits_for_client() const;
+  bool is_cut() const { return reader_.finish() == FinishReason::kLength; }
+  // A call that the client has agreed to. Returns its events; it is the last item then.
+  std::string begin_approved(const ApprovedCall& approved);
+  size_t last_place() const { return items_.size() - 1; }
+  std::string begin_list(const std::string& label);
+  std::string end_list(const Result<json>& tools);
+  // reason: why it is incomplete; "": it is not, or its text was cut.
+  net::awaitable<void> finish(std::string reason);
+  net::awaitable<void> fail(std::string message);
+  std::string last_event() const;
+  const json& last() const { return last_; }
+  int n_used_tokens() const { return use_.output; }
+
+ private:
+  using Kind = ReplySegment::Kind;
+  struct Item {
+    Kind kind;
+    std::string id, text = {};
+    ToolCall call = {};
+    json logprobs = json::array();
+    const char* status = "in_progress";
+    McpCallItem mcp = {};  // of a call that this server runs: without an id for others
+    json list = nullptr;   // of a list of tools: all of it
+  };
+  struct Use {
+    int input = 0, cached = 0, output = 0, reasoning = 0;
+  };
+
+  // Numbers the events: the order of calls is the order of sending.
+  std::string event(const std::string& type, json fields);
+  std::string item_event(const char* type, size_t place, json fields = json::object());
+  std::string take(const ReplySegment& segment, json logprobs);
+  std::string open_item(const ReplySegment& segment);
+  std::string open_call(const ToolCall& call);
+  std::string open_mcp_call(McpCallItem call);
+  std::string added(Item item);
+  std::string done(size_t place);
+  std::string close_item(bool cut = false);
+  std::string close_mcp_call(size_t place, bool cut);
+  std::string call_piece(const ReplySegment& segment);
+  json item_json(const Item& item) const;
+  json part_json(const Item& item) const;
+  json finished(std::string reason) const;
+  void add_output(json& response) const;
+  json failed(std::string_view message) const;
+  net::awaitable<void> store();
+  // The place of the open item in events.
+  json place() const {
+    return {
+        {"item_id", items_.back().id}, {"output_index", items_.size() - 1}, {"content_index", 0}};
+  }
+
+  Services& services_;
+  const ResponseCall& call_;
+  const BackgroundRun* const run_;
+  TokenNames names_;
+  ChatReader reader_;
+  std::vector<Item> items_;
+  size_t round_ = 0;           // the place of this round's first item
+  bool open_ = false;          // the last item may still grow
+  json held_ = json::array();  // log-probabilities of text that is still held back
+  int64_t created_ = unix_time(), sequence_ = 0;
+  Use use_;
+  json marks_ = json::object(), timings_;  // of the last round's use
+  json last_;                              // the response as it has ended
+};
+
+}  // namespace penstock

@@ -1,0 +1,88 @@
+#include "server/mcp/http_connection.h"
+
+#include <optional>
+
+#include "base/json_text.h"
+#include "frontend/json_fields.h"
+#include "server/mcp/http_transfer.h"
+
+namespace penstock {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kToSay(2);  // what nobody answers
+
+}  // namespace
+
+McpHttpConnection::~McpHttpConnection() {
+  if (session_.id.empty() || over_) return;
+  constexpr std::chrono::milliseconds kToLeave(1000);
+  HttpTransfer(config_, session_.id, session_.version).remove(kToLeave);
+}
+
+McpHttpConnection::Session McpHttpConnection::session() const {
+  const std::lock_guard lock(mutex_);
+  return session_;
+}
+
+Status McpHttpConnection::post(const std::string& body, const McpWait& wait,
+                               std::function<bool(std::string_view)> take) {
+  const Session session = this->session();
+  HttpTransfer transfer(config_, session.id, session.version);
+  const Status posted = transfer.post(body, wait, std::move(take));
+  if (!posted) {
+    if (posted.error().code == ErrorCode::kNotFound && !session.id.empty()) over_ = true;
+    return posted;
+  }
+  if (session.id.empty() && !transfer.new_session().empty()) {
+    const std::lock_guard lock(mutex_);
+    session_.id = transfer.new_session();
+  }
+  return {};
+}
+
+// Beside the stream in which it came, whose other side may wait for it.
+void McpHttpConnection::answer(const McpJson& request) {
+  (void)post(rpc_answer(request), {Steady::now() + kToSay, {}},
+             [](std::string_view) { return false; });
+}
+
+Result<McpJson> McpHttpConnection::request(std::string_view method, const McpJson& params,
+                                           const McpWait& wait) {
+  const int64_t id = next_id_++;
+  std::optional<Result<McpJson>> outcome;
+  const Status posted = post(rpc_request(id, method, params), wait, [&](std::string_view text) {
+    const auto message = bounded_json<McpJson>(text);
+    if (message.is_discarded() || !message.is_object()) return true;
+    if (is_rpc_request(message)) answer(message);
+    if (message.value("method", McpJson()) == "notifications/tools/list_changed")
+      notices_.tools_changed();
+    if (!is_rpc_response(message) || rpc_id(message) != id) return true;
+    outcome = rpc_outcome(message);
+    return false;
+  });
+  if (!posted) {
+    const ErrorCode code = posted.error().code;
+    const bool gave_up = code == ErrorCode::kCancelled || code == ErrorCode::kDeadlineExceeded;
+    if (gave_up && method != "initialize") {
+      (void)notify("notifications/cancelled",
+                   {{"requestId", id}, {"reason", "nobody waits for it"}},
+                   {Steady::now() + kToSay, {}});
+    }
+    return errorf(code, "{}: {}", method, posted.error().message);
+  }
+  if (!outcome) return errorf(ErrorCode::kIo, "{}: the answer has no response to it", method);
+  if (*outcome && method == "initialize") {
+    const std::lock_guard lock(mutex_);
+    session_.version = get_string(**outcome, "protocolVersion");
+  }
+  return *std::move(outcome);
+}
+
+Status McpHttpConnection::notify(std::string_view method, const McpJson& params,
+                                 const McpWait& wait) {
+  return post(rpc_notification(method, params), wait, [](std::string_view) { return false; });
+}
+
+}  // namespace penstock

@@ -1,0 +1,42 @@
+// MCP over HTTP: every message is a POST, answered with one message or a stream of them.
+#pragma once
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "server/mcp/connection.h"
+
+namespace penstock {
+
+class McpHttpConnection final : public McpConnection {
+ public:
+  McpHttpConnection(McpServerConfig config, McpNotices notices)
+      : config_(std::move(config)), notices_(std::move(notices)) {}
+  ~McpHttpConnection() override;
+
+  Result<McpJson> request(std::string_view method, const McpJson& params,
+                          const McpWait& wait) override;
+  Status notify(std::string_view method, const McpJson& params, const McpWait& wait) override;
+  // A service that cannot be reached is asked anew the next time; a session that is over is over.
+  bool alive() const override { return !over_; }
+  void leave() override {}
+
+ private:
+  // What initialize() has agreed on.
+  struct Session {
+    std::string id, version;
+  };
+  Session session() const;
+  Status post(const std::string& body, const McpWait& wait,
+              std::function<bool(std::string_view)> take);
+  void answer(const McpJson& request);
+
+  const McpServerConfig config_;
+  const McpNotices notices_;
+  mutable std::mutex mutex_;
+  Session session_;
+  std::atomic<int64_t> next_id_{1};
+  std::atomic<bool> over_{false};
+};
+
+}  // namespace penstock

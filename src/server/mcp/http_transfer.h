@@ -1,0 +1,95 @@
+// One POST of an MCP server over HTTP, whose answer may be a stream of events.
+#pragma once
+#include <curl/curl.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "server/mcp/connection.h"
+
+namespace penstock {
+
+// Splits a stream of events (text/event-stream) into the data of each.
+class EventData {
+ public:
+  // Calls `take` with the data of each event that ends in the piece.
+  template <class Take>
+  void add(std::string_view piece, Take&& take) {
+    for (const char c : piece) {
+      if (c == '\n' || c == '\r') {
+        if (c == '\n' && after_return_) {
+          after_return_ = false;
+          continue;
+        }
+        end_line(take);
+      } else {
+        line_ += c;
+      }
+      after_return_ = c == '\r';
+    }
+  }
+  size_t n_held() const { return line_.size() + data_.size(); }
+
+ private:
+  template <class Take>
+  void end_line(Take&& take) {
+    if (line_.empty()) {
+      if (!data_.empty()) take(std::string_view(data_));
+      data_.clear();
+    } else if (line_.starts_with("data:")) {
+      if (!data_.empty()) data_ += '\n';
+      data_ += std::string_view(line_).substr(line_.starts_with("data: ") ? 6 : 5);
+    }
+    line_.clear();
+  }
+
+  std::string line_, data_;
+  bool after_return_ = false;
+};
+
+class HttpTransfer {
+ public:
+  // session, version: as initialize() has agreed on them; "": it has not yet. The configuration
+  // outlives it.
+  HttpTransfer(const McpServerConfig& config, const std::string& session,
+               const std::string& version);
+  ~HttpTransfer();
+  HttpTransfer(const HttpTransfer&) = delete;
+  HttpTransfer& operator=(const HttpTransfer&) = delete;
+
+  // Hands each message of the answer to `take`, which says whether it wants more. A status other
+  // than 2xx has none. Errors: kIo, kDeadlineExceeded, kCancelled; kNotFound for 404.
+  Status post(const std::string& body, const McpWait& wait,
+              std::function<bool(std::string_view message)> take);
+  // Ends the session.
+  void remove(std::chrono::milliseconds timeout);
+
+  // That the other side has given with its answer; "": none.
+  const std::string& new_session() const { return new_session_; }
+
+ private:
+  template <class T>
+  void set(CURLoption option, T value) {
+    curl_easy_setopt(curl_, option, value);
+  }
+  void add_header(const std::string& line) { headers_ = curl_slist_append(headers_, line.c_str()); }
+  void set_timeout(const McpWait& wait);
+  Status result_of(CURLcode done, const McpWait& wait);
+  bool take_bytes(std::string_view bytes);
+  void take_header(std::string_view line);
+  static size_t on_bytes(char* data, size_t, size_t n, void* self);
+  static size_t on_header(char* data, size_t, size_t n, void* self);
+  static int gives_up(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t);
+
+  CURL* curl_;
+  curl_slist* headers_ = nullptr;
+  const McpWait* wait_ = nullptr;
+  std::function<bool(std::string_view)> take_;
+  EventData events_;
+  std::string body_, new_session_;
+  size_t n_bytes_ = 0;
+  bool is_stream_ = false, satisfied_ = false, too_much_ = false;
+};
+
+}  // namespace penstock

@@ -1,0 +1,60 @@
+#include "server/mcp/json_rpc.h"
+
+#include "frontend/json_fields.h"
+
+namespace penstock {
+namespace {
+
+std::string line_of(const McpJson& message) {
+  return message.dump(-1, ' ', false, McpJson::error_handler_t::replace);
+}
+
+McpJson envelope_of(std::string_view method, const McpJson& params) {
+  McpJson message = {{"jsonrpc", "2.0"}, {"method", method}};
+  if (!params.is_null()) message["params"] = params;
+  return message;
+}
+
+}  // namespace
+
+std::string rpc_request(int64_t id, std::string_view method, const McpJson& params) {
+  McpJson message = envelope_of(method, params);
+  message["id"] = id;
+  return line_of(message);
+}
+
+std::string rpc_notification(std::string_view method, const McpJson& params) {
+  return line_of(envelope_of(method, params));
+}
+
+std::string rpc_answer(const McpJson& request) {
+  constexpr int kMethodNotFound = -32601;
+  McpJson answer = {{"jsonrpc", "2.0"}, {"id", request["id"]}};
+  if (get_string(request, "method") == "ping")
+    answer["result"] = McpJson::object();
+  else
+    answer["error"] = {{"code", kMethodNotFound}, {"message", "this client has no such method"}};
+  return line_of(answer);
+}
+
+std::optional<int64_t> rpc_id(const McpJson& response) {
+  const McpJson& id = get_field(response, "id");
+  if (!id.is_number_integer()) return std::nullopt;
+  return id.get<int64_t>();
+}
+
+Result<McpJson> rpc_outcome(const McpJson& response) {
+  const McpJson& error = get_field(response, "error");
+  if (!error.is_null()) {
+    constexpr size_t kMost = 2000;
+    const std::string message = get_string(error, "message", "an error without a message");
+    return errorf(ErrorCode::kUnsupported, "{} (code {})", message.substr(0, kMost),
+                  get_int(error, "code", 0));
+  }
+  const McpJson& result = get_field(response, "result");
+  if (!result.is_object())
+    return errorf(ErrorCode::kCorruptFile, "expected a response with a result or an error");
+  return result;
+}
+
+}  // namespace penstock

@@ -1,0 +1,199 @@
+#include "server/mcp/mcp_server.h"
+
+#include <algorithm>
+#include <array>
+
+#include "frontend/json_fields.h"
+#include "penstock/version.h"
+#include "server/mcp/http_connection.h"
+#include "server/mcp/stdio_connection.h"
+
+namespace penstock {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+
+constexpr std::chrono::minutes kFresh(5);       // tools are asked for again after that
+constexpr std::chrono::seconds kLivesWell(60);  // a connection that lasts so long was no failure
+constexpr std::chrono::seconds kLongestRest(60);
+
+size_t bytes_of(const McpJson& value) {
+  return value.dump(-1, ' ', false, McpJson::error_handler_t::replace).size();
+}
+
+// nullopt: it cannot be called by a name.
+std::optional<McpTool> read_tool(const McpJson& given) {
+  constexpr size_t kLongestName = 128;
+  McpTool tool;
+  tool.name = get_string(given, "name");
+  if (tool.name.empty() || tool.name.size() > kLongestName) return std::nullopt;
+  const McpJson& schema = get_field(given, "inputSchema");
+  const McpJson& annotations = get_field(given, "annotations");
+  tool.read_only = annotations.is_object() && get_bool(annotations, "readOnlyHint");
+  tool.listed = {{"name", tool.name},
+                 {"description", get_string(given, "description")},
+                 {"input_schema", schema.is_object() ? schema : McpJson{{"type", "object"}}},
+                 {"annotations", annotations.is_object() ? annotations : McpJson()}};
+  return tool;
+}
+
+}  // namespace
+
+McpServer::McpServer(McpServerConfig config, std::function<void(std::string_view)> warn)
+    : config_(std::move(config)), warn_([name = config_.name, warn = std::move(warn)](auto line) {
+        warn(fmt::format("mcp {}: {}", name, line));
+      }) {}
+
+McpWait McpServer::bounded(const McpWait& wait) const {
+  return {std::min(wait.deadline, Steady::now() + config_.timeout), wait.stop};
+}
+
+void McpServer::forget_tools() {
+  const std::lock_guard lock(mutex_);
+  tools_ = nullptr;
+}
+
+void McpServer::leave() {
+  const std::lock_guard lock(mutex_);
+  leaving_ = true;
+  if (connection_ != nullptr) connection_->leave();
+}
+
+// Of a start or of what was started: the pause before the next doubles.
+void McpServer::note_failure(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  constexpr int kMostDoublings = 6;
+  const std::chrono::seconds pause(1 << std::min(n_failures_++, kMostDoublings));
+  next_try_ = Steady::now() + std::min(pause, kLongestRest);
+  last_failure_ = why;
+}
+
+Result<McpServer::Connection> McpServer::connect(const McpWait& wait) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (connection_ != nullptr && connection_->alive()) return connection_;
+  }
+  const std::unique_lock lock(connecting_, wait.deadline);
+  if (!lock) return no_answer_in_time("start", wait);
+  return open(wait);
+}
+
+// REQUIRES: connecting_.
+Result<McpServer::Connection> McpServer::open(const McpWait& wait) {
+  Connection lost;
+  bool died_young = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (leaving_) return errorf(ErrorCode::kCancelled, "this server stops");
+    if (connection_ != nullptr && connection_->alive()) return connection_;
+    lost = std::exchange(connection_, nullptr);
+    tools_ = nullptr;
+    died_young = lost != nullptr && Steady::now() - connected_ < kLivesWell;
+    if (lost != nullptr && !died_young) n_failures_ = 0;
+  }
+  lost.reset();
+  if (died_young && !config_.command.empty()) note_failure("it had ended");
+  {
+    const std::lock_guard lock(mutex_);
+    const auto left = std::chrono::ceil<std::chrono::seconds>(next_try_ - Steady::now()).count();
+    // What has just ended is started at once the first time.
+    if (left > 0 && n_failures_ > 1)
+      return errorf(ErrorCode::kIo, "it is tried again in {} s: {}", left, last_failure_);
+  }
+  auto opened = open_now();
+  const Status greeted = opened ? greet(**opened, wait) : Status(tl::unexpected(opened.error()));
+  if (!greeted) {
+    if (greeted.error().code != ErrorCode::kCancelled) note_failure(greeted.error().message);
+    return tl::unexpected(greeted.error());
+  }
+  const std::lock_guard lock(mutex_);
+  if (leaving_) return errorf(ErrorCode::kCancelled, "this server stops");
+  connected_ = Steady::now();
+  if (config_.command.empty()) n_failures_ = 0;
+  return connection_ = *std::move(opened);
+}
+
+Result<McpServer::Connection> McpServer::open_now() {
+  McpNotices notices{warn_, [this] { forget_tools(); }};
+  if (config_.command.empty())
+    return std::make_shared<McpHttpConnection>(config_, std::move(notices));
+  ASSIGN_OR_RETURN(auto connection, StdioConnection::open(config_, std::move(notices)));
+  return connection;
+}
+
+Status McpServer::greet(McpConnection& connection, const McpWait& wait) {
+  constexpr std::array<std::string_view, 4> kKnown = {"2025-11-25", kMcpVersion, "2025-03-26",
+                                                      "2024-11-05"};
+  const McpJson params = {{"protocolVersion", kMcpVersion},
+                          {"capabilities", McpJson::object()},
+                          {"clientInfo", {{"name", "penstock"}, {"version", kVersion}}}};
+  const McpWait until = bounded(wait);
+  ASSIGN_OR_RETURN(const McpJson hello, connection.request("initialize", params, until));
+  const std::string version = get_string(hello, "protocolVersion");
+  if (std::ranges::find(kKnown, version) == kKnown.end()) {
+    return errorf(ErrorCode::kUnsupported, "initialize: expected protocol version {}, got \"{}\"",
+                  kMcpVersion, version);
+  }
+  return connection.notify("notifications/initialized", nullptr, until);
+}
+
+Result<McpJson> McpServer::request(std::string_view method, const McpJson& params,
+                                   const McpWait& wait) {
+  for (int i = 0;; ++i) {
+    ASSIGN_OR_RETURN(const Connection connection, connect(wait));
+    auto result = connection->request(method, params, bounded(wait));
+    const bool session_over = !result && result.error().code == ErrorCode::kNotFound;
+    if (!session_over || i > 0) return result;
+  }
+}
+
+McpTools McpServer::known_tools() const {
+  const std::lock_guard lock(mutex_);
+  const bool usable = connection_ != nullptr && connection_->alive();
+  return usable && Steady::now() - listed_ < kFresh ? tools_ : nullptr;
+}
+
+Result<McpTools> McpServer::tools(const McpWait& wait) {
+  if (McpTools known = known_tools()) return known;
+  return list(wait);
+}
+
+Result<McpTools> McpServer::list(const McpWait& wait) {
+  std::vector<McpTool> tools;
+  McpJson params = McpJson::object();
+  size_t n_seen = 0, n_bytes = 0;
+  for (bool more = true; more;) {
+    ASSIGN_OR_RETURN(const McpJson page, request("tools/list", params, wait));
+    const McpJson& given = get_field(page, "tools");
+    for (const McpJson& one : given.is_array() ? given : McpJson::array()) {
+      auto tool = read_tool(one);
+      const auto& allowed = config_.allowed_tools;
+      n_bytes += bytes_of(one);
+      if (++n_seen > kMostMcpTools || n_bytes > kMostMcpToolBytes) {
+        return errorf(ErrorCode::kUnsupported,
+                      "tools/list: expected at most {} tools of {} bytes together", kMostMcpTools,
+                      kMostMcpToolBytes);
+      }
+      if (!tool) continue;
+      if (allowed.empty() || std::ranges::find(allowed, tool->name) != allowed.end())
+        tools.push_back(*std::move(tool));
+    }
+    const std::string next = get_string(page, "nextCursor");
+    more = !next.empty() && given.is_array() && !given.empty();
+    params = {{"cursor", next}};
+  }
+  const auto listed = std::make_shared<const std::vector<McpTool>>(std::move(tools));
+  const std::lock_guard lock(mutex_);
+  tools_ = listed;
+  listed_ = Steady::now();
+  return McpTools(listed);
+}
+
+Result<McpResult> McpServer::call(const std::string& tool, const McpJson& arguments,
+                                  const McpWait& wait) {
+  ASSIGN_OR_RETURN(const McpJson result,
+                   request("tools/call", {{"name", tool}, {"arguments", arguments}}, wait));
+  return read_tool_result(result, config_.max_result_bytes);
+}
+
+}  // namespace penstock

@@ -1,0 +1,233 @@
+#include "server/mcp/stdio_connection.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/json_text.h"
+
+namespace penstock {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kPatience(250);  // for a program to end by itself
+constexpr size_t kMostLogged = 400;                  // bytes of a line
+constexpr int kMostLines = 50;                       // of the log, each minute
+
+// While it lives, writing to a program that has ended is an error and no signal.
+class WithoutSigpipe {
+ public:
+  WithoutSigpipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~WithoutSigpipe() {
+    const timespec none{};
+    while (sigtimedwait(&pipe_, nullptr, &none) > 0) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  WithoutSigpipe(const WithoutSigpipe&) = delete;
+  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+};
+
+}  // namespace
+
+template <class Take>
+bool StdioConnection::Lines::read(int fd, Take&& take) {
+  std::array<char, 16384> buffer;
+  for (;;) {
+    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return true;
+    if (n <= 0) return false;
+    std::string_view piece(buffer.data(), static_cast<size_t>(n));
+    for (size_t end; (end = piece.find('\n')) != std::string_view::npos; held.clear()) {
+      held += piece.substr(0, end);
+      piece.remove_prefix(end + 1);
+      take(std::string_view(held));
+    }
+    held += piece;
+    if (held.size() > kMostMcpMessage) return false;
+  }
+}
+
+Result<std::unique_ptr<McpConnection>> StdioConnection::open(const McpServerConfig& config,
+                                                             McpNotices notices) {
+  OwnedFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (wake.get() < 0)
+    return errorf(ErrorCode::kIo, "an eventfd cannot be made: {}", std::strerror(errno));
+  ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::start(config));
+  std::unique_ptr<StdioConnection> connection(
+      new StdioConnection(std::move(process), std::move(notices), std::move(wake)));
+  return connection;
+}
+
+StdioConnection::StdioConnection(ChildProcess process, McpNotices notices, OwnedFd wake)
+    : notices_(std::move(notices)), wake_(std::move(wake)), process_(std::move(process)) {
+  thread_ = std::thread([this] { read_all(); });
+}
+
+StdioConnection::~StdioConnection() {
+  leave();
+  thread_.join();
+}
+
+void StdioConnection::leave() {
+  leaving_ = true;
+  eventfd_write(wake_.get(), 1);
+}
+
+void StdioConnection::read_all() {
+  Lines output, errors;
+  std::string why = "is stopped";
+  bool reads_errors = true;
+  try {
+    while (!leaving_) {
+      std::array<pollfd, 3> ready = {{{wake_.get(), POLLIN, 0},
+                                      {process_.output.get(), POLLIN, 0},
+                                      {reads_errors ? process_.errors.get() : -1, POLLIN, 0}}};
+      if (poll(ready.data(), ready.size(), -1) < 0 && errno != EINTR) break;
+      if (ready[2].revents != 0)
+        reads_errors = errors.read(process_.errors.get(), [this](auto line) { log_line(line); });
+      if (ready[1].revents == 0) continue;
+      if (output.read(process_.output.get(), [this](auto line) { take_line(line); })) continue;
+      why = output.held.size() > kMostMcpMessage
+                ? fmt::format("has written a line of more than {} bytes", kMostMcpMessage)
+                : "has closed its output";
+      break;
+    }
+  } catch (const std::bad_alloc&) {
+    why = "has written more than there is memory for";
+  }
+  end(why);
+}
+
+// Whoever waits hears of it before the program has ended, which may take a second.
+void StdioConnection::end(const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    why_ended_ = why;
+    ended_ = true;
+  }
+  answered_.notify_all();
+  {
+    const std::lock_guard lock(writing_);
+    process_.input.reset();
+  }
+  const std::string how = process_.end(kPatience);
+  if (!leaving_) notices_.log(fmt::format("{}; the program {}", why, how));
+}
+
+void StdioConnection::log_line(std::string_view line) {
+  const auto now = Steady::now();
+  if (now - logging_since_ > std::chrono::minutes(1)) {
+    if (n_logged_ > kMostLines)
+      notices_.log(fmt::format("{} lines were left out", n_logged_ - kMostLines));
+    logging_since_ = now;
+    n_logged_ = 0;
+  }
+  if (line.empty() || ++n_logged_ > kMostLines) return;
+  std::string shown(line.substr(0, kMostLogged));
+  for (char& c : shown) c = c >= 0 && (c < ' ' || c == 0x7f) ? ' ' : c;  // nothing for terminals
+  notices_.log(shown);
+}
+
+void StdioConnection::take_line(std::string_view line) {
+  const auto message = bounded_json<McpJson>(line);
+  if (message.is_discarded()) return log_line(line);  // what a program prints by mistake
+  if (is_rpc_request(message)) {
+    // On the reading thread, which a program that does not read must not hold up for long.
+    constexpr std::chrono::seconds kToAnswer(1);
+    (void)write(rpc_answer(message), {Steady::now() + kToAnswer, {}});
+    return;
+  }
+  if (message.is_object() &&
+      message.value("method", McpJson()) == "notifications/tools/list_changed")
+    return notices_.tools_changed();
+  const auto id = is_rpc_response(message) ? rpc_id(message) : std::nullopt;
+  if (!id) return;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto waits = waiting_.find(*id);
+    if (waits == waiting_.end()) return;
+    waits->second = rpc_outcome(message);
+  }
+  answered_.notify_all();
+}
+
+Result<McpJson> StdioConnection::request(std::string_view method, const McpJson& params,
+                                         const McpWait& wait) {
+  std::unique_lock lock(mutex_);
+  const int64_t id = next_id_++;
+  Outcome& outcome = waiting_[id];
+  lock.unlock();
+  const Status written = write(rpc_request(id, method, params), wait);
+  lock.lock();
+  if (written)
+    answered_.wait_until(lock, wait.stop, wait.deadline, [&] { return outcome || ended_; });
+  Outcome answer = std::move(outcome);
+  waiting_.erase(id);
+  const std::string why_ended = why_ended_;
+  lock.unlock();
+  if (!written) return tl::unexpected(written.error());
+  if (answer) return *std::move(answer);
+  if (ended_) return errorf(ErrorCode::kIo, "{}: the program {}", method, why_ended);
+  if (method != "initialize") {
+    constexpr std::chrono::seconds kToSay(1);
+    (void)notify("notifications/cancelled", {{"requestId", id}, {"reason", "nobody waits for it"}},
+                 {Steady::now() + kToSay, {}});
+  }
+  return no_answer_in_time(method, wait);
+}
+
+Status StdioConnection::notify(std::string_view method, const McpJson& params,
+                               const McpWait& wait) {
+  return write(rpc_notification(method, params), wait);
+}
+
+Status StdioConnection::write(std::string_view line, const McpWait& wait) {
+  const std::string text = std::string(line) + "\n";
+  const std::unique_lock lock(writing_, wait.deadline);
+  if (!lock) return errorf(ErrorCode::kDeadlineExceeded, "the program does not read its input");
+  const WithoutSigpipe quiet;
+  for (std::string_view rest = text; !rest.empty();) {
+    const Status some = write_some(rest, wait);
+    if (some) continue;
+    if (rest.size() < text.size()) leave();  // half a message stands there: nothing can follow it
+    return some;
+  }
+  return {};
+}
+
+Status StdioConnection::write_some(std::string_view& rest, const McpWait& wait) {
+  const int fd = process_.input.get();
+  if (fd < 0 || ended_) return errorf(ErrorCode::kIo, "the program has ended");
+  const ssize_t n = ::write(fd, rest.data(), rest.size());
+  if (n >= 0) {
+    rest.remove_prefix(static_cast<size_t>(n));
+    return {};
+  }
+  if (errno == EINTR) return {};
+  if (errno != EAGAIN)
+    return errorf(ErrorCode::kIo, "the program does not read its input: {}", std::strerror(errno));
+  if (wait.stop.stop_requested()) return errorf(ErrorCode::kCancelled, "cancelled");
+  if (Steady::now() >= wait.deadline)
+    return errorf(ErrorCode::kDeadlineExceeded, "the program does not read its input");
+  constexpr int kLookMs = 100;  // for a stop
+  pollfd ready{fd, POLLOUT, 0};
+  poll(&ready, 1, kLookMs);
+  return {};
+}
+
+}  // namespace penstock

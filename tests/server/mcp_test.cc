@@ -1,0 +1,345 @@
+// MCP servers over both transports, with tests/support/fake_mcp.py on the other side. Through the
+// server: tests/e2e/mcp_e2e.py.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/json_text.h"
+#include "server/api/mcp_items.h"
+#include "server/mcp/child_process.h"
+#include "server/mcp/http_transfer.h"
+#include "server/mcp/mcp_server.h"
+#include "support/test_data.h"
+
+namespace penstock {
+namespace {
+
+using testing::HasSubstr;
+using Steady = std::chrono::steady_clock;
+
+const char* const kFake = "support/fake_mcp.py";
+
+int n_open_files() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return static_cast<int>(std::distance(begin(files), end(files)));
+}
+
+class McpTest : public testing::Test {
+ protected:
+  McpTest() {
+    config_.name = "fake";
+    config_.command = (tests_dir() / kFake).string();
+    config_.timeout = std::chrono::seconds(20);
+    notes_ = testing::TempDir() + "mcp_notes_" + std::to_string(getpid());
+    std::filesystem::remove(notes_);
+    config_.env = {{"FAKE_MCP_NOTES", notes_}};
+  }
+  ~McpTest() override { std::filesystem::remove(notes_); }
+
+  McpServer& server() {
+    if (server_ == nullptr) {
+      server_ = std::make_unique<McpServer>(config_, [this](std::string_view line) {
+        const std::lock_guard lock(mutex_);
+        log_ += std::string(line) + "\n";
+      });
+    }
+    return *server_;
+  }
+  static McpWait wait(std::chrono::milliseconds time = std::chrono::seconds(30),
+                      const std::stop_token& stop = {}) {
+    return {Steady::now() + time, stop};
+  }
+  // The text of a result, or "error: " and its message.
+  std::string call(const std::string& tool, const McpJson& arguments = McpJson::object(),
+                   const McpWait& until = wait()) {
+    const auto result = server().call(tool, arguments, until);
+    if (!result) return "error: " + result.error().message;
+    return (result->failed ? "failed: " : "") + result->text;
+  }
+  std::vector<std::string> names() {
+    const auto tools = server().tools(wait());
+    if (!tools) return {"error: " + tools.error().message};
+    std::vector<std::string> names;
+    for (const McpTool& tool : **tools) names.push_back(tool.name);
+    return names;
+  }
+  std::string notes() const {
+    std::ifstream file(notes_);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  // Waits until a note is there.
+  bool noted(const std::string& what) const {
+    for (int i = 0; i < 500 && notes().find(what) == std::string::npos; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return notes().find(what) != std::string::npos;
+  }
+  std::string log() {
+    const std::lock_guard lock(mutex_);
+    return log_;
+  }
+
+  McpServerConfig config_;
+  std::string notes_;
+  std::mutex mutex_;
+  std::string log_;
+  std::unique_ptr<McpServer> server_;
+};
+
+TEST_F(McpTest, ListsAndCalls) {
+  config_.env.emplace_back("FAKE_MCP_PAGE", "3");
+  EXPECT_EQ(server().known_tools(), nullptr);
+  EXPECT_EQ(names().size(), 14u);
+  EXPECT_EQ(names().front(), "get_weather");
+  EXPECT_THAT(notes(), HasSubstr("initialize 2025-06-18\nnotifications/initialized\ntools/list"));
+  const McpTools known = server().known_tools();
+  ASSERT_NE(known, nullptr);
+  EXPECT_TRUE(known->front().read_only);
+  EXPECT_EQ((*known)[1].listed["input_schema"]["type"], "object");
+  EXPECT_EQ(call("get_weather", {{"city", "Rome"}}), "sun in Rome");
+  EXPECT_EQ(call("echo", {{"text", "a\nb ü"}}), "{\"text\": \"a\\nb ü\"}");
+  EXPECT_EQ(call("fail"), "failed: it went wrong");
+  EXPECT_THAT(call("none"), HasSubstr("unknown: 'none' (code -32602)"));
+  EXPECT_EQ(call("picture"), "here:\n[image: image/png, 3 bytes]\ninside");
+}
+
+TEST_F(McpTest, OnlyAllowedTools) {
+  config_.allowed_tools = {"echo", "absent"};
+  EXPECT_EQ(names(), std::vector<std::string>{"echo"});
+}
+
+TEST_F(McpTest, TheServersOwnRequestsAreAnswered) {
+  EXPECT_THAT(call("asks"), HasSubstr(R"({"jsonrpc": "2.0", "id": "p1", "result": {}})"));
+  EXPECT_THAT(call("asks"), HasSubstr("-32601"));
+}
+
+TEST_F(McpTest, NoiseIsLoggedWithinBounds) {
+  EXPECT_EQ(call("noise"), "quiet");
+  EXPECT_EQ(call("get_time"), "noon");
+  EXPECT_THAT(log(), HasSubstr("mcp fake: hello, I am no message"));
+  EXPECT_LE(std::ranges::count(log(), '\n'), 50);
+}
+
+TEST_F(McpTest, ListsAgainWhenToolsHaveChanged) {
+  EXPECT_EQ(names().size(), 14u);
+  EXPECT_EQ(call("grow"), "grown");
+  EXPECT_EQ(names().back(), "grown14");
+}
+
+TEST_F(McpTest, ResultsAreBounded) {
+  config_.max_result_bytes = 1001;
+  EXPECT_EQ(call("large", {{"bytes", 1000}}).size(), 1000u);
+  const std::string cut = call("large", {{"bytes", 5000}});
+  EXPECT_THAT(cut, HasSubstr("é\n[cut: 1000 of 5000 bytes]"));
+  EXPECT_THAT(call("endless"), HasSubstr("a line of more than 4194304 bytes"));
+}
+
+TEST_F(McpTest, WaitsNoLongerThanAllowed) {
+  const auto start = Steady::now();
+  EXPECT_THAT(call("wait", {{"seconds", 60}}, wait(std::chrono::milliseconds(1500))),
+              HasSubstr("no answer in time"));
+  EXPECT_LT(Steady::now() - start, std::chrono::seconds(15));
+  EXPECT_TRUE(noted("cancelled"));
+  EXPECT_EQ(call("get_time"), "noon");  // the same program
+  EXPECT_EQ(notes().find("start", 5), std::string::npos);
+}
+
+TEST_F(McpTest, StopsWhenNobodyWaits) {
+  names();
+  std::stop_source stop;
+  std::jthread later([&] {
+    noted("call wait");
+    stop.request_stop();
+  });
+  EXPECT_EQ(call("wait", {{"seconds", 60}}, wait(std::chrono::seconds(50), stop.get_token())),
+            "error: tools/call: cancelled");
+  EXPECT_TRUE(noted("cancelled"));
+}
+
+TEST_F(McpTest, CallsRunBesideOneAnother) {
+  names();
+  std::jthread slow([&] { EXPECT_EQ(call("wait", {{"seconds", 2}}), "waited"); });
+  noted("call wait");
+  EXPECT_EQ(call("get_time"), "noon");
+}
+
+TEST_F(McpTest, StartsAgainWhatHasDied) {
+  EXPECT_EQ(call("get_time"), "noon");
+  EXPECT_THAT(call("die"), HasSubstr("has closed its output"));
+  EXPECT_EQ(call("get_time"), "noon");
+  EXPECT_THAT(call("die"), HasSubstr("has closed its output"));
+  const std::string again = call("get_time");
+  EXPECT_TRUE(again == "noon" || again.starts_with("error: it is tried again in")) << again;
+}
+
+TEST_F(McpTest, WaitsBeforeItStartsAgainWhatDoesNotStart) {
+  config_.env.emplace_back("FAKE_MCP_DIES", "1");
+  EXPECT_THAT(names()[0], HasSubstr("initialize: the program has closed its output"));
+  for (int i = 0; i < 20; ++i) names();
+  const std::string text = notes();
+  int n_starts = 0;
+  for (size_t at = 0; (at = text.find("start\n", at)) != std::string::npos; ++at) ++n_starts;
+  EXPECT_LE(n_starts, 3);
+  EXPECT_THAT(names()[0], HasSubstr("it is tried again in"));
+  EXPECT_THAT(log(), HasSubstr("ended with code 7"));
+}
+
+TEST_F(McpTest, SaysWhatCannotBeStarted) {
+  config_.command = "no-such-program-anywhere";
+  EXPECT_THAT(names()[0], HasSubstr("no-such-program-anywhere cannot be started"));
+}
+
+TEST_F(McpTest, RefusesAnUnknownVersion) {
+  config_.env.emplace_back("FAKE_MCP_VERSION", "1999-01-01");
+  EXPECT_THAT(names()[0], HasSubstr("expected protocol version 2025-06-18, got \"1999-01-01\""));
+}
+
+TEST_F(McpTest, TheProgramGetsNothingOfThisProcess) {
+  setenv("PENSTOCK_TEST_SECRET", "x", 1);
+  const auto seen = bounded_json(call("look"));
+  EXPECT_EQ(seen["files"], nlohmann::json::array({0, 1, 2}));
+  EXPECT_EQ(seen["group"], true);
+  const std::string names = seen["environment"].dump();
+  EXPECT_THAT(names, HasSubstr("FAKE_MCP_NOTES"));
+  EXPECT_THAT(names, HasSubstr("PATH"));
+  EXPECT_EQ(names.find("PENSTOCK_TEST_SECRET"), std::string::npos);
+}
+
+TEST_F(McpTest, LeavesNothingBehind) {
+  const int before = n_open_files();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(call("get_time"), "noon");
+    server_.reset();
+  }
+  EXPECT_EQ(n_open_files(), before);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);  // no child is left
+}
+
+// The same server by HTTP.
+class McpHttpTest : public McpTest {
+ protected:
+  ~McpHttpTest() override { server_.reset(); }
+  // environment: of the server.
+  void serve(const McpServerConfig::Pairs& environment) {
+    McpServerConfig service = config_;
+    service.args = {"--http"};
+    service.env.insert(service.env.end(), environment.begin(), environment.end());
+    auto started = ChildProcess::start(service);
+    ASSERT_TRUE(started) << started.error().message;
+    service_.emplace(*std::move(started));
+    pollfd ready{service_->output.get(), POLLIN, 0};
+    ASSERT_EQ(poll(&ready, 1, 30000), 1);
+    std::array<char, 32> port{};
+    ASSERT_GT(::read(ready.fd, port.data(), port.size() - 1), 0);
+    config_.command.clear();
+    config_.env.clear();
+    config_.url = fmt::format("http://127.0.0.1:{}/mcp", std::atoi(port.data()));  // NOLINT
+  }
+
+  std::optional<ChildProcess> service_;
+};
+
+TEST_F(McpHttpTest, AnswersAsJson) {
+  serve({});
+  EXPECT_EQ(names().size(), 14u);
+  EXPECT_EQ(call("get_weather", {{"city", "Rome"}}), "sun in Rome");
+  EXPECT_EQ(call("fail"), "failed: it went wrong");
+  EXPECT_THAT(call("none"), HasSubstr("code -32602"));
+  server_.reset();
+  EXPECT_TRUE(noted("delete"));
+}
+
+TEST_F(McpHttpTest, AnswersAsEvents) {
+  serve({{"FAKE_MCP_EVENTS", "1"}});
+  EXPECT_EQ(names().size(), 14u);
+  EXPECT_THAT(call("asks"), HasSubstr("-32601"));
+  EXPECT_EQ(call("grow"), "grown");
+  EXPECT_EQ(names().size(), 15u);
+}
+
+TEST_F(McpHttpTest, BeginsAnewWhereTheSessionIsOver) {
+  serve({});
+  EXPECT_EQ(call("forget"), "forgotten");
+  EXPECT_EQ(call("get_time"), "noon");
+}
+
+TEST_F(McpHttpTest, WaitsNoLongerThanAllowed) {
+  serve({});
+  names();
+  const auto start = Steady::now();
+  EXPECT_THAT(call("wait", {{"seconds", 60}}, wait(std::chrono::milliseconds(1000))),
+              HasSubstr("no answer in time"));
+  EXPECT_TRUE(noted("cancelled"));
+  std::stop_source stop;
+  std::jthread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    stop.request_stop();
+  });
+  EXPECT_THAT(call("wait", {{"seconds", 60}}, wait(std::chrono::seconds(50), stop.get_token())),
+              HasSubstr("cancelled"));
+  EXPECT_LT(Steady::now() - start, std::chrono::seconds(20));
+}
+
+TEST_F(McpHttpTest, SaysWhyThereIsNoAnswer) {
+  serve({});
+  config_.headers = {{"Authorization", "Bearer wrong"}};
+  EXPECT_THAT(names()[0], HasSubstr("initialize: status 401"));
+  server_.reset();
+  config_.url = "http://127.0.0.1:1/mcp";
+  EXPECT_THAT(names()[0], HasSubstr("initialize: "));
+  config_.url = "file:///etc/passwd";
+  server_.reset();
+  EXPECT_THAT(names()[0], HasSubstr("initialize: "));
+}
+
+TEST(McpEventData, WhereverItIsCut) {
+  const std::string text = ": note\r\ndata: one\r\ndata:two\r\n\r\ndata: three\n\nid: 4\n\rdata: x";
+  for (size_t cut = 0; cut <= text.size(); ++cut) {
+    EventData events;
+    std::vector<std::string> all;
+    const auto take = [&](std::string_view data) { all.emplace_back(data); };
+    events.add(std::string_view(text).substr(0, cut), take);
+    events.add(std::string_view(text).substr(cut), take);
+    EXPECT_THAT(all, testing::ElementsAre("one\ntwo", "three")) << cut;
+  }
+}
+
+// What items become in a conversation.
+TEST(McpItems, CallsAndQuestions) {
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  bool open = false;
+  const auto add = [&](const char* text) {
+    add_mcp_item(bounded_json<nlohmann::ordered_json>(text), messages, open);
+  };
+  add(R"({"type": "mcp_list_tools", "server_label": "a", "tools": []})");
+  EXPECT_TRUE(messages.empty());
+  add(R"({"type": "mcp_call", "id": "mcp_1", "name": "f", "arguments": "{}", "output": "x"})");
+  add(R"({"type": "mcp_call", "id": "mcp_2", "name": "f", "arguments": "{}", "error": "y"})");
+  ASSERT_EQ(messages.size(), 4u);
+  EXPECT_EQ(messages[0]["tool_calls"][0]["id"], "mcp_1");
+  EXPECT_EQ(messages[1]["content"], "x");
+  EXPECT_EQ(messages[3]["content"], "Error: y");
+  add(R"({"type": "mcp_approval_request", "id": "mcpr_1", "name": "g", "arguments": "{}"})");
+  EXPECT_THAT(messages[5]["content"].get<std::string>(), HasSubstr("did not allow"));
+  add(R"({"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": true})");
+  add(R"({"type": "mcp_call", "id": "mcp_3", "approval_request_id": "mcpr_1", "output": "z"})");
+  ASSERT_EQ(messages.size(), 6u);
+  EXPECT_EQ(messages[5]["content"], "z");
+  add(R"({"type": "mcp_approval_request", "id": "mcpr_2", "name": "g", "arguments": "{}"})");
+  add(R"({"type": "mcp_approval_response", "approval_request_id": "mcpr_2", "approve": false,
+          "reason": "no"})");
+  EXPECT_THAT(messages[7]["content"].get<std::string>(), HasSubstr("Reason: no"));
+}
+
+}  // namespace
+}  // namespace penstock

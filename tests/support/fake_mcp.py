@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""An MCP server that does what a test wants, over standard input and output or, with --http, over HTTP at a port it prints.
+
+Only the standard library. Environment: FAKE_MCP_PAGE (tools of one page), FAKE_MCP_VERSION, FAKE_MCP_START (seconds before it
+answers), FAKE_MCP_DIES (it ends at once), FAKE_MCP_NOTES (a file that gets a line for what happens to it).
+"""
+import http.server
+import json
+import os
+import queue
+import sys
+import threading
+import time
+
+PAGE = int(os.environ.get("FAKE_MCP_PAGE", "100"))
+VERSION = os.environ.get("FAKE_MCP_VERSION", "2025-06-18")
+
+
+def schema(**fields):
+    return {"type": "object", "properties": {name: {"type": kind} for name, kind in fields.items()}}
+
+
+TOOLS = [
+    {"name": "get_weather", "description": "The weather of a city.", "inputSchema": schema(city="string"),
+     "annotations": {"readOnlyHint": True}},
+    {"name": "get_time", "description": "The time.", "inputSchema": schema()},
+    {"name": "echo", "description": "What it is given.", "inputSchema": schema(text="string")},
+    {"name": "wait", "description": "Waits.", "inputSchema": schema(seconds="number")},
+    {"name": "fail", "description": "Fails.", "inputSchema": schema()},
+    {"name": "die", "description": "Ends the server.", "inputSchema": schema()},
+    {"name": "large", "description": "So many bytes.", "inputSchema": schema(bytes="integer")},
+    {"name": "endless", "description": "A line without an end.", "inputSchema": schema()},
+    {"name": "asks", "description": "Pings the client first.", "inputSchema": schema()},
+    {"name": "look", "description": "Its environment and descriptors.", "inputSchema": schema()},
+    {"name": "picture", "description": "A picture.", "inputSchema": schema()},
+    {"name": "grow", "description": "Adds a tool.", "inputSchema": schema()},
+    {"name": "noise", "description": "Lines that are no messages.", "inputSchema": schema()},
+    {"name": "forget", "description": "Ends the session (HTTP).", "inputSchema": schema()},
+]
+
+
+def note(text):
+    if path := os.environ.get("FAKE_MCP_NOTES"):
+        with open(path, "a") as file:
+            file.write(text + "\n")
+
+
+def text(value, error=False):
+    return {"content": [{"type": "text", "text": value}], "isError": error}
+
+
+class Server:
+    """send: writes a message to the client; answers: what the client says to requests of this side."""
+
+    def __init__(self, send):
+        self.send, self.answers, self.cancelled = send, queue.Queue(), set()
+
+    def handle(self, message):
+        """The response to a message, or None."""
+        if "method" not in message:
+            self.answers.put(message)
+            return None
+        if message["method"] == "notifications/cancelled":
+            self.cancelled.add(message["params"]["requestId"])
+            note(f"cancelled {message['params']['requestId']}")
+        if "id" not in message:
+            note(message["method"])
+            return None
+        try:
+            return {"jsonrpc": "2.0", "id": message["id"], "result": self.result(message)}
+        except KeyError as error:
+            return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32602, "message": f"unknown: {error}"}}
+
+    def result(self, message):
+        method, params = message["method"], message.get("params", {})
+        if method == "initialize":
+            time.sleep(float(os.environ.get("FAKE_MCP_START", "0")))
+            note(f"initialize {params['protocolVersion']}")
+            return {"protocolVersion": VERSION, "capabilities": {"tools": {"listChanged": True}},
+                    "serverInfo": {"name": "fake", "version": "1"}}
+        if method == "tools/list":
+            note("tools/list")
+            first = int(params.get("cursor") or 0)
+            page = {"tools": TOOLS[first:first + PAGE]}
+            if first + PAGE < len(TOOLS):
+                page["nextCursor"] = str(first + PAGE)
+            return page
+        if method == "tools/call":
+            note(f"call {params['name']} {json.dumps(params.get('arguments'))}")
+            return getattr(self, {tool["name"]: tool["name"] for tool in TOOLS}[params["name"]])(message, **params["arguments"])
+        raise KeyError(method)
+
+    def get_weather(self, _, city):
+        return text(f"sun in {city}")
+
+    def get_time(self, _):
+        return text("noon")
+
+    def echo(self, _, **arguments):
+        return text(json.dumps(arguments, ensure_ascii=False))
+
+    def wait(self, message, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and message["id"] not in self.cancelled:
+            time.sleep(0.02)
+        return text("waited")
+
+    def fail(self, _):
+        return text("it went wrong", error=True)
+
+    def die(self, _):
+        os._exit(3)
+
+    def large(self, _, bytes):
+        return text("é" * (bytes // 2))
+
+    def endless(self, _):
+        for _ in range(64):
+            sys.stdout.write("x" * (1 << 20))
+        sys.stdout.flush()
+
+    def asks(self, _):
+        self.send({"jsonrpc": "2.0", "id": "p1", "method": "ping"})
+        self.send({"jsonrpc": "2.0", "id": "p2", "method": "roots/list"})
+        said = [self.answers.get(timeout=10) for _ in range(2)]
+        return text(json.dumps(sorted(said, key=lambda one: one["id"])))
+
+    def look(self, _):
+        return text(json.dumps({"environment": sorted(os.environ), "files": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+                                "group": os.getpgrp() == os.getpid()}))
+
+    def picture(self, _):
+        return {"content": [{"type": "text", "text": "here:"}, {"type": "image", "mimeType": "image/png", "data": "AAAA"},
+                            {"type": "resource", "resource": {"uri": "file:///x", "text": "inside"}}]}
+
+    def grow(self, _):
+        TOOLS.append({"name": f"grown{len(TOOLS)}", "inputSchema": schema()})
+        self.send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        return text("grown")
+
+    def noise(self, _):
+        print("hello, I am no message", flush=True)
+        print("[1, 2", flush=True)
+        print(json.dumps({"jsonrpc": "2.0", "id": 999999, "result": {}}), flush=True)
+        time.sleep(0.5)  # the two outputs are read independently
+        for i in range(200):
+            print(f"line {i}", file=sys.stderr, flush=True)
+        return text("quiet")
+
+    def forget(self, _):
+        Handler.sessions.clear()
+        return text("forgotten")
+
+
+def serve_stdio():
+    lock = threading.Lock()
+
+    def send(message):
+        with lock:
+            sys.stdout.write(json.dumps(message) + "\n")
+            sys.stdout.flush()
+
+    server = Server(send)
+
+    def answer(message):
+        if (reply := server.handle(message)) is not None:
+            send(reply)
+    for line in sys.stdin:
+        threading.Thread(target=answer, args=(json.loads(line),), daemon=True).start()
+    note("end of input")
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers with JSON, or a stream of events where FAKE_MCP_EVENTS is set."""
+    protocol_version = "HTTP/1.1"
+    sessions = {}
+
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.headers.get("Authorization", "Bearer right") != "Bearer right":
+            return self.empty(401)
+        if message.get("method") == "initialize":
+            session = f"s{time.monotonic_ns()}"
+            Handler.sessions[session] = Server(None)
+        else:
+            session = self.headers.get("Mcp-Session-Id")
+            if session not in Handler.sessions:
+                return self.empty(404)
+            if self.headers.get("MCP-Protocol-Version") != VERSION:
+                return self.empty(400)
+        server = Handler.sessions[session]
+        if "id" not in message or "method" not in message:
+            server.handle(message)
+            return self.empty(202)
+        streams = os.environ.get("FAKE_MCP_EVENTS")
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream" if streams else "application/json")
+        if message["method"] == "initialize":
+            self.send_header("Mcp-Session-Id", session)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        server.send = lambda one: self.event(one) if streams else None
+        if streams:
+            self.wfile.write(b": a comment\r\nid: 1\r\ndata:\r\n\r\n")
+        reply = server.handle(message)
+        if streams:
+            self.event(reply)
+            time.sleep(0.2)
+        else:
+            self.wfile.write(json.dumps(reply).encode())
+        self.close_connection = True
+
+    def do_DELETE(self):
+        note("delete")
+        Handler.sessions.pop(self.headers.get("Mcp-Session-Id"), None)
+        self.empty(200)
+
+    def event(self, message):
+        half = json.dumps(message, indent=1).split("\n")
+        self.wfile.write(b"event: message\r\n" + b"".join(b"data: " + line.encode() + b"\r\n" for line in half) + b"\r\n")
+        self.wfile.flush()
+
+    def empty(self, status):
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+if __name__ == "__main__":
+    note("start")
+    if "FAKE_MCP_DIES" in os.environ:
+        print("I cannot", file=sys.stderr)
+        sys.exit(7)
+    if "--http" in sys.argv:
+        service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        print(service.server_address[1], flush=True)
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        sys.stdin.read()  # ends with whoever started it
+        sys.exit(0)
+    serve_stdio()
