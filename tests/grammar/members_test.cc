@@ -146,5 +146,56 @@ TEST(Members, OfAnyKeyShareTheMasksOfStrings) {
   EXPECT_TRUE(takes(R"({"patternProperties":{"":{"type":"integer"}}})", R"({"a":1,"":2})"));
 }
 
+// 26 keys, of which one at least has another value than a string; in both orders.
+TEST(Members, MustExistUnderOneOfScarceKeys) {
+  const std::string schema =
+      R"({"type":"object","not":{"patternProperties":{"^[a-z]$":{"type":"string"}}}})";
+  std::string all_but_z;
+  for (char key = 'a'; key < 'z'; ++key) all_but_z += std::string("\"") + key + R"(":"x",)";
+  for (const bool any_order : {true, false}) {
+    const auto grammar =
+        Grammar::compile({SpecKind::kJsonSchema, schema, {.any_member_order = any_order}},
+                         small_vocabulary())
+            .value();
+    const auto allowed = [&](std::string text) {
+      Matcher matcher(grammar);
+      return matcher.append_bytes(text) && matcher.may_end();
+    };
+    EXPECT_TRUE(allowed(R"({"b":1})"));
+    EXPECT_TRUE(allowed(R"({"a":"x","zz":"y","b":[],"c":"x"})"));
+    EXPECT_TRUE(allowed("{" + all_but_z + R"("aa":"x","z":null})"));
+    EXPECT_TRUE(allowed(R"({"a":1,)" + all_but_z.substr(8) + R"("z":"x"})"));
+    EXPECT_FALSE(allowed("{}"));
+    EXPECT_FALSE(allowed(R"({"a":"x","aa":1})"));
+    // The last key is kept for what must come.
+    Matcher matcher(grammar);
+    ASSERT_TRUE(matcher.append_bytes("{" + all_but_z + R"("z":)"));
+    std::vector<uint32_t> mask(grammar->vocabulary().mask_words());
+    matcher.fill_mask(mask);
+    const auto may = [&](char c) { return (mask[c / 32] >> (c % 32) & 1) != 0; };
+    EXPECT_TRUE(may('1') && may('[') && may('{') && may('n'));
+    EXPECT_FALSE(may('"'));
+    EXPECT_FALSE(matcher.append_bytes("\""));
+    EXPECT_TRUE(matcher.append_bytes("1}"));
+  }
+}
+
+TEST(Members, SeveralMustExistUnderScarceKeys) {
+  const std::string schema =
+      R"({"type":"object","allOf":[{"not":{"patternProperties":{"^[a-t]$":{"type":"string"}}}},{"not":{"patternProperties":{"^[f-z]$":{"type":"integer"}}}}],"propertyNames":{"pattern":"^[a-z]$"}})";
+  EXPECT_TRUE(takes(schema, R"({"a":1,"z":"x"})"));
+  EXPECT_TRUE(takes(schema, R"({"k":null})"));
+  EXPECT_TRUE(takes(schema, R"({"k":"x","l":3})"));
+  EXPECT_FALSE(takes(schema, R"({"a":1})"));
+  EXPECT_FALSE(takes(schema, R"({"z":"x"})"));
+  const auto grammar = in_any_order(schema);
+  Matcher matcher(grammar);
+  std::string text = "{";
+  for (char key = 'a'; key <= 's'; ++key) text += std::string("\"") + key + R"(":"x",)";
+  EXPECT_TRUE(matcher.append_bytes(text));
+  EXPECT_FALSE(matcher.append_bytes(R"("t":"x")"));
+  EXPECT_TRUE(matcher.append_bytes(R"("t":1,"u":"x"})"));
+}
+
 }  // namespace
 }  // namespace penstock::grammar

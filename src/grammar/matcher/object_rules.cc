@@ -1,6 +1,7 @@
 #include "grammar/matcher/object_rules.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "grammar/regex/char_dfa.h"
 
@@ -39,7 +40,41 @@ bool ObjectRules::may_close() const {
   return graph_.states[frame_.state].accepts && frame_.count >= graph_.members.min;
 }
 
+// The label of an other key; kNone: it has none, or is a slot's.
+uint32_t ObjectRules::label_of(std::string_view key) const {
+  const ByteDfa& others = graph_.other_keys->dfa;
+  const uint32_t tag = others.tag(others.run(others.start(), key));
+  if (tag == 0) return kNone;
+  if (graph_.slot_keys == nullptr) return tag - 1;
+  const ByteDfa& slots = graph_.slot_keys->dfa;
+  return slots.tag(slots.run(slots.start(), key)) != 0 ? kNone : tag - 1;
+}
+
+// Whether the member that leads to the target leaves so many unused keys to each of those that must
+// still come under scarce ones that all find one.
+bool ObjectRules::leaves_scarce_keys(uint32_t list, uint32_t target) const {
+  const uint32_t needs = graph_.states[target].needs;
+  const uint32_t rest = graph_.states[frame_.state].rest;
+  if (needs == 0 || rest == kNone) return true;
+  const IndexRange labels = graph_.states[rest].labels;
+  if (list < labels.begin || list >= labels.end) return true;
+  for (uint32_t i = 0; i < graph_.scarce.size(); ++i) {
+    const ObjectGraph::ScarceKeys& keys = graph_.scarce[i];
+    if ((needs >> i & 1) == 0 || !keys.labels[list - labels.begin]) continue;
+    uint32_t n_left = keys.n - 1;
+    for (uint32_t at = frame_.used; at != kNone && stack_.work().spend(1);
+         at = stack_.used(at).next) {
+      const Stack::Used& used = stack_.used(at);
+      const uint32_t label = label_of(stack_.text(used.begin, used.begin + used.size));
+      n_left -= label != kNone && keys.labels[label] ? 1 : 0;
+    }
+    if (n_left < static_cast<uint32_t>(std::popcount(needs))) return false;
+  }
+  return true;
+}
+
 bool ObjectRules::fits(uint32_t list, const ValueEdge& edge) const {
+  if (!leaves_scarce_keys(list, edge.target)) return false;
   if (graph_.members.trivial()) return true;
   if (graph_.any_order) {
     const IndexRange slots = graph_.states[frame_.state].slot_lists;

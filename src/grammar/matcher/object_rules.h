@@ -32,6 +32,8 @@ class ObjectRules {
 
  private:
   bool any_fits(uint32_t list, bool as_slot) const;
+  bool leaves_scarce_keys(uint32_t list, uint32_t target) const;
+  uint32_t label_of(std::string_view key) const;
   uint32_t n_others_used(std::string_view prefix) const;
   bool enough_others(uint64_t need, uint32_t n_used) const;
   // With any_order: the numbers of members so far (all, slots, required slots).

@@ -41,6 +41,12 @@ struct ValueEdge {
 // fixed order; after them other keys in any order. With any_order: slots and other keys in any
 // order.
 struct ObjectGraph {
+  // The other keys under which a member may come that must be there and that no name tells, where
+  // they can run out: their labels and their number, without the keys of slots.
+  struct ScarceKeys {
+    std::vector<bool> labels;
+    uint32_t n = 0;
+  };
   struct State {
     // slot whose key may come next; kNone: the state is after the slots
     uint32_t slot = kNone;
@@ -66,6 +72,7 @@ struct ObjectGraph {
     IndexRange finishes;
     // other keys that must still come; kNone: they cannot
     uint32_t n_others = 0;
+    uint32_t needs = 0;  // bit for each of `scarce` under which a member must still come
   };
   std::vector<State> states;
   std::vector<ValueEdge> edges;
@@ -85,6 +92,7 @@ struct ObjectGraph {
   uint32_t n_reserved = 0;
   // other_keys has more than kManyWords keys, which no text exhausts
   bool many_keys = false;
+  std::vector<ScarceKeys> scarce;
 
   // slots come in any order; frames count the required slots that have come
   bool any_order = false;

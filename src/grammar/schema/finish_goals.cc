@@ -4,6 +4,7 @@
 #include <set>
 
 #include "grammar/schema/goal_drafts.h"
+#include "grammar/schema/other_keys.h"
 #include "grammar/schema/references.h"
 
 namespace penstock::grammar {
@@ -209,30 +210,10 @@ class Finisher {
     return false;
   }
 
-  // Whether it depends on an other key which of the members is found that must exist: where their
-  // number has a bound, a key that finds none might leave no room for one that does.
-  bool keys_differ(const ObjectDraft& draft) const {
-    if (draft.n_existences == 0 || draft.members.max == kNoLimit) return false;
-    // what the first key finds: states and edges' targets
-    std::set<std::pair<uint32_t, uint32_t>> first;
-    for (size_t label = 0; label < draft.labels.size(); ++label) {
-      std::set<std::pair<uint32_t, uint32_t>> finds;
-      for (uint32_t state = 0; state < draft.states.size(); ++state) {
-        if (label >= draft.states[state].labels.size()) continue;
-        for (const ValueEdge& e : draft.states[state].labels[label]) {
-          if (goals_[e.goal]) finds.emplace(state, e.target);
-        }
-      }
-      if (!first.empty() && !finds.empty() && finds != first) return true;
-      if (first.empty()) first = std::move(finds);
-    }
-    return false;
-  }
-
   bool possible(const ObjectDraft& draft) {
     const std::vector<bool> live = alive(draft);
     if (!live[0]) return false;
-    if (keys_differ(draft)) {
+    if (keys_differ(draft, goals_)) {
       fail({RefusalKind::kUnsupported, "", "",
             "an object of at most so many members must have some that patterns tell and no name: "
             "it depends on a key which"});
@@ -240,6 +221,7 @@ class Finisher {
     }
     if (draft.any_order)
       return has_required(draft, live) && comes_within(draft, live) && finds_existing(draft, live);
+    if (!finds_existing(draft, live)) return false;
     if (draft.members.trivial()) return true;
     if (!lengths_of(counting(draft, live)).any_within(0, draft.members)) return false;
     if (draft.members.min <= draft.slots.size()) return true;
@@ -257,29 +239,42 @@ class Finisher {
     return true;
   }
 
-  // Whether each member that must be there and that no name tells can always come: under keys of
-  // which there is no end.
+  // Whether each member that must be there and that no name tells can always come: under other keys
+  // of which there are enough for all such members (ObjectRules leaves them enough unused ones).
   bool finds_existing(const ObjectDraft& draft, const std::vector<bool>& live) {
     for (uint32_t i = 0; i < draft.n_existences; ++i) {
-      bool found = false;
-      for (size_t label = 0; label < draft.labels.size() && !found; ++label) {
-        const auto edges = kept(draft.states[0].labels[label], live);
-        const auto satisfies = [&](const ValueEdge& e) {
-          return (draft.states[e.target].satisfied >> i & 1) != 0;
-        };
-        found = std::ranges::any_of(edges, satisfies) && has_many_keys(draft, label);
-      }
-      if (!found) return false;
+      if (n_keys(draft, finding_labels(draft, live, i)) < draft.n_existences) return false;
     }
     return true;
   }
 
-  bool has_many_keys(const ObjectDraft& draft, size_t label) {
-    if (draft.labels.size() == 1) return true;
-    std::vector<bool> alone(draft.labels.size(), false);
-    alone[label] = true;
-    const auto keys = classified_keys(draft, alone);
-    return keys != nullptr && keys->has_more_texts(kManyWords);
+  // The labels of other keys under which a member may come that the existence asks for.
+  std::vector<bool> finding_labels(const ObjectDraft& draft, const std::vector<bool>& live,
+                                   uint32_t existence) const {
+    std::vector<bool> labels(draft.labels.size(), false);
+    for (const ObjectDraft::State& state : draft.states) {
+      for (size_t label = 0; label < state.labels.size(); ++label) {
+        for (const ValueEdge& e : kept(state.labels[label], live)) {
+          const uint32_t found = draft.states[e.target].satisfied & ~state.satisfied;
+          if ((found >> existence & 1) != 0) labels[label] = true;
+        }
+      }
+    }
+    return labels;
+  }
+
+  void set_scarce_keys(const ObjectDraft& draft, const std::vector<bool>& live,
+                       ObjectGraph& graph) {
+    for (uint32_t i = 0; i < draft.n_existences; ++i) {
+      std::vector<bool> labels = finding_labels(draft, live, i);
+      const uint32_t n = n_keys(draft, labels);
+      if (n == kNone) continue;
+      for (size_t state = 0; state < draft.states.size(); ++state) {
+        if ((draft.states[state].satisfied >> i & 1) == 0)
+          graph.states[state].needs |= 1U << graph.scarce.size();
+      }
+      graph.scarce.push_back({std::move(labels), n});
+    }
   }
 
   // Whether members in any order can be as many as they must.
@@ -397,6 +392,7 @@ class Finisher {
     graph.slot_texts = draft.slot_texts();
     make_slot_keys(draft, graph);
     make_other_keys(draft, live, graph);
+    set_scarce_keys(draft, live, graph);
     program_.objects.push_back(std::move(graph));
   }
 
@@ -466,15 +462,18 @@ class Finisher {
     const uint32_t all = (1U << draft.n_existences) - 1;
     for (size_t i = 0; i < draft.states.size(); ++i)
       graph.states[i].n_others = draft.states[i].satisfied == all ? 0 : kNone;
-    std::vector<bool> many;
-    for (size_t label = 0; label < draft.labels.size(); ++label)
-      many.push_back(has_many_keys(draft, label));
+    std::vector<bool> has_keys;
+    for (size_t label = 0; label < draft.labels.size(); ++label) {
+      std::vector<bool> alone(draft.labels.size(), false);
+      alone[label] = true;
+      has_keys.push_back(n_keys(draft, alone) > 0);
+    }
     for (bool changed = true; changed;) {
       changed = false;
       if (!budget_.spend(draft.states.size() * draft.labels.size())) return;
       for (size_t i = 0; i < draft.states.size(); ++i) {
         for (size_t label = 0; label < draft.labels.size(); ++label) {
-          if (!many[label]) continue;
+          if (!has_keys[label]) continue;
           for (const ValueEdge& e : kept(draft.states[i].labels[label], live)) {
             const uint32_t behind = graph.states[e.target].n_others;
             if (behind == kNone || behind + 1 >= graph.states[i].n_others) continue;
@@ -549,8 +548,7 @@ class Finisher {
     // Where all keys have one label, as behind patternProperties of "", masks of strings are
     // shared.
     const bool any_key = draft.labels.size() == 1;
-    graph.other_keys =
-        any_key ? CommonLexemes::get().canonical_string : classified_keys(draft, usable);
+    graph.other_keys = any_key ? CommonLexemes::get().canonical_string : other_keys(draft, usable);
     if (graph.other_keys == nullptr) return;
     std::vector<TaggedText> taken;
     const ByteDfa& keys = graph.other_keys->dfa;
@@ -565,18 +563,18 @@ class Finisher {
     graph.reserved_keys = std::move(reserved);
   }
 
-  std::shared_ptr<const Lexeme> classified_keys(const ObjectDraft& draft,
-                                                const std::vector<bool>& usable) {
-    const auto tag_of = [&](const std::vector<bool>& matched) {
-      const auto label = static_cast<uint32_t>(
-          std::find(draft.labels.begin(), draft.labels.end(), matched) - draft.labels.begin());
-      return label < usable.size() && usable[label] ? label + 1 : 0;
-    };
-    auto classifier = make_classifier(exprs_, draft.patterns, tag_of, budget_);
-    if (!classifier) return fail(std::move(classifier).error()), nullptr;
-    auto lexeme = make_lexeme(*classifier, Spelling::kJsonCanonical, false, budget_);
-    if (!lexeme) return fail(std::move(lexeme).error()), nullptr;
-    return (*lexeme)->empty() ? nullptr : *std::move(lexeme);
+  std::shared_ptr<const Lexeme> other_keys(const ObjectDraft& draft,
+                                           const std::vector<bool>& labels) {
+    auto keys = other_keys_of(draft, labels, exprs_, budget_);
+    if (keys) return *std::move(keys);
+    fail(std::move(keys).error());
+    return nullptr;
+  }
+  uint32_t n_keys(const ObjectDraft& draft, const std::vector<bool>& labels) {
+    const auto n = count_other_keys(draft, labels, exprs_, budget_);
+    if (n) return *n;
+    fail(n.error());
+    return 0;
   }
 
   const Drafts& drafts_;

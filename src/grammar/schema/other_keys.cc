@@ -1,0 +1,63 @@
+#include "grammar/schema/other_keys.h"
+
+#include <algorithm>
+#include <set>
+
+namespace penstock::grammar {
+
+Compiled<std::shared_ptr<const Lexeme>> other_keys_of(const ObjectDraft& draft,
+                                                      const std::vector<bool>& labels,
+                                                      ExprPool& exprs, Budget& budget) {
+  const auto tag_of = [&](const std::vector<bool>& matched) {
+    const auto label =
+        static_cast<uint32_t>(std::ranges::find(draft.labels, matched) - draft.labels.begin());
+    return label < labels.size() && labels[label] ? label + 1 : 0;
+  };
+  auto classifier = make_classifier(exprs, draft.patterns, tag_of, budget);
+  if (!classifier) return tl::unexpected(std::move(classifier).error());
+  auto lexeme = make_lexeme(*classifier, Spelling::kJsonCanonical, false, budget);
+  if (!lexeme) return tl::unexpected(std::move(lexeme).error());
+  return (*lexeme)->empty() ? nullptr : *std::move(lexeme);
+}
+
+Compiled<uint32_t> count_other_keys(const ObjectDraft& draft, const std::vector<bool>& labels,
+                                    ExprPool& exprs, Budget& budget) {
+  if (draft.labels.size() == 1) return labels[0] ? kNone : 0;
+  const auto keys = other_keys_of(draft, labels, exprs, budget);
+  if (!keys) return tl::unexpected(keys.error());
+  if (*keys == nullptr) return 0;
+  const Lexeme& lexeme = **keys;
+  if (lexeme.has_more_texts(kManyWords)) return kNone;
+  uint32_t least = 0, most = kManyWords;
+  while (least < most) {
+    const uint32_t middle = (least + most) / 2;
+    if (lexeme.has_more_texts(middle)) {
+      least = middle + 1;
+    } else {
+      most = middle;
+    }
+  }
+  for (const std::string& slot : draft.slot_texts())
+    least -= lexeme.dfa.tag(lexeme.dfa.run(lexeme.start(), slot)) != 0 ? 1 : 0;
+  return least;
+}
+
+bool keys_differ(const ObjectDraft& draft, const std::vector<bool>& possible) {
+  if (draft.n_existences == 0 || draft.members.max == kNoLimit) return false;
+  // what the first key finds: states and edges' targets
+  std::set<std::pair<uint32_t, uint32_t>> first;
+  for (size_t label = 0; label < draft.labels.size(); ++label) {
+    std::set<std::pair<uint32_t, uint32_t>> finds;
+    for (uint32_t state = 0; state < draft.states.size(); ++state) {
+      if (label >= draft.states[state].labels.size()) continue;
+      for (const ValueEdge& e : draft.states[state].labels[label]) {
+        if (possible[e.goal]) finds.emplace(state, e.target);
+      }
+    }
+    if (!first.empty() && !finds.empty() && finds != first) return true;
+    if (first.empty()) first = std::move(finds);
+  }
+  return false;
+}
+
+}  // namespace penstock::grammar
