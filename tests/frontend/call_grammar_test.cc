@@ -301,6 +301,30 @@ TEST_P(Formats, AnAnswerOfAFormOrCalls) {
   EXPECT_GT(n_answers, 0u);
 }
 
+TEST_P(Formats, OneArgumentThatIsATextOfAGrammar) {
+  const char* definitions[][2] = {
+      {"lark", "start: \"+\\\"\" LINE (\"\\n\" LINE)*\nLINE: /[a-c\"\\\\]{1,6}/"},
+      {"regex", R"(\+"[a-c"\\]{1,6}(\n[a-c"\\]{1,6})*)"}};
+  const std::regex expected(R"(\+"[a-c"\\]{1,6}(\n[a-c"\\]{1,6})*)");
+  for (const auto& [syntax, definition] : definitions) {
+    Json function = {{"name", "edit"}, {"parameters", {{"type", "object"}}}};
+    function["grammar"] = {{"syntax", syntax}, {"definition", definition}};
+    const Json tools = Json::array({{{"type", "function"}, {"function", function}}});
+    draw(
+        {.tools = tools, .choice = {Kind::kRequired}},
+        [&](const ReplyPart& reply, const std::string& text) {
+          EXPECT_FALSE(reply.calls.empty()) << text;
+          for (const ToolCall& call : reply.calls) {
+            const Json arguments = Json::parse(call.arguments);
+            ASSERT_EQ(arguments.size(), 1u) << text;
+            const std::string input = arguments["input"];
+            EXPECT_TRUE(std::regex_match(input, expected)) << text;
+          }
+        },
+        12);
+  }
+}
+
 std::vector<const ToolParserRow*> rows() {
   std::vector<const ToolParserRow*> all;
   for (const ToolParserRow& row : tool_parsers()) all.push_back(&row);

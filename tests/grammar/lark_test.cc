@@ -167,5 +167,35 @@ TEST(Lark, IsBounded) {
             "");
 }
 
+// A grammar whose texts stand inside of a JSON string, with what must be escaped there.
+TEST(Lark, InsideOfAJsonString) {
+  const auto tag_with = [](const std::string& rules) {
+    const std::string tag =
+        R"({"type": "structural_tag", "format": {"type": "sequence", "elements": [{"type": "const_string", "value": "{\"input\": \""}, {"type": "grammar", "in_string": true, "grammar": )" +
+        rules + R"(}, {"type": "const_string", "value": "\"}"}]}})";
+    return Grammar::compile({SpecKind::kStructuralTag, tag}, small_vocabulary());
+  };
+  // Balanced brackets around lines, quotation marks and backslashes.
+  const auto grammar = tag_with(R"("start: \"[\" (start | /[a-c\"\\\\\\né]/)* \"]\"")");
+  ASSERT_TRUE(grammar) << grammar.error().message;
+  for (const char* text : {R"({"input": "[]"})", R"({"input": "[a[b\n]é]"})",
+                           R"({"input": "[\"\\\"]"})", R"({"input": "[\u000a]"})"})
+    EXPECT_TRUE(lark_accepts(*grammar, text)) << text;
+  for (const char* text : {R"({"input": "[a"})", R"({"input": "["]"})", R"({"input": "[\]"})",
+                           R"({"input": "[\t]"})", R"({"input": "[d]"})", "{\"input\": \"[\n]\"}"})
+    EXPECT_FALSE(lark_accepts(*grammar, text)) << text;
+  Matcher matcher(*grammar);
+  EXPECT_TRUE(matcher.append_bytes(R"({"input": "[])"));
+  std::string forced;
+  matcher.forced_bytes(forced);
+  EXPECT_EQ(forced, "\"}");
+  for (const char* rules : {R"("start: %json {}")", R"("start: <|call|>")"}) {
+    const auto refused = tag_with(rules);
+    ASSERT_FALSE(refused) << rules;
+    EXPECT_EQ(refused.error().kind, RefusalKind::kUnsupported);
+    EXPECT_THAT(refused.error().message, HasSubstr("inside of a JSON string"));
+  }
+}
+
 }  // namespace
 }  // namespace penstock::grammar

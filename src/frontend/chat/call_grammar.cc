@@ -57,6 +57,8 @@ class ArgumentsGrammar {
 
   Result<Json> make() const {
     const bool json = writing_.arguments == ArgumentForm::kJson;
+    if (const Json& grammar = get_field(*tool_.function, "grammar"); !grammar.is_null())
+      return one_text(grammar);
     if (!root_.is_object() && !root_.is_null() && tool_.arguments == Arguments::kStrict)
       return refused(ErrorCode::kInvalidArgument, "expected a JSON Schema of an object");
     if (tool_.arguments == Arguments::kFree || !root_.is_object())
@@ -70,6 +72,45 @@ class ArgumentsGrammar {
  private:
   tl::unexpected<Error> refused(ErrorCode code, std::string_view why) const {
     return errorf(code, "{}.function.parameters: {}", tool_.where, why);
+  }
+
+  // The argument `input`, a text of the grammar.
+  Result<Json> one_text(const Json& grammar) const {
+    const Json &syntax = get_field(grammar, "syntax"), &text = get_field(grammar, "definition");
+    if ((syntax != "lark" && syntax != "regex") || !text.is_string()) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "{}.function.grammar: expected {{\"syntax\": \"lark\" or \"regex\", "
+                    "\"definition\": …}}",
+                    tool_.where);
+    }
+    if (syntax == "lark") return lark_text(text);
+    const Json input = {{"type", "string"}, {"pattern", "^(?:" + text.get<std::string>() + ")$"}};
+    const Json function = {{"parameters",
+                            {{"type", "object"},
+                             {"properties", {{"input", input}}},
+                             {"required", {"input"}},
+                             {"additionalProperties", false}}}};
+    return ArgumentsGrammar(writing_, {&function, Arguments::kStrict, tool_.where}).make();
+  }
+
+  Json lark_text(const Json& definition) const {
+    const ParameterMarks& marks = writing_.parameters;
+    const bool quoted =
+        writing_.arguments == ArgumentForm::kJson || writing_.arguments == ArgumentForm::kPython;
+    Json content = at_place({{"type", "grammar"}, {"grammar", definition}, {"in_string", quoted}},
+                            tool_.where + ".function.grammar");
+    switch (writing_.arguments) {
+      case ArgumentForm::kJson:
+        return sequence_of(regex(R"(\{"input": ?")"), std::move(content), text("\"}"));
+      case ArgumentForm::kPython:
+        return sequence_of(text("input" + marks.name_end + "\""), std::move(content), text("\""));
+      case ArgumentForm::kGemma:
+        return sequence_of(text("input" + marks.name_end), text(marks.open), std::move(content),
+                           text(marks.open));
+      case ArgumentForm::kParameters: break;
+    }
+    return sequence_of(text(marks.open + "input"), text(marks.name_end), std::move(content),
+                       text(marks.close));
   }
 
   // With the place for refusals, and what becomes of them.

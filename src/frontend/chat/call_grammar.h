@@ -16,7 +16,9 @@ struct CallableTool {
     kBestEffort,  // the schema is enforced where this is possible
     kFree,        // any JSON object
   };
-  const nlohmann::ordered_json* function;  // OpenAI's {name, parameters, …}
+  // OpenAI's {name, parameters, …}. With a `grammar` {syntax: "lark" or "regex", definition} there
+  // is one argument, the string `input`, which obeys it whatever `arguments` says.
+  const nlohmann::ordered_json* function;
   Arguments arguments;
   // place of the tool in the request, for error messages: "tools[2]"
   std::string where;

@@ -25,7 +25,9 @@ bool must_call(const ToolChoice& choice) {
 }
 
 bool is_strict(const Json& tool) {
-  return get_bool(get_field(tool, "function"), "strict") || get_bool(tool, "strict");
+  const Json& function = get_field(tool, "function");
+  return get_bool(function, "strict") || get_bool(tool, "strict") ||
+         get_field(function, "grammar").is_object();
 }
 
 // Those of the choice. Error: kInvalidArgument, a name that no tool has.

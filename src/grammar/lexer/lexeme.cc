@@ -148,7 +148,7 @@ Compiled<std::shared_ptr<const Lexeme>> make_lexeme(const CharDfa& chars, Spelli
   auto dfa = spell(chars, spelling, budget);
   if (!dfa) return tl::unexpected(std::move(dfa).error());
   lexeme->dfa = *std::move(dfa);
-  lexeme->quoted = spelling != Spelling::kUtf8;
+  lexeme->quoted = spelling != Spelling::kUtf8 && spelling != Spelling::kJsonPart;
   lexeme->any_content = accepts_everything(chars);
   if (with_lengths) {
     auto lengths = CompletionLengths::of(graph_of(chars), budget);

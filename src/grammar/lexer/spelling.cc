@@ -105,6 +105,7 @@ class Speller {
 
  private:
   bool json() const { return spelling_ != Spelling::kUtf8; }
+  bool closes() const { return json() && spelling_ != Spelling::kJsonPart; }
   bool canonical() const { return spelling_ == Spelling::kJsonCanonical; }
 
   // The state in which a character has just ended.
@@ -223,11 +224,11 @@ class Speller {
     std::vector<ByteEdge> edges;
     add_utf8(spans, edges);
     const uint32_t tag = dfa_.tags[char_state];
-    if (json()) {
-      if (tag != 0) edges.push_back({'"', '"', false, end(tag)});
-      add_escapes(spans, edges);
-    } else {
+    if (json()) add_escapes(spans, edges);
+    if (!closes()) {
       out_.set_tag(state, tag);
+    } else if (tag != 0) {
+      edges.push_back({'"', '"', false, end(tag)});
     }
     set(state, edges);
     out_.set_char_states(state, {&char_state, 1}, false);

@@ -13,6 +13,7 @@ enum class Spelling : uint8_t {
   // escaped, besides "\/"; control characters are spelled by their short form ("\n") or as
   // "\u000a".
   kJson,
+  kJsonPart,        // as kJson, without the closing quotation mark: what stands further inside
   kJsonAllEscapes,  // as kJson; every character may be spelled \uXXXX too
   // one spelling for each text: the shortest, with hexadecimal digits in lower case
   kJsonCanonical,

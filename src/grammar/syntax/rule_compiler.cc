@@ -49,7 +49,7 @@ class Analysis {
     const RuleNode& node = rules_.node(id);
     switch (node.kind) {
       case NodeKind::kText: return !node.apart;
-      case NodeKind::kRule: return of_rule_[node.index].regular;
+      case NodeKind::kRule: return !node.apart && of_rule_[node.index].regular;
       case NodeKind::kToken:
       case NodeKind::kGoal: return false;
       default:
@@ -194,6 +194,7 @@ class RuleCompiler {
     while (!todo_.empty() && !failed_) {
       const uint32_t rule = todo_.back();
       todo_.pop_back();
+      in_string_ = rules_.rules()[rule].in_string;
       const uint32_t entry = emit(*rules_.rules()[rule].body, add({Op::kReturn}));
       program_.symbols[symbols_[rule]].index = entry;
     }
@@ -279,16 +280,17 @@ class RuleCompiler {
   uint32_t leaf_of(ExprId text, const CountWindow& window) {
     const bool windowed = !window.trivial();
     const auto known = std::find_if(leaves_.begin(), leaves_.end(), [&](const KnownLeaf& l) {
-      return l.text == text && l.window == window;
+      return l.text == text && l.window == window && l.in_string == in_string_;
     });
     if (known != leaves_.end()) return known->leaf;
     auto chars = make_dfa(rules_.pool(), text, budget_);
     if (!chars) return fail(std::move(chars).error()), 0;
-    auto lexeme = make_lexeme(*chars, Spelling::kUtf8, windowed, budget_);
+    const Spelling spelling = in_string_ ? Spelling::kJsonPart : Spelling::kUtf8;
+    auto lexeme = make_lexeme(*chars, spelling, windowed, budget_);
     if (!lexeme) return fail(std::move(lexeme).error()), 0;
     const auto leaf = static_cast<uint32_t>(program_.leaves.size());
     program_.leaves.push_back({*std::move(lexeme), window});
-    leaves_.push_back({text, window, leaf});
+    leaves_.push_back({text, window, in_string_, leaf});
     return leaf;
   }
 
@@ -341,6 +343,7 @@ class RuleCompiler {
       return failed_ ? next : add({Op::kMatch, leaf, next});
     }
     const uint32_t rule = rules_.anonymous(part);
+    rules_.rules()[rule].in_string = in_string_;
     symbols_.resize(rules_.rules().size(), kNone);
     const uint32_t body = symbol_of(rule);
     const uint32_t least = analysis_.may_be_empty(part) ? 0 : node.min;
@@ -355,6 +358,7 @@ class RuleCompiler {
   struct KnownLeaf {
     ExprId text;
     CountWindow window;
+    bool in_string;
     uint32_t leaf;
   };
 
@@ -366,6 +370,7 @@ class RuleCompiler {
   std::vector<ExprId> exprs_;      // of each rule that is regular and small
   std::vector<uint32_t> todo_;
   std::vector<KnownLeaf> leaves_;
+  bool in_string_ = false;  // the rule that is being compiled
   bool failed_ = false;
   Refusal refusal_;
 };

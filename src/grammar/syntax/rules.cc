@@ -44,6 +44,23 @@ uint32_t Rules::find(const std::string& name) const {
   return it == by_name_.end() ? kNone : it->second;
 }
 
+Compiled<uint32_t> Rules::in_string(uint32_t first, uint32_t root) {
+  std::vector<uint32_t> open;
+  for (uint32_t i = first; i < rules_.size(); ++i) {
+    rules_[i].in_string = true;
+    if (rules_[i].body) open.push_back(*rules_[i].body);
+  }
+  while (!open.empty()) {
+    const RuleNode& node = nodes_[open.back()];
+    open.pop_back();
+    if (node.kind == RuleNode::Kind::kGoal || node.kind == RuleNode::Kind::kToken)
+      return refuse(RefusalKind::kUnsupported, "",
+                    "JSON values and special tokens cannot stand inside of a JSON string");
+    open.insert(open.end(), node.parts.begin(), node.parts.end());
+  }
+  return add({.kind = RuleNode::Kind::kRule, .apart = true, .index = root});
+}
+
 uint32_t Rules::anonymous(uint32_t body) {
   rules_.push_back({"", body, ""});
   return static_cast<uint32_t>(rules_.size() - 1);

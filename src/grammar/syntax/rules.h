@@ -27,7 +27,7 @@ struct RuleNode {
   Kind kind = Kind::kSequence;
   ExprId text = ExprPool::kEmpty;
   CountWindow window = {};  // kText: bounds on the number of characters
-  // kText: gets an automaton of its own, which equal texts share
+  // kText: gets an automaton of its own, which equal texts share; kRule: is called
   bool apart = false;
   uint32_t index = 0;             // index of the rule, token or goal
   uint32_t min = 0, max = kNone;  // kNone: no upper bound
@@ -40,7 +40,8 @@ class Rules {
   struct Rule {
     std::string name;
     std::optional<uint32_t> body;
-    std::string where;  // position of its first mention
+    std::string where;       // position of its first mention
+    bool in_string = false;  // its texts are spelled as inside of a JSON string
   };
 
   explicit Rules(ExprPool& pool) : pool_(pool) {}
@@ -76,6 +77,10 @@ class Rules {
   const std::vector<Rule>& rules() const { return rules_; }
   // Replaces expressions whose intersections are empty by kNothing. Errors: kTooLarge.
   Compiled<void> find_empty_texts(Budget& budget);
+  // Spells the rules from the first to the last as inside of a JSON string, and returns a node that
+  // calls the root. REQUIRES: no rule before the first calls one of them. Errors: kUnsupported, they
+  // have JSON values or special tokens.
+  Compiled<uint32_t> in_string(uint32_t first, uint32_t root);
   const RuleNode& node(uint32_t i) const { return nodes_[i]; }
   size_t size() const { return nodes_.size(); }
 

@@ -51,7 +51,7 @@ class TagReader {
         {"const_string", &R::const_string, {"value"}},
         {"json_schema", &R::json_schema, {"json_schema", "style", "best_effort"}},
         {"raw_string", &R::raw_string, {"schema", "excludes", "unlike", "best_effort"}},
-        {"grammar", &R::grammar, {"grammar"}},
+        {"grammar", &R::grammar, {"grammar", "in_string"}},
         {"regex", &R::regex, {"pattern", "excludes"}},
         {"any_text", &R::any_text, {"excludes"}},
         {"sequence", &R::sequence, {"elements"}},
@@ -236,10 +236,14 @@ class TagReader {
   Node grammar(const JsonValue& value, const std::string& where, const Texts&, int) {
     auto text = string_of(value, "grammar", where);
     if (!text) return tl::unexpected(std::move(text).error());
-    auto root = parse_rules(*text, rules_, goal_of_, vocabulary_, budget_);
-    if (root) return rules_.rule(*root);
+    const auto in_string = flag_of(value, "in_string", where);
+    if (!in_string) return tl::unexpected(in_string.error());
+    const auto first = static_cast<uint32_t>(rules_.rules().size());
+    Node root = parse_rules(*text, rules_, goal_of_, vocabulary_, budget_);
+    if (root) root = *in_string ? rules_.in_string(first, *root) : Node(rules_.rule(*root));
+    if (root) return root;
     Refusal refusal = std::move(root).error();
-    refusal.message += " (" + refusal.where + ")";
+    if (!refusal.where.empty()) refusal.message += " (" + refusal.where + ")";
     refusal.where = where + "/grammar";
     return tl::unexpected(std::move(refusal));
   }
