@@ -18,11 +18,15 @@ struct StructuredOutputs {
   bool json_object = false;    // the text is any JSON object
   std::string structural_tag;  // a structural tag, as JSON
 
-  bool disable_any_whitespace = false;  // no white space between the tokens of JSON
+  // No white space between the tokens of JSON; else at most one space behind commas and colons.
+  bool disable_any_whitespace = false;
   // JSON objects have only the properties that their schema names, unless it has
-  // additionalProperties.
+  // additionalProperties: that is so without the field, too.
   bool disable_additional_properties = false;
-  // Regular expression of the white space between the tokens of JSON.
+  // JSON objects may have other properties than those that their schema names, unless it has
+  // additionalProperties: false. Not beside disable_additional_properties.
+  bool additional_properties = false;
+  // Regular expression of the white space between any two tokens of JSON.
   std::optional<std::string> whitespace_pattern;
 
   // The text is complete within max_tokens: near the limit only tokens from which it can still be
@@ -31,6 +35,20 @@ struct StructuredOutputs {
   bool complete_within_max_tokens = false;
 
   bool operator==(const StructuredOutputs&) const = default;
+
+  // Whether one of the first six fields is set; if not, the others are options of another form.
+  bool has_form() const {
+    return !json.empty() || !regex.empty() || !choice.empty() || !grammar.empty() || json_object ||
+           !structural_tag.empty();
+  }
+  // Sets the fields behind the first six to those of the other.
+  void set_options(const StructuredOutputs& other) {
+    disable_any_whitespace = other.disable_any_whitespace;
+    disable_additional_properties = other.disable_additional_properties;
+    additional_properties = other.additional_properties;
+    whitespace_pattern = other.whitespace_pattern;
+    complete_within_max_tokens = other.complete_within_max_tokens;
+  }
 
   // how a field stands in JSON: as itself, or as a value whose text it holds
   enum class As { kText, kJson };
@@ -47,9 +65,12 @@ struct StructuredOutputs {
     v("json_object", s.json_object, "any JSON object", As::kText);
     v("structural_tag", s.structural_tag, "a structural tag, or its text", As::kJson);
     v("disable_any_whitespace", s.disable_any_whitespace,
-      "no white space between the tokens of JSON", As::kText);
+      "no white space between the tokens of JSON, not even a space behind commas and colons",
+      As::kText);
     v("disable_additional_properties", s.disable_additional_properties,
-      "objects have the properties that are named only", As::kText);
+      "objects have the properties that are named only: the default", As::kText);
+    v("additional_properties", s.additional_properties,
+      "objects may have properties that their schema does not name", As::kText);
     v("whitespace_pattern", s.whitespace_pattern,
       "a regular expression for what may stand between the tokens of JSON", As::kText);
     v("complete_within_max_tokens", s.complete_within_max_tokens,

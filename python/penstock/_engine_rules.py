@@ -17,6 +17,7 @@ class StructuredDefaults:
 
     disable_any_whitespace: bool = False
     disable_additional_properties: bool = False
+    additional_properties: bool = False
 
 
 @dataclass
@@ -388,7 +389,10 @@ def _structured_outputs(opening: Opening, name: str, value: Any) -> None:
     if backend != "auto":
         say_once(f"structured_outputs_config: backend {backend!r} is ignored: grammars are the engine's own")
     opening.structured = StructuredDefaults(bool(left.pop("disable_any_whitespace", False)),
-                                            bool(left.pop("disable_additional_properties", False)))
+                                            bool(left.pop("disable_additional_properties", False)),
+                                            bool(left.pop("additional_properties", False)))
+    if opening.structured.disable_additional_properties and opening.structured.additional_properties:
+        raise ValueError("structured_outputs_config: additional_properties: cannot be True beside disable_additional_properties")
     left.pop("disable_fallback", None)  # there is only one backend, without a fallback
     left.pop("enable_in_reasoning", None)  # constraints apply from the first token on
     for key, each in left.items():

@@ -41,8 +41,11 @@ def _takes_prompt(processor: Any) -> bool:
 def prepared(session: _core.ModelSession, params: AnyParams, opening: Opening) -> _core.PreparedParams:
     """Converts parameters for the engine and compiles their grammar. Errors: ValueError."""
     defaults = opening.structured
-    return session.prepare(params._as_dict({name: True for name in ("disable_any_whitespace", "disable_additional_properties")
-                                            if getattr(defaults, name)}))
+    given = getattr(params, "structured_outputs", None)
+    names = [name for name in ("disable_any_whitespace", "disable_additional_properties") if getattr(defaults, name)]
+    if defaults.additional_properties and not getattr(given, "disable_additional_properties", False):
+        names.append("additional_properties")
+    return session.prepare(params._as_dict(dict.fromkeys(names, True)))
 
 
 def joined(first: RequestOutput, second: RequestOutput) -> RequestOutput:

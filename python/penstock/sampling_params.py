@@ -38,6 +38,7 @@ class StructuredOutputsParams:
     disable_additional_properties: bool = False
     whitespace_pattern: Optional[str] = None
     complete_within_max_tokens: bool = False  # Penstock's: the text is completed within max_tokens
+    additional_properties: bool = False  # Penstock's: objects may have members that their schema does not name
 
     def __post_init__(self) -> None:
         given = [name for name in ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
@@ -47,6 +48,8 @@ class StructuredOutputsParams:
                              f"structural_tag, got {', '.join(given) or 'none'}")
         if self.choice is not None and not self.choice:
             raise ValueError("structured_outputs: choice: expected at least one text, got []")
+        if self.additional_properties and self.disable_additional_properties:
+            raise ValueError("structured_outputs: additional_properties: cannot be True beside disable_additional_properties")
 
     def _as_dict(self) -> Dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)

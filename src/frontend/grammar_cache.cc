@@ -38,10 +38,16 @@ Result<Wanted> wanted_of(const StructuredOutputs& outputs) {
         "structural_tag, got {}",
         given.size());
   }
+  if (outputs.additional_properties && outputs.disable_additional_properties) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "structured_outputs: additional_properties: cannot be true beside "
+                  "disable_additional_properties");
+  }
   grammar::JsonStyle& style = given.front().spec.json;
-  style.any_whitespace = !outputs.disable_any_whitespace;
+  style.whitespace =
+      outputs.disable_any_whitespace ? grammar::WhiteSpace::kNone : grammar::WhiteSpace::kOneLine;
   style.whitespace_pattern = outputs.whitespace_pattern.value_or("");
-  style.closed_objects = outputs.disable_additional_properties;
+  style.closed_objects = !outputs.additional_properties;
   return std::move(given.front());
 }
 

@@ -60,10 +60,10 @@ void sort_keywords(JsonValue& schema) {
 
 std::string key_of(const grammar::GrammarSpec& spec, std::string_view text) {
   const grammar::JsonStyle& style = spec.json;
-  return fmt::format("{}{}{}{}{}{} {}:{} {}", static_cast<int>(spec.kind), style.any_whitespace,
-                     style.closed_objects, style.all_escapes, style.one_of_as_any_of,
-                     style.any_member_order, style.whitespace_pattern.size(),
-                     style.whitespace_pattern, text);
+  return fmt::format("{}{}{}{}{}{} {}:{} {}", static_cast<int>(spec.kind),
+                     static_cast<int>(style.whitespace), style.closed_objects, style.all_escapes,
+                     style.one_of_as_any_of, style.any_member_order,
+                     style.whitespace_pattern.size(), style.whitespace_pattern, text);
 }
 
 }  // namespace

@@ -46,10 +46,14 @@ struct Compilation {
   // What may stand between the tokens of JSON.
   Compiled<void> set_space() {
     const JsonStyle& style = spec.json;
+    const bool by_pattern =
+        style.whitespace != WhiteSpace::kNone && !style.whitespace_pattern.empty();
     program.space = CommonLexemes::get().space;
-    if (style.any_whitespace && style.whitespace_pattern.empty()) return {};
-    const std::string_view pattern =
-        style.any_whitespace ? std::string_view(style.whitespace_pattern) : "";
+    if (style.whitespace == WhiteSpace::kAny && !by_pattern) return {};
+    program.space_behind_marks = style.whitespace == WhiteSpace::kOneLine && !by_pattern;
+    const std::string_view pattern = by_pattern ? std::string_view(style.whitespace_pattern)
+                                     : program.space_behind_marks ? " ?"
+                                                                  : "";
     auto expr =
         parse_regex(pool, pattern, RegexScope::kWhole, static_cast<int>(budget.limits().max_depth));
     if (!expr) return tl::unexpected(std::move(expr).error());
@@ -71,7 +75,19 @@ struct Compilation {
   }
 
   // The goal of a schema. document: lives until it returns.
-  Compiled<uint32_t> goal(const JsonValue& document, const JsonStyle& style) {
+  Compiled<uint32_t> goal(const JsonValue& document, JsonStyle style) {
+    const size_t n_notes = notes.size();
+    auto found = goal_of(document, style);
+    if (found || !style.closed_objects) return found;
+    notes.resize(n_notes);
+    style.closed_objects = false;
+    auto open = goal_of(document, style);
+    if (!open) return found;
+    notes.push_back({"#", "objects stay open to members that no schema names: " +
+                              found.error().where + ": " + found.error().message});
+    return open;
+  }
+  Compiled<uint32_t> goal_of(const JsonValue& document, const JsonStyle& style) {
     SchemaReader schemas(document, style, regexes, budget, notes);
     if (auto done = schemas.read(); !done) return tl::unexpected(std::move(done).error());
     return GoalMaker(schemas, pool, style, lexemes, budget, program).run();

@@ -42,6 +42,15 @@ class GrammarCommand(unittest.TestCase):
         for answer, (spec, _, expected) in zip(answers, cases):
             self.assertEqual(valid(answer), [bool(v) for v in expected], spec)
 
+    def test_objects(self):
+        with tempfile.TemporaryDirectory() as folder:
+            schema, texts = pathlib.Path(folder, "schema.json"), pathlib.Path(folder, "texts.jsonl")
+            schema.write_text('{"type": "object", "properties": {"a": {}}}')
+            texts.write_text('{"text": "{\\"a\\": 1, \\"b\\": 2}"}\n')
+            for flags, expected in (([], True), (["--objects", "open"], True), (["--objects", "closed"], False)):
+                result = run("check", "-m", STORY_MODEL, "--schema", schema, "--instances", texts, "--json", *flags)
+                self.assertEqual(valid(json.loads(result.stdout)), [expected], result)
+
     def test_refusals_and_notes(self):
         misspelt, note = check([{"schema": {"minLenght": 1}, "texts": []}, {"schema": {"x-y": 1}, "texts": []}], STORY_MODEL)
         self.assertEqual(misspelt["error"]["where"], "#/minLenght")

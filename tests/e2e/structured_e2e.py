@@ -117,6 +117,9 @@ class Forms(unittest.TestCase):
         self.assertRegex(completion(guided_json=SCHEMA, guided_whitespace_pattern=" "), '^{ "name" : ')
         closed = completion(structured_outputs={"json": {"properties": {"a": {"const": "x"}}, "type": "object"}, "disable_additional_properties": True, **style})
         self.assertIn(closed, ("{}", '{"a":"x"}'))
+        # Options alone are those of the form that another field gives.
+        compact = completion(response_format={"type": "json_object", "schema": {"enum": [{"a": [1, 2, 3, 4, 5, 6, 7, 8, 9]}]}}, structured_outputs=style)
+        self.assertNotIn(" ", compact)
 
     def test_no_form(self):
         free = chat_text = server.post("/v1/chat/completions", said(max_tokens=9))["choices"][0]["message"]["content"]
@@ -141,6 +144,77 @@ class Forms(unittest.TestCase):
         reply = server.post("/v1/responses", {"input": PROMPT, "max_output_tokens": 300, "text": {"format": form}})
         self.assertEqual(reply["text"]["format"], form)
         self.assertEqual(server.post("/v1/responses", {"input": PROMPT, "max_output_tokens": 2})["text"], {"format": {"type": "text"}})
+
+
+class ClosedObjects(unittest.TestCase):
+    """Schemas as pydantic makes them: nothing in them says additionalProperties."""
+
+    OPEN = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}, "in": {"$ref": "#/$defs/In"}}, "required": ["a", "in"],
+            "$defs": {"In": {"type": "object", "properties": {"b": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["b"]}}}
+    # Of two names, of which the schema has one.
+    TWO = {"type": "object", "properties": {"a": {"const": 1}}, "propertyNames": {"enum": ["a", "zz"]}}
+
+    def fits(self, value):
+        self.assertEqual((list(value), list(value["in"])), (["a", "in"], ["b"]))
+
+    def closed(self, text):
+        self.assertRegex(text, r'^\{"a": ?"[xy]", ?"in": ?\{"b": ?[1-9](\.0+)?\}\}$')
+
+    def test_every_field(self):
+        named = {"name": "n", "schema": self.OPEN}
+        for ask in (completion, chat):
+            for strict in (True, False):
+                self.closed(ask(response_format={"type": "json_schema", "json_schema": {**named, "strict": strict}}))
+        for ask in (completion, chat, response, message, generated):
+            for fields in ({"structured_outputs": {"json": self.OPEN}}, {"guided_json": self.OPEN}, {"json_schema": self.OPEN}):
+                self.closed(ask(**fields))
+        self.closed(response(text={"format": {"type": "json_schema", **named}}))
+        self.closed(message(output_config={"format": {"type": "json_schema", "schema": self.OPEN}}))
+        options = {"options": {"num_predict": 300, "temperature": 1.2, "seed": 4}, "stream": False, "format": self.OPEN}
+        said_there = [{"role": "user", "content": PROMPT}]
+        self.closed(server.post("/api/chat", {"model": SMALL_MODEL.name, "messages": said_there, **options})["message"]["content"])
+        self.closed(server.post("/api/generate", {"model": SMALL_MODEL.name, "prompt": PROMPT, **options})["response"])
+
+    def test_tools(self):
+        for strict in ({"strict": True}, {}):
+            choice = {"tool_choice": "required", "parallel_tool_calls": False}
+            reply = server.post("/v1/chat/completions", said(tools=tools_of(self.OPEN, **strict), **choice))["choices"][0]["message"]
+            self.fits(json.loads(reply["tool_calls"][0]["function"]["arguments"]))
+            reply = server.post("/v1/messages", said(tools=anthropic_tools(self.OPEN, **strict), tool_choice={"type": "tool", "name": "find"}))
+            self.fits(reply["content"][0]["input"])
+
+    def texts(self, run=None, n=32, **fields):
+        body = {"prompt": PROMPT, "max_tokens": 300, "temperature": 2, "seed": 1, "n": n, **fields}
+        return [choice["text"] for choice in (run or server).post("/v1/completions", body)["choices"]]
+
+    def test_opened(self):
+        form = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": self.TWO}}}
+        for closed in (form, {"structured_outputs": {"json": self.TWO, "disable_additional_properties": True}}):
+            self.assertFalse(any("zz" in text for text in self.texts(**closed)))
+        opening = {"additional_properties": True}
+        for opened in ({**form, "structured_outputs": opening}, {"structured_outputs": {"json": self.TWO, **opening}}):
+            self.assertTrue(any("zz" in text for text in self.texts(**opened)), opened)
+        tools = [{"type": "function", "function": {"name": "find", "parameters": self.TWO}}]
+        for fields, is_open in (({}, False), ({"structured_outputs": opening}, True)):
+            body = said(tools=tools, tool_choice={"type": "function", "function": {"name": "find"}}, n=32, **fields) | {"temperature": 2}
+            calls = [choice["message"].get("tool_calls") for choice in server.post("/v1/chat/completions", body)["choices"]]
+            self.assertEqual(any("zz" in call[0]["function"]["arguments"] for call in calls if call), is_open, calls)
+        both = {"json": self.TWO, "disable_additional_properties": True, **opening}
+        status, _, reply = server.request("POST", "/v1/completions", json.dumps({"prompt": PROMPT, "structured_outputs": both}))
+        self.assertEqual(status, 400)
+        self.assertIn("additional_properties", json.loads(reply)["error"]["message"])
+
+    def test_opened_by_the_server(self):
+        with Server(SMALL_MODEL, "--structured-outputs-config", json.dumps({"additional_properties": True})) as open_server:
+            self.assertTrue(any("zz" in text for text in self.texts(open_server, guided_json=self.TWO)))
+            closed = {"json": self.TWO, "disable_additional_properties": True}
+            self.assertFalse(any("zz" in text for text in self.texts(open_server, structured_outputs=closed)))
+
+    def test_check(self):
+        closed, opened = ({"structured_outputs": {"json": self.TWO, "additional_properties": value}} for value in (False, True))
+        found = [server.post("/v1/grammar/check", fields)["canonical"] for fields in (closed, opened, {"guided_json": self.TWO})]
+        self.assertNotEqual(found[0], found[1])
+        self.assertEqual(found[0], found[2])
 
 
 class Refusals(unittest.TestCase):
@@ -363,8 +437,9 @@ class CommandLine(unittest.TestCase):
         with Server(SMALL_MODEL, "--structured-outputs-config", json.dumps(config)) as strict:
             body = {"prompt": PROMPT, "max_tokens": 60, "guided_json": {"type": "object", "properties": {"a": {"const": "x"}}}}
             self.assertIn(strict.post("/v1/completions", body)["choices"][0]["text"], ("{}", '{"a":"x"}'))
+        both = {"additional_properties": True, "disable_additional_properties": True}
         for wrong, words in (({"backend": "xgrammar"}, "backend"), ({"speed": 1}, "speed"), ({"disable_any_whitespace": 1}, "true or false"),
-                             ({"enable_in_reasoning": True}, "enable_in_reasoning"), ([], "JSON object")):
+                             ({"enable_in_reasoning": True}, "enable_in_reasoning"), (both, "additional_properties"), ([], "JSON object")):
             refused = self.run_program("serve", "-m", SMALL_MODEL, "--port", 0, "--structured-outputs-config", json.dumps(wrong))
             self.assertEqual(refused.returncode, 2, refused.stderr)
             self.assertIn(words, refused.stderr)

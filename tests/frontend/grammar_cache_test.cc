@@ -43,7 +43,8 @@ TEST(GrammarKey, WhatMeansTheSameIsTheSame) {
       key_of(
           R"({"type":"object","properties":{"a":{"minimum":1},"b":{"type":"string","maxLength":3}}})"),
       key_of(schema));
-  EXPECT_NE(grammar_key({.text = schema, .json = {.any_whitespace = false}}), key_of(schema));
+  EXPECT_NE(grammar_key({.text = schema, .json = {.whitespace = grammar::WhiteSpace::kNone}}),
+            key_of(schema));
   // What the order of keywords may decide stays as it is.
   EXPECT_NE(key_of(R"({"allOf":[{"properties":{"x":{}}}],"properties":{"y":{}}})"),
             key_of(R"({"properties":{"y":{}},"allOf":[{"properties":{"x":{}}}]})"));

@@ -306,7 +306,8 @@ inline std::string try_random_schema(Choices& choices, const CompileLimits& limi
   const auto vocabulary = random_vocabulary(choices, schema);
   GrammarSpec spec{SpecKind::kJsonSchema, schema};
   spec.json.any_member_order = choices.one_in(2);
-  spec.json.any_whitespace = choices.one_in(2);
+  spec.json.whitespace = static_cast<WhiteSpace>(choices.below(3));
+  spec.json.closed_objects = choices.one_in(2);
   const auto grammar = Grammar::compile(spec, vocabulary, limits);
   if (!grammar) return "";
   for (int round = 0; round < 3; ++round) {

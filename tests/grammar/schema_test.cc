@@ -174,12 +174,27 @@ TEST(Schemas, NumbersAreEqualByValue) {
 }
 
 TEST(Schemas, Styles) {
-  EXPECT_FALSE(allows("true", "[1, 2]", {.any_whitespace = false}));
-  EXPECT_TRUE(allows("true", "[1,2]", {.any_whitespace = false}));
+  EXPECT_FALSE(allows("true", "[1, 2]", {.whitespace = WhiteSpace::kNone}));
+  EXPECT_TRUE(allows("true", "[1,2]", {.whitespace = WhiteSpace::kNone}));
   EXPECT_TRUE(allows("true", "[1,  2]", {.whitespace_pattern = " {0,2}"}));
   EXPECT_FALSE(allows("true", "[1,\n2]", {.whitespace_pattern = " {0,2}"}));
-  EXPECT_FALSE(
-      allows(R"({"type":"object","properties":{"a":{}}})", R"({"b":1})", {.closed_objects = true}));
+}
+
+TEST(Schemas, OneLine) {
+  const JsonStyle line{.whitespace = WhiteSpace::kOneLine};
+  const std::string schema =
+      R"({"type":"object","properties":{"a":{"items":{"type":"integer"}},"b":{"uniqueItems":true,"items":{"enum":["x","y"]}}}})";
+  for (const char* text :
+       {R"({})", R"({"a": [1, 2], "b": ["x", "y"], "c": {"d": [], "e": {}}})",
+        R"({"a":[1,2],"b":["x","y"],"c":{"d":[[],{}]}})", R"({"a": [1,2],"b":["x", "y"]})"})
+    EXPECT_TRUE(allows(schema, text, line)) << text;
+  for (const char* text :
+       {R"({ })", R"({ "a":[]})", R"({"a" :[]})", R"({"a":  []})", R"({"a":[ ]})", R"({"a":[ 1]})",
+        R"({"a":[1 ]})", R"({"a":[1] })", R"({"a":[1 ,2]})", R"({"a":[1,  2]})",
+        R"({"b":["x",  "y"]})", R"({"b":["x" ]})", "{\"a\":\n[]}", "{\"a\":[1,\n2]}", R"( {})"})
+    EXPECT_FALSE(allows(schema, text, line)) << text;
+  EXPECT_TRUE(
+      allows(schema, "{ }", {.whitespace = WhiteSpace::kOneLine, .whitespace_pattern = " ?"}));
 }
 
 TEST(Schemas, RefusalsNameThePlace) {

@@ -613,15 +613,16 @@ def test_prompts_have_no_arguments_of_images(stories):
 # Fields of StructuredOutputsParams beside the one that holds, and whether a text shows that they act.
 SPACED = {"disable_any_whitespace": (True, lambda text: " " not in text and "\n" not in text),
           "whitespace_pattern": (" ", lambda text: text.startswith('{ "a"')),
-          "disable_additional_properties": (True, lambda text: "]" not in text or "," not in text[text.index("]"):]),
+          "additional_properties": (True, lambda text: "," in text[text.index("]"):]),
           "complete_within_max_tokens": (True, lambda text: text.endswith("}"))}
 
 
 def test_parameters_of_structured_outputs(stories):
     held = {"json", "regex", "choice", "grammar", "json_object", "structural_tag"}  # generate_test and the grammar's own tests
-    assert {*SPACED, *held} == {f.name for f in dataclasses.fields(StructuredOutputsParams)}
+    closing = {"disable_additional_properties"}  # the default
+    assert {*SPACED, *held, *closing} == {f.name for f in dataclasses.fields(StructuredOutputsParams)}
     for name, (value, shows) in SPACED.items():
-        more_keys = name == "disable_additional_properties"
+        more_keys = name == "additional_properties"
         schema = {"properties": {"a": {"type": "array", "items": {"enum": [1, 2]}, "minItems": 3, "maxItems": 3}}, "required": ["a"],
                   "type": "object", **({} if more_keys else {"additionalProperties": False})}
         texts = []

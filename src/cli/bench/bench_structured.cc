@@ -40,7 +40,8 @@ class OneSpelling final : public TokenMatcher {
 Result<std::shared_ptr<const TokenMatcher>> matcher_of(const std::string& schema,
                                                        const Tokenizer& tokenizer,
                                                        bool random_weights) {
-  const grammar::GrammarSpec spec{.text = schema, .json = {.any_whitespace = false}};
+  const grammar::GrammarSpec spec{.text = schema,
+                                  .json = {.whitespace = grammar::WhiteSpace::kNone}};
   auto compiled = grammar::Grammar::compile(spec, grammar::Vocabulary::make(tokenizer));
   if (!compiled)
     return errorf(ErrorCode::kInvalidArgument, "--json-schema: {}: {}", compiled.error().where,

@@ -57,6 +57,11 @@ struct GrammarCommand {
       for (size_t i = 0; i < std::size(kKinds); ++i) {
         input->add_option(std::string("--") + kKinds[i].name, files[i], kKinds[i].help);
       }
+      sub->add_option("--objects", objects,
+                      "whose schema says nothing of additionalProperties: open, as JSON Schema "
+                      "means it, or closed, as texts are generated")
+          ->check(CLI::IsMember({"open", "closed"}))
+          ->capture_default_str();
       if (sub == show) continue;
       input->add_option("--cases", cases,
                         "JSON lines: {id, schema | regex | grammar | structural_tag, texts}");
@@ -83,7 +88,9 @@ struct GrammarCommand {
   GrammarSpec spec_of(SpecKind kind, std::string text) const {
     // Structural tags define the order of members themselves.
     const bool any_order = kind == SpecKind::kJsonSchema && member_order == "any";
-    return {.kind = kind, .text = std::move(text), .json = {.any_member_order = any_order}};
+    return {.kind = kind,
+            .text = std::move(text),
+            .json = {.closed_objects = objects == "closed", .any_member_order = any_order}};
   }
 
   Result<GrammarSpec> spec() const {
@@ -107,7 +114,7 @@ struct GrammarCommand {
 
   CLI::App *check, *show, *sample;
   std::string files[std::size(kKinds)];
-  std::string cases, instances, model, member_order = "any";
+  std::string cases, instances, model, member_order = "any", objects = "open";
   bool json = false;
   int n_samples = 10, wander = 40, max_tokens = 2000;
   uint64_t seed = 0;

@@ -108,7 +108,8 @@ void ServeCommand::add_api_flags(CLI::App& app) {
   add_chat_flags(app, model);
   app.add_option("--structured-outputs-config", structured_config,
                  "vLLM's: a JSON object; disable_any_whitespace, disable_additional_properties and "
-                 "reasoning_parser count, backend may be \"auto\"")
+                 "reasoning_parser count, backend may be \"auto\". additional_properties: true "
+                 "lets objects have members that their schema does not name")
       ->type_name("JSON");
   app.add_option("--max-reply-bytes", config.max_reply_bytes,
                  "what a reply with vectors or log-probabilities may become; more is refused "

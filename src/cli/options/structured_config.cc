@@ -20,7 +20,8 @@ Status read_one(const std::string& name, const OrderedJson& value, StructuredDef
   bool* const flag = name == "disable_any_whitespace" ? &defaults.disable_any_whitespace
                      : name == "disable_additional_properties"
                          ? &defaults.disable_additional_properties
-                         : nullptr;
+                     : name == "additional_properties" ? &defaults.additional_properties
+                                                       : nullptr;
   if (flag != nullptr || name == "disable_fallback") {  // disable_fallback: no other backend exists
     if (!value.is_boolean()) return wrong(name, "true or false", value);
     if (flag != nullptr) *flag = value.get<bool>();
@@ -49,6 +50,11 @@ Status read_structured_config(const std::string& text, StructuredDefaults& defau
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON object, got {}", kFlag, text);
   for (const auto& [name, value] : fields.items()) {
     if (!value.is_null()) RETURN_IF_ERROR(read_one(name, value, defaults, chat));
+  }
+  if (defaults.additional_properties && defaults.disable_additional_properties) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: additional_properties: cannot be true beside disable_additional_properties",
+                  kFlag);
   }
   return {};
 }

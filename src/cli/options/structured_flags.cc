@@ -19,6 +19,8 @@ void StructuredFlags::add_to(CLI::App& app) {
   group->add_option("--choice", outputs_.choice, "one of these texts; may be repeated")
       ->expected(1)
       ->take_all();
+  app.add_flag("--additional-properties", outputs_.additional_properties,
+               "objects may have members that their schema does not name");
 }
 
 Result<std::optional<StructuredOutputs>> StructuredFlags::read() const {

@@ -16,7 +16,7 @@ namespace penstock {
 class StructuredFlags {
  public:
   // Adds --json-schema FILE, --json-object, --regex R, --grammar FILE, --structural-tag FILE and
-  // --choice TEXT, of which at most one may be given.
+  // --choice TEXT, of which at most one may be given, and --additional-properties.
   void add_to(CLI::App& app);
   // Reads the files and returns the constraint; nullopt: no flag was given. Errors: those of
   // read_text().

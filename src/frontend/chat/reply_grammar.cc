@@ -200,6 +200,9 @@ Result<std::optional<StructuredOutputs>> reply_constraint(ReplyRules rules,
   if (rules.choice.kind == Choice::kNamed && rules.choice.names.size() != 1)
     return errorf(ErrorCode::kInvalidArgument, "tool_choice: expected the name of one tool");
   ASSIGN_OR_RETURN(std::vector<CallableTool> callable, callable_tools(rules));
+  std::optional<StructuredOutputs> options;
+  if (rules.answer && !rules.answer->has_form() && !callable.empty())
+    options = std::exchange(rules.answer, std::nullopt);
   const bool restricts = !callable.empty() && restricts_calls(rules, callable);
   if (context.calls == nullptr) {
     if (must_call(rules.choice))
@@ -215,10 +218,8 @@ Result<std::optional<StructuredOutputs>> reply_constraint(ReplyRules rules,
   if (plain) return std::move(rules.answer);
   ASSIGN_OR_RETURN(Json format, ReplyGrammar(rules, context, std::move(callable)).make());
   StructuredOutputs constraint;
-  if (rules.answer) constraint = *std::move(rules.answer);
-  constraint.json = constraint.regex = constraint.grammar = "";
-  constraint.choice.clear();
-  constraint.json_object = false;
+  if (rules.answer) options = std::move(rules.answer);
+  if (options) constraint.set_options(*options);
   constraint.structural_tag = with(of_type("structural_tag"), "format", std::move(format))
                                   .dump(-1, ' ', false, Json::error_handler_t::replace);
   return constraint;

@@ -30,7 +30,8 @@ struct ReplyRules {
   const nlohmann::ordered_json* tools = nullptr;
   ToolChoice choice;
   bool one_call = false;
-  // constraint on a reply that is no call; nullopt: any text
+  // Constraint on a reply that is no call; nullopt: any text. Beside tools it may have options
+  // only, which then apply to the calls.
   std::optional<StructuredOutputs> answer;
 };
 

@@ -56,7 +56,7 @@ void Stepper::slot_key(Item item, uint8_t byte) {
   if (values == kNone) return;
   if (graph.any_order) return end_counted_key(item, values);
   add({.point = point_of(Point::kColon, item.index()),
-       .state = space_start(),
+       .state = gap_start(),
        .count = values,
        .data = item.data,
        .node = item.node,
@@ -82,7 +82,7 @@ void Stepper::other_key(Item item, uint8_t byte) {
 // A key that must not come again ends with the text so far.
 void Stepper::end_counted_key(const Item& item, uint32_t values) {
   add({.point = point_of(Point::kColon, item.index()),
-       .state = space_start(),
+       .state = gap_start(),
        .count = values,
        .data = item.data,
        .node = item.node,
@@ -102,7 +102,7 @@ void Stepper::colon(const Item& item, uint8_t byte) {
     if (!rules.fits(item.count, edge)) continue;
     const uint32_t frame = frame_like(item.data, rules.after(item.count, edge.target, item.start));
     call_goal(edge.goal, {.point = point_of(Point::kObjectNext, item.index()),
-                          .state = space_start(),
+                          .state = gap_start(),
                           .data = frame,
                           .node = item.node});
   }
@@ -126,7 +126,7 @@ void Stepper::array_open(const Item& item, uint8_t byte) {
     if (!program_.goals[edge.goal].first_bytes[byte] || !array_rules(item).fits(edge)) continue;
     const uint32_t frame = frame_like(item.data, array_rules(item).after(edge.target, kNone));
     const Item next{.point = point_of(Point::kArrayNext, item.index()),
-                    .state = space_start(),
+                    .state = gap_start(),
                     .data = frame,
                     .node = item.node};
     // The value begins with this byte: a call before it.
@@ -163,7 +163,7 @@ void Stepper::begin_items(const Item& item) {
     if (!rules.fits(edge)) continue;
     const uint32_t frame = frame_like(item.data, rules.after(edge.target, kNone));
     call_goal(edge.goal, {.point = point_of(Point::kArrayNext, item.index()),
-                          .state = space_start(),
+                          .state = gap_start(),
                           .data = frame,
                           .node = item.node});
   }
@@ -217,7 +217,7 @@ void Stepper::end_unique(const Item& item) {
   const uint32_t used = stack_.add_used(before.used, item.start, stack_.position() - item.start);
   const uint32_t frame = frame_for({after.state, after.count, used});
   add({.point = point_of(Point::kArrayNext, unique.array),
-       .state = space_start(),
+       .state = gap_start(),
        .data = frame,
        .node = item.node});
 }

@@ -307,7 +307,7 @@ void Stepper::begin_value(uint32_t goal_index, uint32_t node, uint8_t byte) {
   if (!goal.first_bytes[byte]) return;
   const auto open = [&](Point kind, uint32_t graph, uint32_t state) {
     const uint32_t frame = frame_for({.state = state});
-    add({.point = point_of(kind, graph), .state = space_start(), .data = frame, .node = node});
+    add({.point = point_of(kind, graph), .state = gap_start(), .data = frame, .node = node});
   };
   switch (byte) {
     case '"':

@@ -104,7 +104,9 @@ class Stepper : private StepAgenda {
 
   bool space(const Item& item, uint8_t byte);
   bool after_space(const Item& item) const;
+  // The state of white space behind a comma or a colon, and elsewhere; kNone: none may stand there.
   uint32_t space_start() const { return program_.space->start(); }
+  uint32_t gap_start() const { return program_.space_behind_marks ? kNone : space_start(); }
   void object_next(const Item& item, uint8_t byte);
   void begin_key(const Item& item);
   void slot_key(Item item, uint8_t byte);

@@ -174,6 +174,7 @@ struct Program {
   std::vector<uint32_t> targets;
   std::vector<Repetition> repetitions;
   std::shared_ptr<const Lexeme> space;  // white space between the tokens of JSON
+  bool space_behind_marks = false;      // only behind commas and colons
   uint32_t root = 0;                    // a symbol
 };
 

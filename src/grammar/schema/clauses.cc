@@ -48,7 +48,7 @@ std::optional<std::vector<Clause>> ClauseFinder::find(FormulaId formula) {
       if ((signatures[j] & ~signatures[i]) != 0) return false;
       const Clause &a = found_[j], &b = found_[i];
       too_many_ |= !budget_.spend(1 + a.atoms.size() / 8);
-      return j != i && a.presence.empty() && subset(a.atoms, b.atoms) &&
+      return j != i && a.presence.empty() && subset(a.atoms, b.atoms) && names_no_more(b, a) &&
              (a.atoms != b.atoms || !b.presence.empty() || j < i);
     };
     bool covered = false;
@@ -111,7 +111,7 @@ bool ClauseFinder::assume(State& state, FormulaId formula) {
   switch (pool_.kind(formula)) {
     case FormulaPool::Kind::kFalse: return false;
     case FormulaPool::Kind::kTrue: return true;
-    case FormulaPool::Kind::kAtom: return assume_atom(state, pool_.atom_index(formula));
+    case FormulaPool::Kind::kAtom: return assume_atom(state.clause, pool_.atom_index(formula));
     case FormulaPool::Kind::kOr: state.choices.push_back(formula); return true;
     case FormulaPool::Kind::kAnd: break;
   }
@@ -120,11 +120,11 @@ bool ClauseFinder::assume(State& state, FormulaId formula) {
                      [&](FormulaId part) { return assume(state, part); });
 }
 
-bool ClauseFinder::assume_atom(State& state, uint32_t index) {
-  auto& atoms = state.clause.atoms;
+bool ClauseFinder::assume_atom(Clause& clause, uint32_t index) {
+  auto& atoms = clause.atoms;
   const auto at = std::lower_bound(atoms.begin(), atoms.end(), index);
   if (at != atoms.end() && *at == index) return true;
-  if (judge_atom(state.clause, index) == Verdict::kNo) return false;
+  if (judge_atom(clause, index) == Verdict::kNo) return false;
   atoms.insert(std::lower_bound(atoms.begin(), atoms.end(), index), index);
   return true;
 }
@@ -274,11 +274,74 @@ bool ClauseFinder::only_presence(FormulaId formula) const {
       return pool_.keys(atom.index).is_literal() && atom.schema == SignedSchema(schemas.anything());
     if (atom.kind == AtomKind::kMembers)
       return pool_.keys(atom.index).is_literal() && atom.schema == SignedSchema(schemas.nothing());
-    return atom.kind == AtomKind::kProperties;
+    return atom.kind == AtomKind::kProperties && !names_members(atom);
   }
   const auto parts = pool_.parts(formula);
   return std::all_of(parts.begin(), parts.end(),
                      [&](FormulaId part) { return only_presence(part); });
+}
+
+bool ClauseFinder::names_members(const Atom& atom) const {
+  return atom.kind == AtomKind::kProperties && expansion_.schemas()[atom.index].names_members;
+}
+
+// Whether all schemas of the clause that name members are among those of the other.
+bool ClauseFinder::names_no_more(const Clause& clause, const Clause& than) const {
+  return std::ranges::all_of(clause.atoms, [&](uint32_t index) {
+    return !names_members(pool_.atom_at(index)) || std::ranges::binary_search(than.atoms, index);
+  });
+}
+
+void ClauseFinder::close(std::vector<Clause>& clauses) {
+  std::vector<Clause> result;
+  for (const Clause& clause : clauses) {
+    if (auto one = closed(clause)) result.push_back(*std::move(one));
+  }
+  if (!result.empty()) clauses = std::move(result);
+}
+
+// nullopt: no object is left, as far as can be seen.
+std::optional<Clause> ClauseFinder::closed(Clause clause) {
+  KeySet others{.kind = KeySet::Kind::kOthers};
+  std::set<std::string> keys;
+  bool names = false;
+  for (const uint32_t index : clause.atoms) {
+    const Atom& atom = pool_.atom_at(index);
+    if (names_members(atom)) {
+      const Schema& schema = expansion_.schemas()[atom.index];
+      if (schema.additional_properties || schema.unevaluated_properties) return clause;
+      names = true;
+      for (const auto& [key, value] : schema.properties) keys.insert(key);
+      for (const auto& [pattern, value] : schema.pattern_properties)
+        others.not_matching.push_back(pattern);
+    }
+    if (requires_key(atom)) keys.insert(pool_.keys(atom.index).literal);
+  }
+  if (!names) return clause;
+  for (const FormulaId formula : clause.presence) add_required(formula, keys);
+  const uint64_t least = counted(clause, AtomKind::kMemberCount).min;
+  if (least > keys.size() && others.not_matching.empty()) return std::nullopt;
+  others.not_keys.assign(keys.begin(), keys.end());
+  const FormulaId none = pool_.members(others, SignedSchema(expansion_.schemas().nothing()));
+  const bool fits = assume_atom(clause, pool_.atom_index(none));
+  return fits ? std::optional(std::move(clause)) : std::nullopt;
+}
+
+// Whether it asks for a member by its name alone.
+bool ClauseFinder::requires_key(const Atom& atom) const {
+  return atom.kind == AtomKind::kExists && pool_.keys(atom.index).is_literal() &&
+         atom.schema == SignedSchema(expansion_.schemas().anything());
+}
+
+// The keys that some alternative of a formula requires.
+void ClauseFinder::add_required(FormulaId formula, std::set<std::string>& keys) const {
+  const FormulaPool::Kind kind = pool_.kind(formula);
+  if (kind == FormulaPool::Kind::kAtom) {
+    const Atom& atom = pool_.atom(formula);
+    if (requires_key(atom)) keys.insert(pool_.keys(atom.index).literal);
+    return;
+  }
+  for (const FormulaId part : pool_.parts(formula)) add_required(part, keys);
 }
 
 bool ClauseFinder::required(const Clause& clause, const std::string& key) const {

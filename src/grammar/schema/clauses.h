@@ -1,6 +1,7 @@
 // Formulas of arrays and objects as alternatives, each a plain conjunction.
 #pragma once
 #include <map>
+#include <set>
 
 #include "grammar/schema/expansion.h"
 
@@ -24,6 +25,9 @@ class ClauseFinder {
   // Alternatives that together are the formula; they may overlap. Those that are empty for simple
   // reasons are left out. nullopt: there are too many. REQUIRES: no kValues in it.
   std::optional<std::vector<Clause>> find(FormulaId formula);
+  // Of objects: forbids the members that schemas which name members (Schema::names_members) leave
+  // open. Alternatives that are empty then are left out, unless all are: those stay as they are.
+  void close(std::vector<Clause>& clauses);
 
   // How many items or members there may be.
   CountWindow counted(const Clause& clause, Atom::Kind kind) const;
@@ -42,13 +46,18 @@ class ClauseFinder {
   void set_limits(FormulaId formula);
   void search(State state);
   bool assume(State& state, FormulaId formula);
-  bool assume_atom(State& state, uint32_t atom);
+  bool assume_atom(Clause& clause, uint32_t atom);
   bool simplify(State& state);
   Verdict judge(const Clause& clause, FormulaId formula);
   Verdict judge_atom(const Clause& clause, uint32_t index);
   Verdict judge_member(const Clause& clause, const Atom& atom);
   Verdict judge_item(const Clause& clause, const Atom& atom);
   bool only_presence(FormulaId formula) const;
+  bool names_members(const Atom& atom) const;
+  bool names_no_more(const Clause& clause, const Clause& than) const;
+  std::optional<Clause> closed(Clause clause);
+  bool requires_key(const Atom& atom) const;
+  void add_required(FormulaId formula, std::set<std::string>& keys) const;
   bool has_complement(SignedSchema schema);
   bool has_complement(FormulaId formula) const;
 

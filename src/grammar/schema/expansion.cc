@@ -148,7 +148,7 @@ FormulaId Expansion::arrays(const Schema& schema) {
 FormulaId Expansion::objects(const Schema& schema, SchemaId id) {
   std::vector<FormulaId> parts;
   const SignedSchema anything(schemas_.anything()), nothing(schemas_.nothing());
-  if (!schema.properties.empty() || !schema.required.empty())
+  if (!schema.properties.empty() || !schema.required.empty() || schema.names_members)
     parts.push_back(pool_.atom({AtomKind::kProperties, id}));
   const auto members = [&](const KeySet& keys, SchemaId value) {
     if (value != schemas_.anything()) parts.push_back(pool_.members(keys, SignedSchema(value)));

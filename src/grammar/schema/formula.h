@@ -55,7 +55,9 @@ struct Atom {
     kMembers,      // the members with a key in keys[index] are a `schema`
     kExists,       // there is a member with a key in keys[index] that is a `schema`
     kMemberCount,  // the number of members is within the window
-    kProperties,   // always true: the properties of schema `index` are in force, for their order
+    // always true: the properties of schema `index` are in force, for their order and for which
+    // members closed objects have
+    kProperties,
   };
   Kind kind;
   uint32_t index = 0;

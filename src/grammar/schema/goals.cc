@@ -121,8 +121,9 @@ Compiled<void> GoalMaker::add_composite(FormulaId formula, ValueType type, GoalD
       }
       continue;
     }
-    const auto clauses = clauses_.find(alternative);
+    auto clauses = clauses_.find(alternative);
     if (!clauses) return too_large("too many alternatives about one value");
+    if (type == ValueType::kObject) clauses_.close(*clauses);
     for (const Clause& clause : *clauses) {
       if (type == ValueType::kArray) {
         auto array = draft_array(*this, clause);

@@ -1,16 +1,26 @@
 // Options of JSON texts that no schema states (JsonStyle), and notes about keywords that are not
 // enforced (Note).
 #pragma once
+#include <cstdint>
 #include <string>
 
 namespace penstock::grammar {
 
+// White space between the tokens of JSON.
+enum class WhiteSpace : uint8_t {
+  kAny,      // at most 16 characters of JSON's, between any two tokens
+  kOneLine,  // at most one space, behind commas and colons: what Python's json.dumps() writes
+  kNone,
+};
+
 // Options of JSON texts: white space, escapes, words and order of members.
 struct JsonStyle {
-  bool any_whitespace = true;  // false: none
-  // instead of at most 16 characters of JSON's white space; a regular expression
+  WhiteSpace whitespace = WhiteSpace::kAny;
+  // instead of kAny and kOneLine: a regular expression for what stands between any two tokens
   std::string whitespace_pattern;
-  // objects without additionalProperties have no others than their properties
+  // An object whose schemas have `properties` or `patternProperties`, and neither
+  // additionalProperties nor unevaluatedProperties, has members of these and of `required` only.
+  // All schemas that one object obeys count together. Where nothing would be left, it stays open.
   bool closed_objects = false;
   // every character of a string may be spelled \uXXXX
   bool all_escapes = false;

@@ -117,11 +117,9 @@ Compiled<void> KeywordReader::read_member(const JsonMember& member) {
 // What depends on several keywords.
 void KeywordReader::finish() {
   if (nullable_) out_.types |= bit(ValueType::kNull);
-  if (reader_.style_.closed_objects && !out_.additional_properties &&
-      !out_.unevaluated_properties && out_.pattern_properties.empty() &&
-      source_.find("properties") != nullptr) {
-    out_.additional_properties = reader_.nothing();
-  }
+  out_.names_members = reader_.style_.closed_objects &&
+                       (out_.additional_properties || out_.unevaluated_properties ||
+                        !out_.pattern_properties.empty() || source_.find("properties") != nullptr);
 }
 
 Compiled<SchemaId> KeywordContext::schema(const JsonValue& value, const JsonPointer& where) {

@@ -77,6 +77,8 @@ struct Schema {
   std::vector<std::pair<std::string, std::vector<std::string>>> dependent_required;
   std::vector<std::pair<std::string, SchemaId>> dependent_schemas;
   std::optional<SchemaId> unevaluated_properties;
+  // with JsonStyle::closed_objects: keywords say which members there are beside `required`
+  bool names_members = false;
 
   std::vector<SchemaId> all_of;  // also what $ref and its kin point to
   std::vector<std::vector<SchemaId>> any_of, one_of;

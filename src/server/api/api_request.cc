@@ -170,9 +170,7 @@ Result<GenerationCall> read_generation(const Services& services, const ApiBody& 
   }
   ASSIGN_OR_RETURN(auto structured, read_structured_outputs(body));
   if (structured) {
-    const StructuredDefaults& defaults = services.config.structured;
-    structured->outputs.disable_any_whitespace |= defaults.disable_any_whitespace;
-    structured->outputs.disable_additional_properties |= defaults.disable_additional_properties;
+    add_defaults(services.config.structured, structured->outputs);
     call.params.structured_outputs = std::move(structured->outputs);
     call.structured_field = std::move(structured->field);
   }

@@ -4,6 +4,7 @@
 
 #include "frontend/params_json.h"
 #include "server/api/schema_parts.h"
+#include "server/services/config.h"
 
 namespace penstock {
 namespace {
@@ -78,6 +79,7 @@ class Sources {
 
   std::vector<std::string> given;
   std::optional<AskedOutputs> asked;
+  std::optional<StructuredOutputs> options;  // of structured_outputs without a form
 
  private:
   const Body& body_;
@@ -86,7 +88,11 @@ class Sources {
 Status Sources::take_all() {
   if (const Body* value = member(body_, "structured_outputs")) {
     ASSIGN_OR_RETURN(StructuredOutputs outputs, structured_outputs_from_json(*value));
-    take("structured_outputs", AskedOutputs{std::move(outputs), ""});
+    if (outputs.has_form()) {
+      take("structured_outputs", AskedOutputs{std::move(outputs), ""});
+    } else {
+      options = std::move(outputs);
+    }
   }
   take_format("", "response_format");
   take_format("text", "format");
@@ -196,6 +202,13 @@ Json structured_fields() {
   return fields;
 }
 
+void add_defaults(const StructuredDefaults& defaults, StructuredOutputs& outputs) {
+  outputs.disable_any_whitespace |= defaults.disable_any_whitespace;
+  outputs.disable_additional_properties |= defaults.disable_additional_properties;
+  outputs.additional_properties |=
+      defaults.additional_properties && !outputs.disable_additional_properties;
+}
+
 size_t text_bytes(const StructuredOutputs& outputs) {
   size_t bytes = outputs.json.size() + outputs.regex.size() + outputs.grammar.size() +
                  outputs.structural_tag.size() + outputs.whitespace_pattern.value_or("").size();
@@ -209,6 +222,11 @@ Result<std::optional<AskedOutputs>> read_structured_outputs(const Body& body) {
   if (sources.given.size() > 1) {
     return errorf(ErrorCode::kInvalidArgument, "{}: cannot stand beside {}", sources.given[1],
                   sources.given[0]);
+  }
+  if (sources.options && sources.asked) {
+    sources.asked->outputs.set_options(*sources.options);
+  } else if (sources.options) {
+    sources.asked = AskedOutputs{*std::move(sources.options), ""};
   }
   const bool spaced = member(body, "guided_whitespace_pattern") != nullptr;
   if (spaced && !sources.asked) {

@@ -10,6 +10,8 @@
 
 namespace penstock {
 
+struct StructuredDefaults;
+
 // Their schemas: of vLLM's and llama.cpp's fields by name, of OpenAI's response_format, of `format`
 // in the text of responses, of Anthropic's output_format.
 nlohmann::json structured_fields();
@@ -23,9 +25,13 @@ struct AskedOutputs {
   std::string field;
 };
 
-// body: checked against a schema with some of these fields. nullopt: any text. Error:
-// kInvalidArgument, more than one of them.
+// body: checked against a schema with some of these fields. nullopt: any text. structured_outputs
+// with options only tells those of the form that another field gives; alone it has no form. Error:
+// kInvalidArgument, more than one form.
 Result<std::optional<AskedOutputs>> read_structured_outputs(const nlohmann::ordered_json& body);
+
+// What a request does not ask for, and the server's defaults do.
+void add_defaults(const StructuredDefaults& defaults, StructuredOutputs& outputs);
 
 // Of the texts in it.
 size_t text_bytes(const StructuredOutputs& outputs);

@@ -20,6 +20,7 @@ Result<CheckCall> read_check(Services& services, const HttpRequest& request) {
   if (!outputs)
     return errorf(ErrorCode::kInvalidArgument,
                   "body: expected a specification, such as response_format");
+  add_defaults(services.config.structured, outputs->outputs);
   return CheckCall{asked.model, *std::move(outputs)};
 }
 

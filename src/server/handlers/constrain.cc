@@ -32,8 +32,9 @@ std::string notes_header(const std::vector<grammar::Note>& notes) {
 // tool's schema. The parts are compiled one by one.
 class Culprit {
  public:
-  Culprit(const GenerationCall& call, GrammarCache& grammars, CompileEffort& effort)
-      : call_(call), grammars_(grammars), effort_(effort) {}
+  Culprit(const GenerationCall& call, const StructuredDefaults& defaults, GrammarCache& grammars,
+          CompileEffort& effort)
+      : call_(call), defaults_(defaults), grammars_(grammars), effort_(effort) {}
 
   Error find(const HttpRequest& request, Error whole) {
     // It has been read before, and is looked at once more only where something is refused.
@@ -55,12 +56,14 @@ class Culprit {
     std::ranges::replace(path, '/', '.');
     try_one({.json = tool[schema].dump()}, path);
   }
-  void try_one(const StructuredOutputs& outputs, const std::string& field) {
+  void try_one(StructuredOutputs outputs, const std::string& field) {
+    add_defaults(defaults_, outputs);
     const auto made = grammars_.compile(outputs, field, effort_);
     if (!made && !found_ && made.error().code != ErrorCode::kCancelled) found_ = made.error();
   }
 
   const GenerationCall& call_;
+  const StructuredDefaults& defaults_;
   GrammarCache& grammars_;
   CompileEffort& effort_;  // of the whole and its parts together
   std::optional<Error> found_;
@@ -86,8 +89,9 @@ net::awaitable<Status> run_compilation(Services& services, Exchange& exchange,
 }
 
 net::awaitable<Status> constrain(Services& services, Exchange& exchange, GenerationCall& call) {
-  const auto& wanted = call.params.structured_outputs;
+  auto& wanted = call.params.structured_outputs;
   if (!wanted || call.kept != nullptr) co_return Status();
+  add_defaults(services.config.structured, *wanted);  // of calls alone no field of a form tells
   GrammarCache& grammars = call.model->session().grammars();
   Result<Constraint> made;
   // bytes, whose key is made within a fraction of a millisecond
@@ -100,8 +104,8 @@ net::awaitable<Status> constrain(Services& services, Exchange& exchange, Generat
       made = grammars.compile(*wanted, call.structured_field, effort);
       const bool refused = !made && made.error().code != ErrorCode::kCancelled;
       if (refused && call.tool_schemas != nullptr)
-        made =
-            tl::unexpected(Culprit(call, grammars, effort).find(exchange.request(), made.error()));
+        made = tl::unexpected(Culprit(call, services.config.structured, grammars, effort)
+                                  .find(exchange.request(), made.error()));
     });
     if (!ran) co_return ran;
   }

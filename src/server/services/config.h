@@ -19,6 +19,7 @@ namespace penstock {
 // What holds for every constrained text besides what its request says.
 struct StructuredDefaults {
   bool disable_any_whitespace = false, disable_additional_properties = false;
+  bool additional_properties = false;  // for requests that do not ask to disable them
 };
 
 struct ServerConfig {
