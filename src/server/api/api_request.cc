@@ -74,8 +74,7 @@ Status check_logprobs(const Services& services, const ServedModel& model, int64_
                 field, most, asked);
 }
 
-Result<ApiBody> read_body(Services& services, const HttpRequest& request,
-                          const nlohmann::json& schema, ModelUse use) {
+Result<json> read_json_body(const Services& services, const HttpRequest& request) {
   const std::string_view encoding = request.header("content-encoding");
   if (!encoding.empty() && encoding != "identity") {
     return errorf(ErrorCode::kUnsupported,
@@ -83,6 +82,12 @@ Result<ApiBody> read_body(Services& services, const HttpRequest& request,
   }
   ASSIGN_OR_RETURN(json body, read_json(request.body, allowance(services)));
   if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
+  return body;
+}
+
+Result<ApiBody> read_body(Services& services, const HttpRequest& request,
+                          const nlohmann::json& schema, ModelUse use) {
+  ASSIGN_OR_RETURN(json body, read_json_body(services, request));
   if (services.config.ignore_unknown_fields) drop_unknown(request, schema, body);
   RETURN_IF_ERROR(check_json(schema, body));
   if (const size_t most = most_text(services); truncates(body) && request.body.size() > most) {

@@ -34,6 +34,9 @@ struct ApiBody {
 enum class ModelUse : uint8_t { kText, kVectors, kEither };
 Result<ApiBody> read_body(Services& services, const HttpRequest& request,
                           const nlohmann::json& schema, ModelUse use = ModelUse::kText);
+// The body as an object that nothing is known of but that its depth and memory are bounded. Errors:
+// kInvalidArgument, kUnsupported (an encoding).
+Result<json> read_json_body(const Services& services, const HttpRequest& request);
 
 // Bytes of a text that is counted or shown instead of computed, which no context bounds: what the
 // longest context of the served models takes, 4 MiB at least.

@@ -1,6 +1,7 @@
 #include "server/api/conversations.h"
 
 #include "server/api/api_request.h"
+#include "server/api/compaction.h"
 #include "server/api/mcp_items.h"
 
 namespace penstock {
@@ -124,8 +125,15 @@ tl::unexpected<Error> renamed(Error error, const std::string& field) {
 json take_variables(json& body) {
   json variables = take_field(body, "chat_template_kwargs");
   if (variables.is_null()) variables = json::object();
-  reserve_fields(variables, variables.size() + 2);
+  reserve_fields(variables, variables.size() + 3);
   return variables;
+}
+
+// Templates that ask whether the model shall reason are told that it shall, unless the request says
+// otherwise, as llama.cpp's server has it.
+void add_thinking(json& variables) {
+  if (variables.contains("enable_thinking")) return;
+  variables["enable_thinking"] = get_string(variables, "reasoning_effort") != "none";
 }
 
 // The assistant message that the next part of a reply belongs to.
@@ -159,6 +167,12 @@ class ResponseInput {
     if (type == "reasoning") return add_reasoning(item);
     if (is_mcp_item(type)) {
       add_mcp_item(item, messages, open_);
+      return {};
+    }
+    if (type == "compaction") {
+      open_ = false;
+      ASSIGN_OR_RETURN(std::string summary, text_of_compaction(item, where));
+      messages.push_back(message_of("user", std::move(summary)));
       return {};
     }
     return errorf(ErrorCode::kInvalidArgument, "{}: items of type {} are not supported", where,
@@ -211,6 +225,7 @@ Conversation conversation_of_chat(json& body) {
     json value = take_field(body, name);
     if (!value.is_null()) conversation.variables[name] = std::move(value);
   }
+  add_thinking(conversation.variables);
   conversation.chat_template = get_string(body, "chat_template");
   conversation.options.continue_final_message = get_bool(body, "continue_final_message");
   conversation.options.add_generation_prompt =
@@ -251,6 +266,7 @@ Result<Conversation> conversation_of_response(json& body, size_t n_earlier) {
   if (reasoning.is_object() && get_field(reasoning, "effort").is_string()) {
     conversation.variables["reasoning_effort"] = get_string(reasoning, "effort");
   }
+  add_thinking(conversation.variables);
   return conversation;
 }
 

@@ -56,27 +56,6 @@ constexpr SamplerName kSamplerNames[] = {{"dry", "dry_multiplier", 0},
 
 constexpr int64_t kRandomSeed = 0xffffffff;  // "any", beside what is below 0
 
-// Steps that the list leaves out do nothing.
-void read_samplers(const json& body, json& params) {
-  const json& names = get_field(body, "samplers");
-  if (!names.is_array()) return;
-  for (const SamplerName& one : kSamplerNames) {
-    const auto named = [&](const json& name) {
-      return name == one.name || (name == "typical_p" && std::string_view(one.name) == "typ_p");
-    };
-    if (std::ranges::none_of(names, named)) params[one.field] = one.off;
-  }
-}
-
-Status check_repeats(const json& body) {
-  const json& penalty = get_field(body, "repeat_penalty");
-  const int64_t last_n = get_int(body, "repeat_last_n", -1);
-  if (!penalty.is_number() || penalty.get<double>() == 1 || last_n <= 0) return {};
-  return errorf(ErrorCode::kInvalidArgument,
-                "repeat_last_n: expected -1 (the penalty is over the whole text) or 0, got {}",
-                last_n);
-}
-
 // Biases by token. Entries are few: each is looked at by every token that is chosen.
 class BiasReader {
  public:
@@ -113,31 +92,6 @@ class BiasReader {
   const Tokenizer& tokenizer_;
   std::vector<std::pair<TokenId, json>> biases_;
 };
-
-Status read_bias(const json& body, const Tokenizer& tokenizer, json& params) {
-  const json& given = get_field(body, "logit_bias");
-  BiasReader biases(tokenizer);
-  if (given.is_object()) {
-    for (auto one = given.begin(); one != given.end(); ++one)
-      RETURN_IF_ERROR(biases.add(one.key(), *one));
-  }
-  for (size_t i = 0; given.is_array() && i < given.size(); ++i) {
-    const json& pair = given[i];
-    const auto names_token = [](const json& key) {
-      return key.is_string() || (key.is_number_integer() && key >= 0 && key <= INT32_MAX);
-    };
-    const bool fits =
-        pair.size() == 2 && names_token(pair[0]) && (pair[1].is_number() || pair[1] == json(false));
-    if (!fits) {
-      return errorf(ErrorCode::kInvalidArgument,
-                    "logit_bias[{}]: expected [token id or text, bias or false], got {:.80}", i,
-                    dump(pair));
-    }
-    RETURN_IF_ERROR(biases.add(pair[0], pair[1]));
-  }
-  biases.put(params);
-  return {};
-}
 
 // A text, or ids and texts in their order.
 Result<std::vector<TokenId>> tokens_of_prompt(const json& prompt, const ServedModel& model) {
@@ -199,8 +153,53 @@ nlohmann::json bias_field() {
 
 }  // namespace
 
+void read_samplers(const json& body, json& params) {
+  const json& names = get_field(body, "samplers");
+  if (!names.is_array()) return;
+  for (const SamplerName& one : kSamplerNames) {
+    const auto named = [&](const json& name) {
+      return name == one.name || (name == "typical_p" && std::string_view(one.name) == "typ_p");
+    };
+    if (std::ranges::none_of(names, named)) params[one.field] = one.off;
+  }
+}
+
+Status check_repeats(const json& body, const char* penalty_field) {
+  const json& penalty = get_field(body, penalty_field);
+  const int64_t last_n = get_int(body, "repeat_last_n", -1);
+  if (!penalty.is_number() || penalty.get<double>() == 1 || last_n <= 0) return {};
+  return errorf(ErrorCode::kInvalidArgument,
+                "repeat_last_n: expected -1 (the penalty is over the whole text) or 0, got {}",
+                last_n);
+}
+
+Status read_bias(const json& body, const Tokenizer& tokenizer, json& params) {
+  const json& given = get_field(body, "logit_bias");
+  BiasReader biases(tokenizer);
+  if (given.is_object()) {
+    for (auto one = given.begin(); one != given.end(); ++one)
+      RETURN_IF_ERROR(biases.add(one.key(), *one));
+  }
+  for (size_t i = 0; given.is_array() && i < given.size(); ++i) {
+    const json& pair = given[i];
+    const auto names_token = [](const json& key) {
+      return key.is_string() || (key.is_number_integer() && key >= 0 && key <= INT32_MAX);
+    };
+    const bool fits =
+        pair.size() == 2 && names_token(pair[0]) && (pair[1].is_number() || pair[1] == json(false));
+    if (!fits) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "logit_bias[{}]: expected [token id or text, bias or false], got {:.80}", i,
+                    dump(pair));
+    }
+    RETURN_IF_ERROR(biases.add(pair[0], pair[1]));
+  }
+  biases.put(params);
+  return {};
+}
+
 Result<json> params_of_llamacpp(const json& body, const ServedModel& model) {
-  RETURN_IF_ERROR(check_repeats(body));
+  RETURN_IF_ERROR(check_repeats(body, "repeat_penalty"));
   json params = json::object();
   take_renamed(body, kLlamaParams, params);
   take_renamed(body, kLlamaOthers, params);
@@ -260,6 +259,24 @@ json llamacpp_settings(const SamplingParams& params, int64_t n_predict, bool str
   settings["post_sampling_probs"] = false;
   settings["lora"] = json::array();
   return settings;
+}
+
+json llamacpp_timings(const RequestStats& stats, int64_t n_prompt, int64_t n_tokens) {
+  const auto rates = [](const std::string& name, int64_t n, double seconds, json& into) {
+    const double ms = seconds * 1000;
+    into[name + "_n"] = n;
+    into[name + "_ms"] = ms;
+    into[name + "_per_token_ms"] = n > 0 ? ms / static_cast<double>(n) : 0.0;
+    into[name + "_per_second"] = seconds > 0 ? static_cast<double>(n) / seconds : 0.0;
+  };
+  json result = {{"cache_n", stats.cached_tokens}};
+  rates("prompt", n_prompt - stats.cached_tokens, stats.prefill_seconds, result);
+  rates("predicted", n_tokens, stats.decode_seconds, result);
+  if (stats.draft_tokens > 0) {
+    result["draft_n"] = stats.draft_tokens;
+    result["draft_n_accepted"] = stats.accepted_tokens;
+  }
+  return result;
 }
 
 json picked_fields(const json& reply, const std::vector<std::string>& paths) {

@@ -17,6 +17,13 @@ nlohmann::json llamacpp_prompt_field();
 // A checked body as read_generation's fields. Errors: kInvalidArgument, what cannot be honoured.
 Result<nlohmann::ordered_json> params_of_llamacpp(const nlohmann::ordered_json& body,
                                                   const ServedModel& model);
+// Pieces of that. penalty_field: the field that has the penalty; repeat_last_n must not bound it.
+Status check_repeats(const nlohmann::ordered_json& body, const char* penalty_field);
+// "samplers": the fields of the steps that it leaves out are set to what does nothing.
+void read_samplers(const nlohmann::ordered_json& body, nlohmann::ordered_json& params);
+// "logit_bias" in all its forms, as logit_bias and banned_token_ids.
+Status read_bias(const nlohmann::ordered_json& body, const Tokenizer& tokenizer,
+                 nlohmann::ordered_json& params);
 // The token lists of a prompt in any of its forms. several: the reply is a list. Errors:
 // kInvalidArgument, ids outside the vocabulary; kContextOverflow, a text that is certainly too
 // long.
@@ -28,6 +35,10 @@ Result<std::vector<std::vector<TokenId>>> prompts_of_llamacpp(const nlohmann::or
 // for.
 nlohmann::ordered_json llamacpp_settings(const SamplingParams& params, int64_t n_predict,
                                          bool stream);
+
+// "timings", under llama.cpp's names. n_prompt: with the tokens that the cache had.
+nlohmann::ordered_json llamacpp_timings(const RequestStats& stats, int64_t n_prompt,
+                                        int64_t n_tokens);
 
 // Of `reply` what `paths` ask for ("timings/prompt_n"), each under its path.
 nlohmann::ordered_json picked_fields(const nlohmann::ordered_json& reply,

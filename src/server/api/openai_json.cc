@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "server/api/api_request.h"
+#include "server/api/llamacpp.h"
 #include "server/services/config.h"
 #include "server/services/services.h"
 
@@ -36,7 +37,8 @@ Status read_openai_call(const Services& services, const json& body, const char* 
   call.token_ids = get_bool(body, "return_token_ids");
   call.tokens_as_ids = get_bool(body, "return_tokens_as_token_ids");
   call.prompt_text = get_bool(body, "return_prompt_text");
-  call.timings = get_bool(body, "timings");
+  call.timings_per_token = get_bool(body, "timings_per_token");
+  call.timings = get_bool(body, "timings", call.timings_per_token);
   const json& options = get_field(body, "stream_options");
   if (options.is_object() && !call.stream)
     return errorf(ErrorCode::kInvalidArgument, "stream_options: only with stream: true");
@@ -71,6 +73,16 @@ json usage_json(const Generation& generation, int n_reasoning_tokens) {
   return usage;
 }
 
+json response_usage(const Generation& generation, int n_reasoning_tokens) {
+  json usage = {{"input_tokens", generation.n_prompt_tokens()},
+                {"input_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}},
+                {"output_tokens", generation.n_completion_tokens()},
+                {"output_tokens_details", {{"reasoning_tokens", n_reasoning_tokens}}},
+                {"total_tokens", generation.n_prompt_tokens() + generation.n_completion_tokens()}};
+  mark_kept(generation, usage);
+  return usage;
+}
+
 void mark_kept(const Generation& generation, json& usage) {
   if (generation.call().kept_by != nullptr) usage["reply_cache"] = generation.call().kept_by;
 }
@@ -89,7 +101,8 @@ StreamEvents::StreamEvents(const OpenAiCall& call, const char* object)
 }
 
 std::string StreamEvents::event(std::span<const std::string_view> choice,
-                                const Generation& generation, int n_tokens) const {
+                                const Generation& generation, int n_tokens,
+                                std::string_view more) const {
   size_t size = common_.size() + 32;
   for (const std::string_view piece : choice) size += piece.size();
   std::string text;
@@ -103,26 +116,33 @@ std::string StreamEvents::event(std::span<const std::string_view> choice,
         fmt::format(R"(,"usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})",
                     n_prompt, n_tokens, n_prompt + n_tokens);
   }
-  return text.append("}\n\n");
+  return text.append(more).append("}\n\n");
 }
 
 json timings_json(const Generation& generation) {
-  double queued = 0, prefill = 0, decode = 0, gap = 0;
+  double queued = 0, gap = 0;
   int preemptions = 0;
+  RequestStats slowest;
   for (const RequestOutput& output : generation.outputs()) {
     for (const CompletionOutput& one : output.outputs) {
       queued = std::max(queued, one.stats.queued_seconds);
-      prefill = std::max(prefill, one.stats.prefill_seconds);
-      decode = std::max(decode, one.stats.decode_seconds);
+      slowest.prefill_seconds = std::max(slowest.prefill_seconds, one.stats.prefill_seconds);
+      slowest.decode_seconds = std::max(slowest.decode_seconds, one.stats.decode_seconds);
       gap = std::max(gap, one.stats.max_inter_token_seconds);
       preemptions += one.stats.preemptions;
     }
   }
-  return {{"queued_ms", queued * 1000},
-          {"prefill_ms", prefill * 1000},
-          {"decode_ms", decode * 1000},
-          {"max_inter_token_ms", gap * 1000},
-          {"preemptions", preemptions}};
+  slowest.cached_tokens = generation.n_cached_tokens();
+  slowest.draft_tokens = generation.n_draft_tokens();
+  slowest.accepted_tokens = generation.n_accepted_tokens();
+  json timings = {{"queued_ms", queued * 1000},
+                  {"prefill_ms", slowest.prefill_seconds * 1000},
+                  {"decode_ms", slowest.decode_seconds * 1000},
+                  {"max_inter_token_ms", gap * 1000},
+                  {"preemptions", preemptions}};
+  timings.update(
+      llamacpp_timings(slowest, generation.n_prompt_tokens(), generation.n_completion_tokens()));
+  return timings;
 }
 
 void add_totals(const OpenAiCall& call, const Generation& generation, json& body,

@@ -23,6 +23,7 @@ struct OpenAiCall {
   bool tokens_as_ids = false;
   bool prompt_text = false;  // add the prompt's text
   bool timings = false;
+  bool timings_per_token = false;  // in every event too
 };
 // The fields of a checked body besides prompt and sampling. Error: options of a stream without one.
 Status read_openai_call(const Services& services, const nlohmann::ordered_json& body,
@@ -31,9 +32,11 @@ Status read_openai_call(const Services& services, const nlohmann::ordered_json& 
 // {id, object, created, model, system_fingerprint}
 nlohmann::ordered_json envelope(const OpenAiCall& call, const char* object);
 nlohmann::ordered_json usage_json(const Generation& generation, int n_reasoning_tokens = 0);
+// The same of responses.
+nlohmann::ordered_json response_usage(const Generation& generation, int n_reasoning_tokens);
 // Adds how a reply that was kept was found: "reply_cache", of any API's usage.
 void mark_kept(const Generation& generation, nlohmann::ordered_json& usage);
-// Seconds of the slowest choice by part: {queued, prefill, decode, …}.
+// Of the slowest choice by part: {queued_ms, prefill_ms, decode_ms, …}, and llama.cpp's names.
 nlohmann::ordered_json timings_json(const Generation& generation);
 // The text as a JSON string, with its quotes.
 std::string json_text(const std::string& text);
@@ -43,13 +46,14 @@ class StreamEvents {
  public:
   StreamEvents(const OpenAiCall& call, const char* object);
   // choice: an object as JSON text. n_tokens: of the choice so far, for calls that want the usage
-  // continuously.
-  std::string event(std::string_view choice, const Generation& generation, int n_tokens) const {
-    return event({&choice, 1}, generation, n_tokens);
+  // continuously. more: further fields of the event as JSON text, with a comma before each.
+  std::string event(std::string_view choice, const Generation& generation, int n_tokens,
+                    std::string_view more = {}) const {
+    return event({&choice, 1}, generation, n_tokens, more);
   }
   // The same of an object in pieces.
   std::string event(std::span<const std::string_view> choice, const Generation& generation,
-                    int n_tokens) const;
+                    int n_tokens, std::string_view more = {}) const;
 
  private:
   // what follows the choices, without the closing brace

@@ -1,11 +1,12 @@
 #include "server/api/response_call.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/json_text.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
-#include "server/api/schemas.h"
+#include "server/api/earlier_items.h"
 #include "server/api/store_call.h"
 #include "server/services/config.h"
 #include "server/services/data_folder.h"
@@ -39,6 +40,7 @@ json echoed_fields(const json& body, const SamplingParams& params) {
           {"top_logprobs", get_int(body, "top_logprobs", 0)},
           {"truncation", "disabled"},
           {"previous_response_id", given("previous_response_id", nullptr)},
+          {"conversation", nullptr},
           {"background", get_bool(body, "background")},
           {"store", false},
           {"service_tier", "default"},
@@ -51,7 +53,97 @@ bool wants_logprobs(const json& body) {
          std::ranges::find(include, json("message.output_text.logprobs")) != include.end();
 }
 
-// Items in the form in which they are listed: each with an id, messages with parts.
+// The field that needs a store; null: there is none.
+const char* field_that_stores(const json& body) {
+  for (const char* name : {"previous_response_id", "conversation"}) {
+    if (!get_field(body, name).is_null()) return name;
+  }
+  return get_bool(body, "background") ? "background" : nullptr;
+}
+
+// The items before those of the request. Errors: of what the request goes on from.
+Result<json> read_earlier(Services& services, const StoreCall& stored, const json& body,
+                          ResponseCall& call) {
+  const std::string previous = get_string(body, "previous_response_id");
+  call.conversation_id = conversation_named_in(body);
+  if (!previous.empty() && !call.conversation_id.empty())
+    return errorf(ErrorCode::kInvalidArgument,
+                  "conversation: cannot stand beside previous_response_id");
+  if (!previous.empty()) return items_of_response(services, stored, previous, call);
+  if (call.conversation_id.empty()) return json::array();
+  call.echoed["conversation"] = {{"id", call.conversation_id}};
+  return items_of_conversation(services, stored, call.conversation_id, call);
+}
+
+// Items that are added to a conversation have ids of their own there.
+Status check_new_ids(const json& earlier, const json& items) {
+  std::set<std::string> ids;
+  for (const json& item : earlier) ids.insert(get_string(item, "id"));
+  for (size_t i = 0; i < items.size(); ++i) {
+    const std::string id = get_string(items[i], "id");
+    if (!ids.insert(id).second) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "input[{}].id: the conversation has an item {:.80} already", i, id);
+    }
+  }
+  return {};
+}
+
+// What of the request is about stored responses and conversations. The input becomes all that is
+// said.
+Status read_storing(Services& services, const HttpRequest& request, json& body, ResponseCall& call,
+                    size_t& n_earlier) {
+  const char* const storing = field_that_stores(body);
+  call.background = get_bool(body, "background");
+  if (services.config.data_dir.empty()) {
+    if (storing == nullptr) return {};
+    return errorf(ErrorCode::kInvalidArgument, "{}: {}", storing,
+                  services.data.stores().error().message);
+  }
+  call.store = get_bool(body, "store", true);
+  if (call.background && !call.store)
+    return errorf(ErrorCode::kInvalidArgument, "background: needs store, which is false");
+  auto stored = read_store_call(services, request, "/v1/responses");
+  if (!stored && (storing != nullptr || get_bool(body, "store")))
+    return tl::unexpected(stored.error());
+  call.store = call.store && stored;
+  call.echoed["store"] = call.store;
+  if (!stored) return {};
+  call.owner = stored->owner;
+  ASSIGN_OR_RETURN(json items, read_earlier(services, *stored, body, call));
+  n_earlier = items.size();
+  if (storing == nullptr && !call.store) return {};
+  json news = listed_items(body["input"]);
+  if (!call.conversation_id.empty()) {
+    RETURN_IF_ERROR(check_new_ids(items, news));
+    call.new_items = dump(news);
+  }
+  for (json& item : news) items.push_back(std::move(item));
+  body["input"] = std::move(items);
+  if (call.store) call.items = dump(body["input"]);
+  return {};
+}
+
+// What of the request is about MCP servers.
+Status read_mcp(const Services& services, const HttpRequest& request, json& body, size_t n_earlier,
+                ResponseCall& call) {
+  ASSIGN_OR_RETURN(McpRequest mcp, McpRequest::take(services.mcp, record_of(request).key, body));
+  ASSIGN_OR_RETURN(call.approved, mcp.read_items(body["input"], n_earlier));
+  call.max_tool_calls = get_int(body, "max_tool_calls", -1);
+  if (!mcp.empty()) call.mcp = std::move(mcp);
+  return {};
+}
+
+Status make_prompt(ResponseCall& call, Conversation conversation) {
+  ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
+  call.generation.prompts.push_back(std::move(call.task.prompt));
+  call.generation.fill_context();
+  call.generation.keep_markers = call.task.parses();
+  return {};
+}
+
+}  // namespace
+
 json listed_items(const json& input) {
   if (input.is_string()) {
     return listed_items(json::array({{{"type", "message"}, {"role", "user"}, {"content", input}}}));
@@ -77,103 +169,9 @@ json listed_items(const json& input) {
   return items;
 }
 
-// A body of a hundred bytes may go on from megabytes: they are bounded as bodies are, one and all
-// together.
-Status hold_conversation(Services& services, const StoredResponse& stored, ResponseCall& call) {
-  const size_t bytes = stored.input.size() + stored.reply.size(),
-               most = services.config.http.max_body_bytes;
-  if (bytes > most) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "previous_response_id: expected a conversation of at most {} bytes, got {}", most,
-                  bytes);
-  }
-  call.held = std::make_shared<BodyBudget>();
-  call.held->attach(services.under_way.conversation_bytes,
-                    static_cast<int64_t>(services.config.http.max_total_body_bytes));
-  if (call.held->take(static_cast<int64_t>(bytes))) return {};
-  return errorf(ErrorCode::kResourceExhausted,
-                "stored conversations under way hold {} bytes, all that this server allows",
-                services.config.http.max_total_body_bytes);
-}
-
-// The conversation of a stored response, with its answer.
-Result<json> earlier_items(Services& services, const StoreCall& stored, const std::string& id,
-                           ResponseCall& call) {
-  constexpr const char* kField = "previous_response_id";
-  auto found = stored.stores->responses->find(stored.owner, id);
-  if (!found && found.error().code == ErrorCode::kNotFound)
-    return errorf(ErrorCode::kInvalidArgument, "{}: {}", kField, found.error().message);
-  if (!found) return tl::unexpected(found.error());
-  found->events = {};
-  RETURN_IF_ERROR(hold_conversation(services, *found, call));
-  const json reply = bounded_json<json>(found->reply);
-  json items = bounded_json<json>(found->input);
-  const std::string status = found->ended ? get_string(reply, "status") : "in_progress";
-  if (status != "completed" && status != "incomplete") {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "{}: expected a response that is completed, {} is {}", kField, id, status);
-  }
-  if (!items.is_array())
-    return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", id);
-  for (const json& item : get_field(reply, "output")) items.push_back(item);
-  return items;
-}
-
-// What of the request is about stored responses. The input becomes the whole conversation.
-Status read_storing(Services& services, const HttpRequest& request, json& body, ResponseCall& call,
-                    size_t& n_earlier) {
-  const std::string previous = get_string(body, "previous_response_id");
-  call.background = get_bool(body, "background");
-  const bool must_store = call.background || !previous.empty();
-  if (services.config.data_dir.empty()) {
-    if (!must_store) return {};
-    return errorf(ErrorCode::kInvalidArgument, "{}: {}",
-                  previous.empty() ? "background" : "previous_response_id",
-                  services.data.stores().error().message);
-  }
-  call.store = get_bool(body, "store", true);
-  if (call.background && !call.store)
-    return errorf(ErrorCode::kInvalidArgument, "background: needs store, which is false");
-  auto stored = read_store_call(services, request, "/v1/responses");
-  if (!stored && (must_store || get_bool(body, "store"))) return tl::unexpected(stored.error());
-  call.store = call.store && stored;
-  call.echoed["store"] = call.store;
-  if (!stored) return {};
-  call.owner = stored->owner;
-  if (!previous.empty()) {
-    ASSIGN_OR_RETURN(json items, earlier_items(services, *stored, previous, call));
-    n_earlier = items.size();
-    for (json& item : listed_items(body["input"])) items.push_back(std::move(item));
-    body["input"] = std::move(items);
-  } else if (call.store) {
-    body["input"] = listed_items(body["input"]);
-  }
-  if (call.store) call.items = dump(body["input"]);
-  return {};
-}
-
-// What of the request is about MCP servers.
-Status read_mcp(const Services& services, const HttpRequest& request, json& body, size_t n_earlier,
-                ResponseCall& call) {
-  ASSIGN_OR_RETURN(McpRequest mcp, McpRequest::take(services.mcp, record_of(request).key, body));
-  ASSIGN_OR_RETURN(call.approved, mcp.read_items(body["input"], n_earlier));
-  call.max_tool_calls = get_int(body, "max_tool_calls", -1);
-  if (!mcp.empty()) call.mcp = std::move(mcp);
-  return {};
-}
-
-Status make_prompt(ResponseCall& call, Conversation conversation) {
-  ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
-  call.generation.prompts.push_back(std::move(call.task.prompt));
-  call.generation.fill_context();
-  call.generation.keep_markers = call.task.parses();
-  return {};
-}
-
-}  // namespace
-
-Result<ResponseCall> read_response_call(Services& services, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, responses_request()));
+Result<ResponseCall> read_response_call(Services& services, const HttpRequest& request,
+                                        const ResponseReading& how) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, how.schema));
   json& body = asked.fields;
   ResponseCall call;
   ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, body, -1));
@@ -190,7 +188,19 @@ Result<ResponseCall> read_response_call(Services& services, const HttpRequest& r
   size_t n_earlier = 0;
   RETURN_IF_ERROR(read_storing(services, request, body, call, n_earlier));
   RETURN_IF_ERROR(read_mcp(services, request, body, n_earlier, call));
+  if (call.mcp && (how.any_length || how.last_turn != nullptr))
+    return errorf(ErrorCode::kInvalidArgument,
+                  "tools: those of MCP servers are only known when a response runs");
+  if (how.last_turn != nullptr) {
+    json items = listed_items(take_field(body, "input"));
+    for (const json& item : items) {
+      if (get_string(item, "role") == "user") call.retained.push_back(item);
+    }
+    items.push_back({{"type", "message"}, {"role", "user"}, {"content", how.last_turn}});
+    body["input"] = std::move(items);
+  }
   ASSIGN_OR_RETURN(call.conversation, conversation_of_response(body, n_earlier));
+  call.conversation.any_length = how.any_length;
   call.generation.tool_schemas = "parameters";
   call.generation.strict_tools = true;
   params.max_tokens = static_cast<int>(get_int(body, "max_output_tokens", -1));

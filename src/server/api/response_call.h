@@ -26,6 +26,11 @@ struct ResponseCall {
   bool store = false, background = false;
   // With store: whose it is, and the conversation as a JSON list of items, this request's last.
   std::string owner, items;
+  // Id of the conversation of /v1/conversations that it goes on from and adds to; "": none. Then
+  // the items of this request, as a JSON list.
+  std::string conversation_id, new_items;
+  // Of a compaction: the user's messages, as a list.
+  nlohmann::ordered_json retained = nlohmann::ordered_json::array();
   // for the earlier conversation, which no body holds
   std::shared_ptr<BodyBudget> held;
 
@@ -37,9 +42,22 @@ struct ResponseCall {
   int64_t max_tool_calls = -1;  // below 0: any number
 };
 
-// Waits for the disk where the server keeps responses. Errors: kInvalidArgument, also of a
-// previous_response_id that there is not; of the store, when the request needs it.
-Result<ResponseCall> read_response_call(Services& services, const HttpRequest& request);
+// How the body of a route is read that has the input of responses.
+struct ResponseReading {
+  const nlohmann::json& schema;     // of the body
+  bool any_length = false;          // the prompt may be longer than the context: it is only counted
+  const char* last_turn = nullptr;  // what the user says at the end, beside the input
+};
+
+// Waits for the disk where the server keeps responses. Errors: kInvalidArgument, also of
+// a previous_response_id or a conversation that there is not; of the store, when the request needs
+// it.
+Result<ResponseCall> read_response_call(Services& services, const HttpRequest& request,
+                                        const ResponseReading& how);
+
+// Items of a request's input in the form in which they are listed: each with an id and a status,
+// messages with parts.
+nlohmann::ordered_json listed_items(const nlohmann::ordered_json& input);
 
 // Makes the prompt of a call with tools of MCP servers, which are known and shown, from its
 // conversation. max_tokens: of this round; below 0: what the context has room for. Errors: of

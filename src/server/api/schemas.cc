@@ -1,6 +1,7 @@
 #include "server/api/schemas.h"
 
 #include "penstock/sampling_params.h"
+#include "server/api/llamacpp_chat.h"
 #include "server/api/schema_parts.h"
 #include "server/api/structured.h"
 
@@ -210,10 +211,11 @@ Json mcp_tool() {
 Json chat_fields() {
   Json fields = openai_fields();
   merge(fields, template_fields());
+  merge(fields, llamacpp_chat_fields());
   fields["messages"] = messages_field();
   fields["logprobs"] = boolean("return the log-probabilities of the tokens");
   fields["top_logprobs"] = integer(-1, INT32_MAX, "and of this many most likely alternatives");
-  fields["max_completion_tokens"] = integer(0, INT32_MAX, "the newer name of max_tokens");
+  fields["max_completion_tokens"] = integer(-1, INT32_MAX, "the newer name of max_tokens");
   fields["tool_choice"] = chat_tool_choice();
   fields["parallel_tool_calls"] = boolean("false: the reply ends after its first call");
   fields["response_format"] = response_format_field();
@@ -270,6 +272,25 @@ Json generate_fields() {
 
 const Json& generate_request() {
   static const Json value = closed(generate_fields(), {"prompt"});
+  return value;
+}
+
+// What says which choice or what else stands in one reply, which is of all conversations here.
+const Json& chat_batch_request() {
+  static const Json value = [] {
+    Json fields = chat_fields();
+    Json conversation = messages_field();
+    conversation["title"] = "a conversation";
+    fields["messages"] = {
+        {"type", "array"}, {"minItems", 1}, {"maxItems", 1024}, {"items", std::move(conversation)}};
+    fields["n"] = only(1, "each conversation has one reply");
+    fields["stream"] = only(false, "only whole replies");
+    for (const char* name : {"tools", "tool_choice", "echo", "prompt_logprobs", "return_token_ids",
+                             "return_prompt_text", "stream_options", "return_progress"}) {
+      fields[name] = refused("not of several conversations at once");
+    }
+    return closed(std::move(fields), {"messages"});
+  }();
   return value;
 }
 
@@ -384,7 +405,9 @@ const Json& responses_request() {
            {"prompt_cache_key", text("no effect")},
            {"prompt_cache_retention", text("no effect")},
            {"safety_identifier", text("no effect")}});
-    fields["conversation"] = refused("not supported: see previous_response_id");
+    fields["conversation"] =
+        any_of({plain("string"), closed({{"id", plain("string")}}, {"id"})},
+               "one of /v1/conversations, which goes on: input and output are added to it");
     fields["prompt"] = refused("not supported: there are no stored prompts");
     return closed(std::move(fields), {"input"});
   }();

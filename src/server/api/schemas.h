@@ -10,6 +10,7 @@ namespace penstock {
 const nlohmann::json& generate_request();
 const nlohmann::json& completion_request();
 const nlohmann::json& chat_request();
+const nlohmann::json& chat_batch_request();  // vLLM's: several conversations
 const nlohmann::json& responses_request();
 const nlohmann::json& messages_request();
 const nlohmann::json& count_tokens_request();

@@ -4,6 +4,7 @@
 #include "server/http/apart_threads.h"
 #include "server/keys/accounts.h"
 #include "server/routing/errors.h"
+#include "server/routing/route.h"
 #include "server/services/data_folder.h"
 #include "server/services/services.h"
 
@@ -14,10 +15,9 @@ Result<StoreCall> read_store_call(Services& services, const HttpRequest& request
   StoreCall call;
   ASSIGN_OR_RETURN(call.stores, services.data.stores());
   call.owner = services.accounts.owner_of(request);
-  if (const size_t brace = route.find('{'); brace != std::string_view::npos) {
-    const size_t n_behind = route.size() - route.find('}') - 1;
-    call.id = request.path.substr(brace, request.path.size() - brace - n_behind);
-  }
+  const std::vector<std::string> parts = path_parts(route, request.path);
+  if (!parts.empty()) call.id = parts[0];
+  if (parts.size() > 1) call.item = parts[1];
   return call;
 }
 

@@ -16,6 +16,7 @@ struct Services;
 struct StoreCall {
   Stores* stores = nullptr;
   std::string owner, id;
+  std::string item;  // the second one of the path, where it has two
 };
 
 // route: the path of the handler's route, "/v1/files/{id}/content". Blocks. Errors: of the store.

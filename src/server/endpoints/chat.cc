@@ -1,8 +1,11 @@
-// POST /v1/chat/completions.
+// POST /v1/chat/completions and …/batch, vLLM's for several conversations.
 #include <fmt/format.h>
 
+#include "frontend/chat/harmony.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
+#include "server/api/llamacpp.h"
+#include "server/api/llamacpp_chat.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
 #include "server/handlers/answer.h"
@@ -19,7 +22,7 @@ constexpr const char* kChatObject = "chat.completion";
 constexpr const char* kChunk = "chat.completion.chunk";
 
 struct ChatCall : OpenAiCall {
-  ChatTask task;
+  std::vector<ChatTask> tasks;  // by prompt
   bool logprobs = false, prompt_logprobs = false, include_reasoning = true;
   bool names_function = false;  // tool_choice is a function
   std::string echo;             // goes before the reply
@@ -53,22 +56,14 @@ std::string last_content(const json& body) {
   return get_string(last, "content");
 }
 
-Result<ChatCall> read_chat_call(Services& services, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, chat_request()));
+// What is asked for besides conversations.
+Result<ChatCall> read_chat_fields(Services& services, ApiBody& asked) {
   json& body = asked.fields;
-  ServedModel& model = *asked.model;
+  RETURN_IF_ERROR(take_llamacpp_chat_fields(body, *asked.model));
   ChatCall call;
-  if (get_bool(body, "echo")) call.echo = last_content(body);
   ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, body, -1));
   call.generation.tool_schemas = "function/parameters";
   call.names_function = get_string(get_field(body, "tool_choice"), "type") == "function";
-  ASSIGN_OR_RETURN(call.task, read_task(conversation_of_chat(body), call.generation));
-  truncate_prompt(model, body, call.task.prompt);
-  call.generation.prompts.push_back(std::move(call.task.prompt));
-  RETURN_IF_ERROR(
-      read_thinking_budget(body, call.task.parsers.starts_in_reasoning, call.generation));
-  call.generation.keep_markers = call.task.parses();
-  set_max_tokens(body, call.generation);
   if (call.generation.params.n > services.config.max_choices) {
     return errorf(ErrorCode::kInvalidArgument, "n: expected at most {}, got {}",
                   services.config.max_choices, call.generation.params.n);
@@ -76,6 +71,83 @@ Result<ChatCall> read_chat_call(Services& services, const HttpRequest& request) 
   RETURN_IF_ERROR(read_openai_call(services, body, "chatcmpl-", call));
   RETURN_IF_ERROR(read_logprobs(services, body, call));
   call.include_reasoning = get_bool(body, "include_reasoning", true);
+  return call;
+}
+
+// reasoning_format none: the text has all that the model writes.
+Status leave_reasoning(ChatTask& task) {
+  const ToolParserRow* const calls = find_tool_parser(task.parsers.tools);
+  if (calls != nullptr && is_harmony(*calls)) {
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "reasoning_format: none is not known for this model, whose reasoning is a channel "
+        "of its replies");
+  }
+  task.parsers.reasoning.clear();
+  return {};
+}
+
+// One more conversation, whose reply is held to the same form as the others'.
+Status add_conversation(const json& body, Conversation conversation, ChatCall& call) {
+  GenerationCall& generation = call.generation;
+  ASSIGN_OR_RETURN(ChatTask task, read_task(std::move(conversation), generation));
+  truncate_prompt(*generation.model, body, task.prompt);
+  generation.prompts.push_back(std::move(task.prompt));
+  RETURN_IF_ERROR(read_thinking_budget(body, task.parsers.starts_in_reasoning, generation));
+  generation.keep_markers = task.parses();
+  if (get_string(body, "reasoning_format") == "none") RETURN_IF_ERROR(leave_reasoning(task));
+  call.tasks.push_back(std::move(task));
+  return {};
+}
+
+Result<ChatCall> read_chat_call(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, chat_request()));
+  ASSIGN_OR_RETURN(ChatCall call, read_chat_fields(services, asked));
+  if (get_bool(asked.fields, "echo")) call.echo = last_content(asked.fields);
+  RETURN_IF_ERROR(add_conversation(asked.fields, conversation_of_chat(asked.fields), call));
+  set_max_tokens(asked.fields, call.generation);
+  return call;
+}
+
+// What belongs to all conversations is copied for each.
+Status check_batch(const Services& services, const json& body, size_t n_conversations) {
+  if (n_conversations > static_cast<size_t>(services.config.max_choices)) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "messages: expected at most {} conversations, got {}",
+                  services.config.max_choices, n_conversations);
+  }
+  const size_t bytes = dump(body).size() * n_conversations, most = most_text(services);
+  if (bytes <= most) return {};
+  return errorf(ErrorCode::kInvalidArgument,
+                "messages: expected fields beside them of at most {} bytes for {} conversations, "
+                "got {}",
+                most / n_conversations, n_conversations, bytes / n_conversations);
+}
+
+Result<ChatCall> read_chat_batch(Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, chat_batch_request()));
+  json conversations = take_field(asked.fields, "messages");
+  RETURN_IF_ERROR(check_batch(services, asked.fields, conversations.size()));
+  ASSIGN_OR_RETURN(ChatCall call, read_chat_fields(services, asked));
+  call.generation.question.reset();  // there is more than one
+  const auto form = call.generation.params.structured_outputs;
+  std::optional<StructuredOutputs> first;
+  for (size_t i = 0; i < conversations.size(); ++i) {
+    json body = asked.fields;
+    body["messages"] = std::move(conversations[i]);
+    call.generation.params.structured_outputs = form;
+    auto added = add_conversation(asked.fields, conversation_of_chat(body), call);
+    if (!added) return errorf(added.error().code, "messages[{}]: {}", i, added.error().message);
+    const auto& held_to = call.generation.params.structured_outputs;
+    if (i == 0) first = held_to;
+    if (held_to != first) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "messages[{}]: its reply would be held to another grammar than the first's: "
+                    "the template opens its reasoning otherwise",
+                    i);
+    }
+  }
+  set_max_tokens(asked.fields, call.generation);
   return call;
 }
 
@@ -111,7 +183,9 @@ class ChatShape final : public ReplyShape {
       : call_(call),
         names_(call.generation.model->tokenizer(), call.tokens_as_ids),
         events_(call, kChunk) {
-    for (int i = 0; i < call.generation.params.n; ++i) choices_.emplace_back(call.task);
+    for (const ChatTask& task : call.tasks) {
+      for (int i = 0; i < call.generation.params.n; ++i) choices_.emplace_back(task);
+    }
   }
 
   std::string add(const ChoiceDelta& delta, Generation& generation) override;
@@ -128,6 +202,7 @@ class ChatShape final : public ReplyShape {
     bool started = false;
     json logprobs = json::array();  // of text that is still held back
     std::vector<TokenId> ids;       // likewise
+    Clock::time_point first;        // when its first token came
   };
 
   std::string events(const ChoiceDelta& delta, std::vector<ReplySegment> news,
@@ -140,7 +215,9 @@ class ChatShape final : public ReplyShape {
   json finish_fields(const ChoiceDelta& delta) const;
   std::string chunk(const ChoiceDelta& of, json delta, json extra,
                     const Generation& generation) const;
+  std::string timings_now(const ChoiceDelta& of, const Generation& generation) const;
   json message(const ChatReader& reader) const;
+  json choice_json(const CompletionOutput& one, size_t prompt);
   std::string prompt_text(const Generation& generation) const {
     return names_.tokenizer().decode(generation.prompt_output(0).prompt_token_ids, false);
   }
@@ -154,7 +231,21 @@ class ChatShape final : public ReplyShape {
   TokenNames names_;
   StreamEvents events_;
   std::vector<Choice> choices_;
+  const Clock::time_point start_ = Clock::now();
 };
+
+// `,"timings":{…}` of what is there so far, if every event has it.
+std::string ChatShape::timings_now(const ChoiceDelta& of, const Generation& generation) const {
+  const Choice& choice = choices_[of.choice];
+  if (!call_.timings_per_token || choice.first == Clock::time_point()) return {};
+  RequestStats so_far;
+  so_far.prefill_seconds = std::chrono::duration<double>(choice.first - start_).count();
+  so_far.decode_seconds = std::chrono::duration<double>(Clock::now() - choice.first).count();
+  const auto n_prompt =
+      generation.prompt_output(of.choice / call_.generation.params.n).prompt_token_ids.size();
+  return R"(,"timings":)" +
+         dump(llamacpp_timings(so_far, static_cast<int64_t>(n_prompt), of.n_tokens));
+}
 
 std::string ChatShape::add(const ChoiceDelta& delta, Generation& generation) {
   Choice& choice = choices_[delta.choice];
@@ -162,6 +253,7 @@ std::string ChatShape::add(const ChoiceDelta& delta, Generation& generation) {
   if (call_.logprobs && !delta.logprobs.empty())
     choice.logprobs.push_back(chat_logprob_json(names_, delta.logprobs));
   if (!call_.stream) return {};
+  if (delta.token != kNoToken && choice.first == Clock::time_point()) choice.first = Clock::now();
   if (call_.token_ids && delta.token != kNoToken) choice.ids.push_back(delta.token);
   return events(delta, std::move(news), generation);
 }
@@ -184,7 +276,7 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
       const std::string_view pieces[] = {R"({"delta":{"content":)", quoted,
                                          R"(},"finish_reason":null,"index":)", index,
                                          R"(,"logprobs":null})"};
-      result += events_.event(pieces, generation, delta.n_tokens);
+      result += events_.event(pieces, generation, delta.n_tokens, timings_now(delta, generation));
       continue;
     }
     result += chunk(delta, piece(segment), details(choice), generation);
@@ -252,7 +344,7 @@ std::string ChatShape::chunk(const ChoiceDelta& of, json delta, json extra,
                  {"logprobs", nullptr},
                  {"finish_reason", nullptr}};
   choice.update(extra);
-  return events_.event(dump(choice), generation, of.n_tokens);
+  return events_.event(dump(choice), generation, of.n_tokens, timings_now(of, generation));
 }
 
 json ChatShape::message(const ChatReader& reader) const {
@@ -268,26 +360,33 @@ json ChatShape::message(const ChatReader& reader) const {
   return result;
 }
 
-json ChatShape::whole(const Generation& generation) {
-  const RequestOutput& output = generation.outputs().front();
-  json body = envelope(call_, kChatObject);
-  body["choices"] = json::array();
-  for (const CompletionOutput& one : output.outputs) {
-    Choice& choice = choices_[one.index];
-    json next = {{"index", one.index},
+json ChatShape::choice_json(const CompletionOutput& one, size_t prompt) {
+  const size_t index =
+      prompt * static_cast<size_t>(call_.generation.params.n) + static_cast<size_t>(one.index);
+  Choice& choice = choices_[index];
+  json result = {{"index", index},
                  {"message", message(choice.reader)},
                  {"finish_reason", finish_name(call_, choice.reader)},
                  {"stop_reason", stop_reason_json(one.stop_reason)},
                  {"logprobs", nullptr},
                  {"token_ids", nullptr}};
-    if (call_.logprobs)
-      next["logprobs"] = {{"content", std::move(choice.logprobs)}, {"refusal", nullptr}};
-    if (call_.token_ids) next["token_ids"] = one.token_ids;
-    body["choices"].push_back(std::move(next));
+  if (call_.logprobs)
+    result["logprobs"] = {{"content", std::move(choice.logprobs)}, {"refusal", nullptr}};
+  if (call_.token_ids) result["token_ids"] = one.token_ids;
+  return result;
+}
+
+json ChatShape::whole(const Generation& generation) {
+  const RequestOutput& first = generation.outputs().front();
+  json body = envelope(call_, kChatObject);
+  body["choices"] = json::array();
+  for (size_t prompt = 0; prompt < generation.outputs().size(); ++prompt) {
+    for (const CompletionOutput& one : generation.outputs()[prompt].outputs)
+      body["choices"].push_back(choice_json(one, prompt));
   }
   body["prompt_logprobs"] =
-      call_.prompt_logprobs ? prompt_logprobs_json(names_.tokenizer(), output) : json();
-  body["prompt_token_ids"] = call_.token_ids ? json(output.prompt_token_ids) : json();
+      call_.prompt_logprobs ? prompt_logprobs_json(names_.tokenizer(), first) : json();
+  body["prompt_token_ids"] = call_.token_ids ? json(first.prompt_token_ids) : json();
   if (call_.prompt_text) body["prompt_text"] = prompt_text(generation);
   add_totals(call_, generation, body, n_reasoning_tokens());
   return body;
@@ -297,6 +396,10 @@ json ChatShape::whole(const Generation& generation) {
 
 net::awaitable<void> post_chat_completions(Services& services, Exchange& exchange) {
   return answer_call<ChatShape>(services, exchange, read_chat_call);
+}
+
+net::awaitable<void> post_chat_batch(Services& services, Exchange& exchange) {
+  return answer_call<ChatShape>(services, exchange, read_chat_batch);
 }
 
 }  // namespace penstock

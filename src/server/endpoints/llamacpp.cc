@@ -184,7 +184,6 @@ class LlamaShape final : public ReplyShape {
   json last(size_t index, const Generation& generation);
   void end_early(Choice& choice, int index, Generation& generation);
   json end_of(const Choice& choice, const CompletionOutput& one, size_t n_prompt) const;
-  static json timings_of(const RequestStats& stats, size_t n_prompt, int n_tokens);
 
   const LlamaCall& call_;
   TokenNames names_;
@@ -237,29 +236,10 @@ std::string LlamaShape::add(const ChoiceDelta& delta, Generation& generation) {
   if (call_.timings) {
     RequestStats so_far;
     so_far.decode_seconds = std::chrono::duration<double>(Clock::now() - choice.first).count();
-    event["timings"] = timings_of(so_far, prompt_sizes_[delta.choice / call_.generation.params.n],
-                                  choice.n_tokens);
+    event["timings"] = llamacpp_timings(
+        so_far, prompt_sizes_[delta.choice / call_.generation.params.n], choice.n_tokens);
   }
   return sse(event);
-}
-
-json LlamaShape::timings_of(const RequestStats& stats, size_t n_prompt, int n_tokens) {
-  const auto rates = [](const std::string& name, int64_t n, double seconds, json& into) {
-    const double ms = seconds * 1000;
-    into[name + "_n"] = n;
-    into[name + "_ms"] = ms;
-    into[name + "_per_token_ms"] = n > 0 ? ms / static_cast<double>(n) : 0.0;
-    into[name + "_per_second"] = seconds > 0 ? static_cast<double>(n) / seconds : 0.0;
-  };
-  json result = {{"cache_n", stats.cached_tokens}};
-  rates("prompt", static_cast<int64_t>(n_prompt) - stats.cached_tokens, stats.prefill_seconds,
-        result);
-  rates("predicted", n_tokens, stats.decode_seconds, result);
-  if (stats.draft_tokens > 0) {
-    result["draft_n"] = stats.draft_tokens;
-    result["draft_n_accepted"] = stats.accepted_tokens;
-  }
-  return result;
 }
 
 // Why it ended, in llama.cpp's words.
@@ -297,7 +277,7 @@ json LlamaShape::last(size_t index, const Generation& generation) {
   if (call_.tokens && !call_.stream && !none) reply["tokens"] = one.token_ids;
   reply.update(end_of(choice, one, n_prompt));
   reply["tokens_cached"] = one.stats.cached_tokens;
-  reply["timings"] = timings_of(one.stats, n_prompt, none ? 0 : choice.n_tokens);
+  reply["timings"] = llamacpp_timings(one.stats, n_prompt, none ? 0 : choice.n_tokens);
   if (!choice.probabilities.empty())
     reply["completion_probabilities"] = std::exchange(choice.probabilities, json::array());
   return call_.fields.empty() ? reply : picked_fields(reply, call_.fields);

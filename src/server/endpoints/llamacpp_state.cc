@@ -1,5 +1,6 @@
-// GET /props and /slots: what llama.cpp's clients ask about a server.
+// GET /props and /slots: what llama.cpp's clients ask about a server. POST /slots/{id}.
 #include <algorithm>
+#include <charconv>
 
 #include "penstock/version.h"
 #include "server/api/api_request.h"
@@ -14,7 +15,7 @@
 
 namespace penstock {
 
-RouteSchema props_reply, slots_reply;
+RouteSchema props_reply, slots_reply, slot_action_reply;
 
 namespace {
 
@@ -97,7 +98,44 @@ json props_json(const ServedModel& model, const std::string& key) {
           {"is_sleeping", false}};
 }
 
+// Of "/slots/3", a sequence's place. Errors: kInvalidArgument.
+Result<int> slot_of(const HttpRequest& request, const ServedModel& model) {
+  const std::string_view text = std::string_view(request.path).substr(request.path.rfind('/') + 1);
+  int id = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  if (whole && id >= 0 && id < model.max_num_seqs()) return id;
+  return errorf(ErrorCode::kInvalidArgument, "id_slot: expected 0 to {}, got {:.80}",
+                model.max_num_seqs() - 1, text);
+}
+
+// Nothing of the cache is one sequence's: erasing a place leaves nothing behind, and there is
+// nothing of its own to save.
+HttpReply act_on_slot(const HttpRequest& request, const ServedModel& model) {
+  if (const Status text = check_gives_text(model); !text) return error_reply(text.error());
+  const auto id = slot_of(request, model);
+  if (!id) return error_reply(id.error());
+  const auto given = request.query.find("action");
+  const std::string action = given == request.query.end() ? "" : given->second;
+  if (action == "erase") return json_reply({{"id_slot", *id}, {"n_erased", 0}});
+  if (action == "save" || action == "restore") {
+    return error_reply(
+        request, 501,
+        "action: places of sequences are not saved or restored; all sequences "
+        "share one cache of prefixes, which --prefix-cache-file keeps over restarts");
+  }
+  return error_reply(
+      400, fmt::format("action: expected save, restore or erase, got {:.80}", action), "action");
+}
+
 }  // namespace
+
+const nlohmann::json& slot_action_reply() {
+  using schema::plain;
+  static const nlohmann::json value = schema::open(
+      {{"id_slot", plain("integer")}, {"n_erased", plain("integer")}}, {"id_slot", "n_erased"});
+  return value;
+}
 
 const nlohmann::json& props_reply() {
   using schema::plain;
@@ -125,6 +163,13 @@ net::awaitable<void> get_props(Services& services, Exchange& exchange) {
   if (const Status text = check_gives_text(**model); !text)
     co_return co_await exchange.reply(error_reply(text.error()));
   co_await exchange.reply(json_reply(props_json(**model, record_of(exchange).key)));
+}
+
+net::awaitable<void> post_slot(Services& services, Exchange& exchange) {
+  const HttpRequest& request = exchange.request();
+  const auto model = services.models.find(model_in_query(request), record_of(request).key);
+  HttpReply reply = model ? act_on_slot(request, **model) : error_reply(model.error());
+  co_await exchange.reply(std::move(reply));
 }
 
 net::awaitable<void> get_slots(Services& services, Exchange& exchange) {

@@ -60,10 +60,12 @@ json operation(const Route& route) {
     result["requestBody"] = {{"required", true},
                              {"content", content("application/json", route.request())}};
   }
-  if (std::string_view(route.path).find("{id}") != std::string_view::npos) {
+  const std::string_view path = route.path;
+  for (size_t at = path.find('{'); at != std::string_view::npos; at = path.find('{', at + 1)) {
+    const std::string_view name = path.substr(at + 1, path.find('}', at) - at - 1);
     const json schema = {{"type", "string"}, {"minLength", 1}};
-    result["parameters"] =
-        json::array({{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", schema}}});
+    result["parameters"].push_back(
+        {{"name", name}, {"in", "path"}, {"required", true}, {"schema", schema}});
   }
   return result;
 }

@@ -1,6 +1,7 @@
 #include "server/endpoints/response_shape.h"
 
 #include "base/json_text.h"
+#include "server/api/earlier_items.h"
 #include "server/routing/errors.h"
 #include "server/services/data_folder.h"
 #include "server/services/request_log.h"
@@ -320,7 +321,19 @@ std::string ResponseShape::end_list(const Result<json>& tools) {
 
 net::awaitable<void> ResponseShape::finish(std::string reason) {
   last_ = finished(std::move(reason));
+  if (!call_.conversation_id.empty()) co_await extend();
   if (call_.store) co_await store();
+}
+
+// What is said goes to the conversation, or the response has failed.
+net::awaitable<void> ResponseShape::extend() {
+  Status added;
+  co_await services_.chores.run(
+      call_.owner, [&] { added = extend_conversation(**services_.data.stores(), call_, last_); });
+  if (added) co_return;
+  services_.log.error(fmt::format("{}: {} does not go on: {}", call_.id, call_.conversation_id,
+                                  added.error().message));
+  last_ = failed("conversation: " + added.error().message);
 }
 
 net::awaitable<void> ResponseShape::fail(std::string message) {

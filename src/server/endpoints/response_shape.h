@@ -92,6 +92,7 @@ class ResponseShape final : public ReplyShape {
   void add_output(json& response) const;
   json failed(std::string_view message) const;
   net::awaitable<void> store();
+  net::awaitable<void> extend();
   // The place of the open item in events.
   json place() const {
     return {

@@ -1,6 +1,7 @@
 // POST /v1/responses: OpenAI's responses, plain and as typed stream events, at once or in the
 // background.
 #include "base/json_text.h"
+#include "server/api/schemas.h"
 #include "server/endpoints/response_rounds.h"
 #include "server/endpoints/response_shape.h"
 #include "server/handlers/background_stream.h"
@@ -85,7 +86,9 @@ net::awaitable<void> answer_in_background(Services& services, Exchange& exchange
 
 net::awaitable<void> post_responses(Services& services, Exchange& exchange) {
   const auto call = std::make_shared<Result<ResponseCall>>();
-  const auto read = [&] { *call = read_response_call(services, exchange.request()); };
+  const auto read = [&] {
+    *call = read_response_call(services, exchange.request(), {.schema = responses_request()});
+  };
   // With a store it may read an earlier conversation from the disk, whose size nobody knows yet.
   const size_t n_bytes = exchange.request().body.size();
   const bool may_read = !services.config.data_dir.empty();

@@ -1,5 +1,5 @@
-// POST /v1/score (vLLM's), /v1/rerank and /v2/rerank (Jina's and Cohere's): how well texts go
-// together, by a cross-encoder's head, or by the cosine of the angle between vectors.
+// POST /v1/score (vLLM's), /v1/rerank (Jina's and, of bodies with texts, TEI's) and /v2/rerank
+// (Cohere's): how well texts go together, by a cross-encoder's head, or by the cosine of the angle between vectors.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -24,6 +24,8 @@ struct ScoreAsked {
   size_t n_first = 0, n_second = 0;    // one or as many as the second; where vectors are compared
   std::vector<std::string> documents;  // of rerank
   size_t top_n = 0;
+  bool returns_texts = false;
+  bool is_tei = false;  // the reply has the form of Text Embeddings Inference
 };
 
 std::string text_in(const json& item) {
@@ -80,18 +82,46 @@ Result<ScoreAsked> read_score(Services& services, const HttpRequest& request,
       "body: expected text_1 and text_2, queries and documents, or data_1 and data_2");
 }
 
+// What belongs to the other form of the request would be without effect.
+Status check_rerank_form(const json& body, bool is_tei) {
+  if (is_tei != get_field(body, "documents").is_null())
+    return errorf(ErrorCode::kInvalidArgument, "documents: expected documents or texts, got {}",
+                  is_tei ? "both" : "neither");
+  constexpr const char* kOfTei[] = {"raw_scores", "return_text", "truncate",
+                                    "truncation_direction"};
+  constexpr const char* kOfJina[] = {"return_documents", "use_activation"};
+  for (const char* name : is_tei ? std::span<const char* const>(kOfJina) : kOfTei) {
+    if (!get_field(body, name).is_null())
+      return errorf(ErrorCode::kInvalidArgument, "{}: belongs to {}, which are not there", name,
+                    is_tei ? "documents" : "texts");
+  }
+  return {};
+}
+
+// The fields of TEI's request under the names of the others.
+void rename_tei_fields(json& body) {
+  reserve_fields(body, body.size() + 3);
+  body["documents"] = take_field(body, "texts");
+  body["use_activation"] = !get_bool(body, "raw_scores");
+  if (get_bool(body, "truncate") && !truncates(body)) body["truncate_prompt_tokens"] = -1;
+}
+
 Result<ScoreAsked> read_rerank(Services& services, const HttpRequest& request,
                                const nlohmann::json& schema) {
-  ASSIGN_OR_RETURN(const ApiBody body, read_body(services, request, schema, ModelUse::kVectors));
+  ASSIGN_OR_RETURN(ApiBody body, read_body(services, request, schema, ModelUse::kVectors));
   ScoreAsked asked{.model = body.model, .name = body.name(), .call = pooling_call(body)};
+  asked.is_tei = !get_field(body.fields, "texts").is_null();
+  RETURN_IF_ERROR(check_rerank_form(body.fields, asked.is_tei));
+  asked.returns_texts =
+      asked.is_tei ? get_bool(body.fields, "return_text")
+                   : get_bool(body.fields, "return_documents", !request.path.starts_with("/v2"));
+  if (asked.is_tei) rename_tei_fields(body.fields);
   asked.documents = texts_in(body.fields["documents"]);
   RETURN_IF_ERROR(
       read_score_texts({text_in(body.fields["query"])}, asked.documents, body.fields, asked));
   const int64_t top_n = get_int(body.fields, "top_n", 0);
   asked.top_n = top_n > 0 ? std::min(static_cast<size_t>(top_n), asked.documents.size())
                           : asked.documents.size();
-  if (!get_bool(body.fields, "return_documents", !request.path.starts_with("/v2")))
-    asked.documents.clear();
   return asked;
 }
 
@@ -122,9 +152,11 @@ json ranked(ScoreAsked& asked, const std::vector<double>& scores) {
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
   json results = json::array();
   for (size_t i = 0; i < asked.top_n; ++i) {
-    json result = {{"index", order[i]}, {"relevance_score", scores[order[i]]}};
-    if (!asked.documents.empty())
-      result["document"] = {{"text", std::move(asked.documents[order[i]])}};
+    json result = {{"index", order[i]},
+                   {asked.is_tei ? "score" : "relevance_score", scores[order[i]]}};
+    std::string& text = asked.documents[order[i]];
+    if (asked.returns_texts && asked.is_tei) result["text"] = std::move(text);
+    if (asked.returns_texts && !asked.is_tei) result["document"] = {{"text", std::move(text)}};
     results.push_back(std::move(result));
   }
   return results;
@@ -176,11 +208,21 @@ const nlohmann::json& rerank_request() {
   static const Json value = [] {
     Json fields = pooling_fields();
     const Json document = open({{"text", plain("string")}}, {"text"});
+    const auto texts = [](Json item, const char* help) {
+      Json list = field({"array"}, help);
+      list["items"] = std::move(item);
+      list["minItems"] = 1;
+      list["maxItems"] = kMostTexts;
+      return list;
+    };
     fields["query"] = plain("string");
-    fields["documents"] = {{"type", "array"},
-                           {"items", {{"anyOf", {plain("string"), document}}}},
-                           {"minItems", 1},
-                           {"maxItems", kMostTexts}};
+    fields["documents"] =
+        texts({{"anyOf", {plain("string"), document}}}, "what is ranked; or give texts");
+    fields["texts"] = texts(plain("string"), "TEI's documents; the reply is a list in its form");
+    fields["return_text"] = boolean("with texts: the reply has them");
+    fields["raw_scores"] = boolean("with texts: a cross-encoder's logits");
+    fields["truncate"] = boolean("with texts: cut what is too long, as truncate_prompt_tokens: -1");
+    fields["truncation_direction"] = one_of({"right", "Right"}, "with texts: the end is cut");
     fields["top_n"] = integer(0, INT32_MAX, "the best so many; 0 or absent: all");
     fields["return_documents"] = boolean("with the texts; absent: yes, and no below /v2");
     fields["max_tokens_per_doc"] =
@@ -189,21 +231,25 @@ const nlohmann::json& rerank_request() {
     fields["use_activation"] =
         boolean("a cross-encoder's scores as its checkpoint says, instead of logits");
     fields["prompt_name"] = text("of the checkpoint's prompts, put before every text");
-    return closed(std::move(fields), {"query", "documents"});
+    return closed(std::move(fields), {"query"});
   }();
   return value;
 }
 
 const nlohmann::json& rerank_reply() {
   using namespace schema;  // NOLINT: a schema
-  static const Json value =
-      open({{"id", plain("string")},
-            {"model", plain("string")},
-            {"results",
-             {{"type", "array"},
-              {"items", open({{"index", plain("integer")}, {"relevance_score", plain("number")}},
-                             {"index", "relevance_score"})}}}},
-           {"id", "model", "results", "usage"});
+  static const Json value = [] {
+    const auto list_of = [](const char* score) {
+      return Json{{"type", "array"},
+                  {"items", open({{"index", plain("integer")}, {score, plain("number")}},
+                                 {"index", score})}};
+    };
+    const Json object = open({{"id", plain("string")},
+                              {"model", plain("string")},
+                              {"results", list_of("relevance_score")}},
+                             {"id", "model", "results", "usage"});
+    return Json{{"anyOf", {object, list_of("score")}}};
+  }();
   return value;
 }
 
@@ -239,8 +285,9 @@ net::awaitable<void> post_rerank(Services& services, Exchange& exchange) {
     reply["meta"] = {{"api_version", {{"version", "2"}}}, {"billed_units", {{"search_units", 1}}}};
   HttpReply whole;
   co_await services.run_apart(exchange, [&] {  // it may repeat the documents
-    reply["results"] = ranked(*asked, scores_of(*asked, *rows));
-    whole = json_reply(reply);
+    json results = ranked(*asked, scores_of(*asked, *rows));
+    if (!asked->is_tei) reply["results"] = std::move(results);
+    whole = json_reply(asked->is_tei ? results : reply);
   });
   co_await exchange.reply(std::move(whole));
 }

@@ -5,13 +5,22 @@
 namespace penstock {
 namespace {
 
-// Whether `path` is `route`'s, with anything for its "{id}".
-bool matches(std::string_view route, std::string_view path) {
+// Whether `path` is `route`'s, with anything for its placeholders. parts: takes what stands for
+// them.
+bool matches(std::string_view route, std::string_view path,
+             std::vector<std::string>* parts = nullptr) {
   const size_t brace = route.find('{');
   if (brace == std::string_view::npos) return route == path;
-  const std::string_view end = route.substr(route.find('}') + 1);
-  return path.size() > brace + end.size() && path.starts_with(route.substr(0, brace)) &&
-         path.ends_with(end);
+  if (!path.starts_with(route.substr(0, brace))) return false;
+  path.remove_prefix(brace);
+  const std::string_view rest = route.substr(route.find('}') + 1);
+  const size_t next = rest.find('{');
+  const bool is_last = next == std::string_view::npos;
+  if (is_last && !path.ends_with(rest)) return false;
+  const size_t end = is_last ? path.size() - rest.size() : path.find(rest.substr(0, next));
+  if (end == 0 || end == std::string_view::npos) return false;
+  if (parts != nullptr) parts->emplace_back(path.substr(0, end));
+  return is_last || matches(rest, path.substr(end), parts);
 }
 
 }  // namespace
@@ -27,6 +36,12 @@ const Route* find_route(const HttpRequest& request, std::string& allowed) {
     allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
   }
   return nullptr;
+}
+
+std::vector<std::string> path_parts(std::string_view route, std::string_view path) {
+  std::vector<std::string> parts;
+  matches(route, path, &parts);
+  return parts;
 }
 
 const Route* find_post_route(std::string_view path) {

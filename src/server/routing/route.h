@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/http/exchange.h"
 
@@ -23,8 +24,8 @@ enum class Access : uint8_t {
 using Handler = net::awaitable<void>(Services& services, Exchange& exchange);
 using RouteSchema = const nlohmann::json&();  // a JSON schema (schemas.h)
 
-// One endpoint. "{id}" in a path is one more segment, which may contain slashes. Of several paths
-// that match, the first in the list counts.
+// One endpoint. "{id}" in a path is one more segment, or more where it is the path's last one that
+// is not written out. Of several paths that match, the first in the list counts.
 struct Route {
   const char* method;
   const char* path;
@@ -41,6 +42,9 @@ std::span<const Route> routes();
 
 // The route of a request, or null and in `allowed` the methods that its path has ("GET, POST").
 const Route* find_route(const HttpRequest& request, std::string& allowed);
+// What stands in `path` for the placeholders of a route's path, in order. REQUIRES: it is the
+// route's.
+std::vector<std::string> path_parts(std::string_view route, std::string_view path);
 // The route of POST `path`, or null.
 const Route* find_post_route(std::string_view path);
 

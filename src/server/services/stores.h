@@ -5,6 +5,7 @@
 
 #include "server/batches/store/batches.h"
 #include "server/store/audit.h"
+#include "server/store/conversations.h"
 #include "server/store/files.h"
 #include "server/store/responses.h"
 
@@ -13,7 +14,7 @@ namespace penstock {
 // The limits of each owner.
 struct StoreLimits {
   FileLimits files;
-  ResponseLimits responses;
+  ResponseLimits responses;  // and, counted by themselves, of conversations
 };
 
 struct Stores {
@@ -25,6 +26,7 @@ struct Stores {
   std::unique_ptr<StoredFiles> files;
   std::unique_ptr<StoredBatches> batches;
   std::unique_ptr<StoredResponses> responses;
+  std::unique_ptr<StoredConversations> conversations;
   std::unique_ptr<AuditLog> audit;
 };
 

@@ -46,6 +46,16 @@ constexpr const char* kSchema[] = {
     "NULL DEFAULT '';CREATE TABLE audit (number INTEGER PRIMARY KEY AUTOINCREMENT, time INTEGER "
     "NOT NULL, key TEXT NOT NULL, peer TEXT NOT NULL, act TEXT NOT NULL, about TEXT NOT NULL, "
     "status INTEGER NOT NULL);",
+    // 5: conversations and their items
+    "CREATE TABLE conversations (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL "
+    "UNIQUE, owner TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL,"
+    " used INTEGER NOT NULL, metadata TEXT NOT NULL);"
+    "CREATE INDEX conversations_of_owner ON conversations (owner, used, number, bytes);"
+    "CREATE INDEX expiring_conversations ON conversations (used);"
+    "CREATE TABLE conversation_items (number INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " conversation INTEGER NOT NULL REFERENCES conversations (number) ON DELETE CASCADE,"
+    " id TEXT NOT NULL, bytes INTEGER NOT NULL, item TEXT NOT NULL, UNIQUE (conversation, id));"
+    "CREATE INDEX items_of_conversation ON conversation_items (conversation, number);",
 };
 
 }  // namespace

@@ -1,0 +1,87 @@
+#include "server/api/earlier_items.h"
+
+#include "base/json_text.h"
+#include "server/api/api_request.h"
+#include "server/services/config.h"
+
+namespace penstock {
+namespace {
+
+// A body of a hundred bytes may go on from megabytes: they are bounded as bodies are, one and all
+// together.
+Status hold(Services& services, const char* field, size_t bytes, ResponseCall& call) {
+  const size_t most = services.config.http.max_body_bytes;
+  if (bytes > most) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: expected a conversation of at most {} bytes, got {}", field, most, bytes);
+  }
+  call.held = std::make_shared<BodyBudget>();
+  call.held->attach(services.under_way.conversation_bytes,
+                    static_cast<int64_t>(services.config.http.max_total_body_bytes));
+  if (call.held->take(static_cast<int64_t>(bytes))) return {};
+  return errorf(ErrorCode::kResourceExhausted,
+                "stored conversations under way hold {} bytes, all that this server allows",
+                services.config.http.max_total_body_bytes);
+}
+
+// Of what a body names: it is the body's mistake that there is none.
+tl::unexpected<Error> named_wrongly(const char* field, Error error) {
+  if (error.code != ErrorCode::kNotFound) return tl::unexpected(std::move(error));
+  return errorf(ErrorCode::kInvalidArgument, "{}: {}", field, error.message);
+}
+
+}  // namespace
+
+Result<json> items_of_response(Services& services, const StoreCall& stored, const std::string& id,
+                               ResponseCall& call) {
+  constexpr const char* kField = "previous_response_id";
+  auto found = stored.stores->responses->find(stored.owner, id);
+  if (!found) return named_wrongly(kField, std::move(found.error()));
+  found->events = {};
+  RETURN_IF_ERROR(hold(services, kField, found->input.size() + found->reply.size(), call));
+  const json reply = bounded_json<json>(found->reply);
+  json items = bounded_json<json>(found->input);
+  const std::string status = found->ended ? get_string(reply, "status") : "in_progress";
+  if (status != "completed" && status != "incomplete") {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: expected a response that is completed, {} is {}", kField, id, status);
+  }
+  if (!items.is_array())
+    return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", id);
+  for (const json& item : get_field(reply, "output")) items.push_back(item);
+  return items;
+}
+
+Result<json> items_of_conversation(Services& services, const StoreCall& stored,
+                                   const std::string& id, ResponseCall& call) {
+  constexpr const char* kField = "conversation";
+  StoredConversations& conversations = *stored.stores->conversations;
+  auto found = conversations.find(stored.owner, id);
+  if (!found) return named_wrongly(kField, std::move(found.error()));
+  RETURN_IF_ERROR(hold(services, kField, static_cast<size_t>(found->bytes), call));
+  // It may have grown since.
+  auto text = conversations.all_items(stored.owner, id, found->bytes);
+  if (!text) return named_wrongly(kField, std::move(text.error()));
+  json items = bounded_json<json>(*text);
+  if (!items.is_array())
+    return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", id);
+  return items;
+}
+
+std::string conversation_named_in(const json& body) {
+  const json& given = get_field(body, "conversation");
+  if (given.is_string()) return given.get<std::string>();
+  return given.is_object() ? get_string(given, "id") : "";
+}
+
+Status extend_conversation(Stores& stores, const ResponseCall& call, const json& reply) {
+  std::vector<ConversationItem> items;
+  const auto add = [&](const json& list) {
+    for (const json& item : list) items.push_back({get_string(item, "id"), dump(item)});
+  };
+  add(bounded_json<json>(call.new_items));
+  add(get_field(reply, "output"));
+  return stores.conversations->append(call.owner, call.conversation_id, items);
+}
+
+}  // namespace penstock
