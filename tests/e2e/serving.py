@@ -16,8 +16,8 @@ SMALL_MODEL = SOURCE / "models" / "penstock-stories-1m-q8_0.gguf"
 class Server:
     """with Server(model, "--flag", "value") as server: server.post("/v1/completions", {...})"""
 
-    def __init__(self, model=SMALL_MODEL, *flags):
-        self.process = subprocess.Popen([PROGRAM, "serve", "-m", str(model), "--port", "0", *map(str, flags)],
+    def __init__(self, model=SMALL_MODEL, *flags, before=()):
+        self.process = subprocess.Popen([PROGRAM, *map(str, before), "serve", "-m", str(model), "--port", "0", *map(str, flags)],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, errors="replace")
         self.log = []

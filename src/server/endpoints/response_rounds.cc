@@ -29,7 +29,10 @@ class RoundShape final : public ReplyShape {
   }
   net::awaitable<void> keep(const Generation& generation, const Error* error) override {
     whole_.add_use(generation);
-    if (error != nullptr) failure = *error;
+    if (error != nullptr)
+      failure = *error;
+    else if (generation.error())
+      failure = {ErrorCode::kCancelled, kStopped};
     co_return;
   }
   std::string end(const Generation&) override { return {}; }

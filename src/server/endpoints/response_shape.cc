@@ -349,6 +349,7 @@ std::string ResponseShape::last_event() const {
 net::awaitable<void> ResponseShape::keep(const Generation& generation, const Error* error) {
   add_use(generation);
   if (error != nullptr) co_return co_await fail(error->message);
+  if (generation.error()) co_return co_await fail(kStopped);
   co_await finish("");
 }
 

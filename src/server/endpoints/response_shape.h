@@ -14,6 +14,9 @@
 
 namespace penstock {
 
+// Why a response is failed that its client still waits for.
+inline constexpr const char* kStopped = "the server was stopped while it generated this response";
+
 class ResponseShape final : public ReplyShape {
  public:
   // run: of one in the background, else null.

@@ -33,7 +33,7 @@ std::string reason_of(const BackgroundRun& run, const UnattendedExchange& exchan
     return get_string(get_field(body, "error"), "message", "it could not be generated");
   }
   if (run.overflowed()) return "its events are more than the server keeps";
-  return "the server was stopped while it generated this response";
+  return kStopped;
 }
 
 BackgroundRuns::Work background_work(Services& services, const SharedCall& call) {
