@@ -282,5 +282,44 @@ TEST(Matcher, WhiteSpaceIsBounded) {
   EXPECT_FALSE(matcher.append(' '));  // none behind it
 }
 
+// Subtrees of plain text are taken as a whole where the pattern goes on behind each of its
+// characters, and only there.
+TEST(Matchers, PatternsThatAreLookedForInPlainText) {
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+  tokens.emplace_back("");  // kEnd
+  const std::vector<std::string> letters = {"h", "t", "p", "s", ":", "/", "\xC3\xA9"};
+  for (const std::string& a : letters) {
+    for (const std::string& b : letters) {
+      tokens.push_back(a + b);
+      for (const std::string& c : letters) tokens.push_back(a + b + c);
+    }
+  }
+  const auto vocabulary = Vocabulary::make(std::move(tokens), {kEnd}, {});
+  for (const char* pattern :
+       {"(http)|(https)://(.*)$", "tps?:$", "^[htps:/]*h.?$", "t:s", "^.{0,3}s[^:]*$", "[^s]$"}) {
+    const std::string schema = std::string(R"({"type":"string","pattern":")") + pattern + "\"}";
+    const auto grammar = Grammar::compile({SpecKind::kJsonSchema, schema}, vocabulary);
+    ASSERT_TRUE(grammar) << pattern;
+    std::mt19937 random(3);
+    for (int walk = 0; walk < 6; ++walk) {
+      Matcher matcher(*grammar);
+      for (int step = 0; step < 12 && !matcher.ended(); ++step) {
+        const auto mask = mask_of(matcher, *vocabulary);
+        std::vector<TokenId> allowed;
+        for (TokenId token = 0; token < vocabulary->size(); ++token) {
+          const bool taken = matcher.append(token);
+          ASSERT_EQ(taken, has_bit(mask, token)) << pattern << " token " << token;
+          if (!taken) continue;
+          matcher.rollback(1);
+          if (token >= 257 || step == 0) allowed.push_back(token);
+        }
+        if (allowed.empty()) break;
+        ASSERT_TRUE(matcher.append(allowed[random() % allowed.size()]));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace penstock::grammar

@@ -44,6 +44,43 @@ uint16_t loops(const ByteDfa& dfa, uint32_t state) {
   return static_cast<uint16_t>(~others);
 }
 
+// Adds the states behind all ways through the parts of a character, from `state`. Whether each way
+// leads to one.
+bool add_behind(const ByteDfa& dfa, uint32_t state, std::span<const utf8::ByteRange> parts,
+                std::vector<uint32_t>& states) {
+  if (parts.empty()) {
+    if (std::ranges::find(states, state) == states.end()) states.push_back(state);
+    return true;
+  }
+  uint32_t before = ByteDfa::kDead;
+  for (int byte = parts.front().first; byte <= parts.front().last; ++byte) {
+    const uint32_t next = dfa.step(state, static_cast<uint8_t>(byte)) & ~ByteDfa::kEndsChar;
+    if (next == ByteDfa::kDead) return false;
+    if (next != before && !add_behind(dfa, next, parts.subspan(1), states)) return false;
+    before = next;
+  }
+  return true;
+}
+
+// What most texts consist of: none of it ends a string or is escaped in JSON.
+constexpr uint16_t kNotPlain =
+    byte_kinds::kQuote | byte_kinds::kBackslash | byte_kinds::kControl | byte_kinds::kBroken;
+
+// As add_behind(), for all plain characters.
+bool add_behind_plain(const ByteDfa& dfa, uint32_t state, std::vector<uint32_t>& states) {
+  uint32_t before = ByteDfa::kDead;
+  for (int byte = 0; byte < 0x80; ++byte) {
+    if ((byte_kinds::of(static_cast<uint8_t>(byte)) & kNotPlain) != 0) continue;
+    const uint32_t next = dfa.step(state, static_cast<uint8_t>(byte)) & ~ByteDfa::kEndsChar;
+    if (next == ByteDfa::kDead) return false;
+    if (next != before) add_behind(dfa, next, {}, states);
+    before = next;
+  }
+  return std::ranges::all_of(utf8::kForms, [&](const utf8::Form& form) {
+    return add_behind(dfa, state, form.parts(), states);
+  });
+}
+
 // Walks the trie with one lexeme.
 class ScanWalk {
  public:
@@ -53,7 +90,8 @@ class ScanWalk {
         trie_(vocabulary.trie()),
         window_(lexeme.any_content ? CountWindow{} : left),
         inside_(vocabulary.mask_words()),
-        loops_(lexeme.dfa.n_states(), kUnknown) {}
+        loops_(lexeme.dfa.n_states(), kUnknown),
+        keeps_plain_(lexeme.dfa.n_states(), kUnknown) {}
 
   ScanMask run(uint32_t state, uint32_t root) {
     std::vector<Level> levels{{trie_.node(root).end, state, 0}};
@@ -103,13 +141,14 @@ class ScanWalk {
     }
   }
 
-  // Whether every token from the node on leaves the automaton in this state, short of its end: as
-  // in most of a string.
+  // Whether every token from the node on leaves the automaton short of its end: in this state, as
+  // in most of a string, or in one of a few where a pattern is looked for in plain text.
   bool stays(uint32_t node, uint32_t state, uint64_t count) {
     const TokenTrie::Node& at = trie_.node(node);
     if (lexeme_.any_content || lexeme_.dfa.tag(state) != 0 || at.end - node < kWorthAsking)
       return false;
-    if ((at.kinds & ~loops_of(state)) != 0) return false;
+    if ((at.kinds & ~loops_of(state)) != 0)
+      return window_.trivial() && (at.kinds & kNotPlain) == 0 && keeps_plain(state);
     return window_.trivial() ||
            (at.height < TokenTrie::kMaxHeight && lexeme_.alive(state, count + at.height, window_));
   }
@@ -118,6 +157,28 @@ class ScanWalk {
     uint16_t& known = loops_[state];
     if (known == kUnknown) known = loops(lexeme_.dfa, state);
     return known;
+  }
+
+  // Whether the states to which plain characters lead, a few, all go on with each of them and none
+  // is an end.
+  bool keeps_plain(uint32_t state) {
+    constexpr size_t kFew = 64;
+    uint16_t& known = keeps_plain_[state];
+    if (known != kUnknown) return known != 0;
+    if (n_asked_ > kMostAsked) return false;
+    std::vector<uint32_t> states{state};
+    bool keeps = true;
+    for (size_t i = 0; i < states.size() && keeps; ++i, ++n_asked_) {
+      const uint16_t other = keeps_plain_[states[i]];
+      keeps = other != kUnknown ? other != 0
+                                : states.size() <= kFew && lexeme_.dfa.tag(states[i]) == 0 &&
+                                      add_behind_plain(lexeme_.dfa, states[i], states);
+    }
+    if (keeps) {
+      for (const uint32_t each : states) keeps_plain_[each] = 1;
+    }
+    known = keeps ? 1 : 0;
+    return keeps;
   }
 
   void visit(uint32_t node, uint32_t state, uint64_t count) {
@@ -157,7 +218,10 @@ class ScanWalk {
   ScanMask mask_;
   std::vector<uint32_t> inside_;
   static constexpr uint16_t kUnknown = UINT16_MAX;
-  std::vector<uint16_t> loops_;  // of states
+  std::vector<uint16_t> loops_;        // of states
+  std::vector<uint16_t> keeps_plain_;  // likewise, 0 or 1
+  static constexpr uint32_t kMostAsked = 128;
+  uint32_t n_asked_ = 0;  // states of which plain characters were followed
 };
 
 }  // namespace
