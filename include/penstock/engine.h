@@ -6,6 +6,7 @@
 // caller of step() when start() was not called. Sinks are called on the engine thread and must not
 // block.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -37,6 +38,12 @@ enum class Priority : uint8_t { kHigh, kNormal, kLow, kBackground };
 class TokenMatcher;  // grammar/token_matcher.h
 class Adapter;       // a LoRA adapter that was opened
 
+// How far a request's prompt is computed, in tokens, told after every step of the engine.
+struct PromptProgress {
+  std::atomic<int> cached{0};    // found in the prefix cache
+  std::atomic<int> computed{0};  // those in the cache included
+};
+
 // One prompt and the parameters of its completion. The engine never sees text: the owner of the
 // tokenizer (Session in the frontend) fills in the token forms of the strings in `sampling` and
 // applies `sampling.stop`.
@@ -64,6 +71,7 @@ struct Request {
   std::string cache_salt;
   // false: compute the whole prompt (prompt_logprobs does so anyway)
   bool read_prefix_cache = true;
+  std::shared_ptr<PromptProgress> progress;  // null: nobody watches
   // when the request ends with kAbort and kDeadlineExceeded
   std::optional<Clock::time_point> deadline;
 };

@@ -60,6 +60,9 @@ struct SamplingParams {
   std::optional<int> logprobs;
   std::optional<int> prompt_logprobs;  // alternatives per prompt token
   // constraint on the text; not visited by visit()
+  // the log-probabilities of `logprobs` are those of the distribution that the token was drawn from,
+  // after penalties, masks and filters, and alternatives only what it leaves; not visited by visit()
+  bool processed_logprobs = false;
   std::optional<StructuredOutputs> structured_outputs;
 
   // Range of the numbers that a field may take; never NaN.

@@ -56,6 +56,38 @@ void Sampler::report_raw(const SampleRow& row, SampleResult& result) const {
   result.rank = 1 + scan_count_greater(raw_, raw_[result.token]);
 }
 
+void Sampler::report(const StepContext& steps, std::vector<TokenLogprob>& alternatives,
+                     SampleResult& result) {
+  const SamplingParams& p = steps.params();
+  if (p.processed_logprobs && p.logprobs)
+    report_processed(steps, *p.logprobs, alternatives, result);
+  else
+    report_raw(*steps.row, result);
+}
+
+// REQUIRES: candidates_ holds the distribution, unless the draw is greedy.
+void Sampler::report_processed(const StepContext& steps, int n_top,
+                               std::vector<TokenLogprob>& alternatives, SampleResult& result) {
+  if (result.token == kNoToken) return;
+  result.logprob = 0, result.rank = 1;
+  if (steps.row->temperature == 0 && steps.params().mirostat == 0) {  // it is certain
+    if (n_top != 0) alternatives.push_back({result.token, 0, 1});
+    result.n_top = n_top != 0 ? 1 : 0;
+    return;
+  }
+  const auto log_total = static_cast<float>(candidates_.log_total());
+  const float x = candidates_.x_of(result.token);
+  result.logprob = x - log_total;
+  for (const Candidate& c : candidates_.list()) result.rank += c.x > x ? 1 : 0;
+  if (n_top == 0) return;
+  const int n = n_top < 0 ? candidates_.size() : n_top;
+  int rank = 0;
+  for (const Candidate& c : candidates_.peek_top(n)) {
+    if (c.w > 0) alternatives.push_back({c.id, c.x - log_total, ++rank});
+  }
+  result.n_top = rank;
+}
+
 bool Sampler::row_says_all(const SamplingSpec& spec) {
   const SamplingParams& p = spec.params;
   // These steps depend on the parameters only.
@@ -66,8 +98,8 @@ bool Sampler::row_says_all(const SamplingSpec& spec) {
   const bool steps = std::ranges::none_of(filter_steps(), [&](const SamplerStep& step) {
     return step.host_only && step.active(context);
   });
-  return p.mirostat == 0 && spec.logits_processor == nullptr && (spec.greedy() || steps) &&
-         !spec.completes() &&
+  return p.mirostat == 0 && !p.processed_logprobs && spec.logits_processor == nullptr &&
+         (spec.greedy() || steps) && !spec.completes() &&
          (!p.logprobs || (*p.logprobs >= 0 && *p.logprobs <= SampleRow::kMostTop));
 }
 
@@ -184,18 +216,28 @@ SampleResult Sampler::draw(const SampleRow& row, std::span<float> logits) {
   return result;
 }
 
+namespace {
+
+// Alternatives of the row as the model made it.
+int n_raw(const SampleContext& context) {
+  const SamplingParams& p = context.state.spec->params;
+  return p.processed_logprobs ? 0 : p.logprobs.value_or(0);
+}
+
+}  // namespace
+
 SampleResult Sampler::sample(const SampleContext& context, std::span<float> logits,
                              std::vector<TokenLogprob>& alternatives) {
   const SampleRow row = describe(context, edits_);
   StepContext steps = steps_of(context, edits_);
   steps.row = &row;
   SampleResult result{.drawn = true};
-  keep_raw(row, logits, context.state.spec->params.logprobs.value_or(0), alternatives, result);
+  keep_raw(row, logits, n_raw(context), alternatives, result);
   edit(context, row, logits);
   do {
     result.token = pick(steps, logits);
   } while (exclude_unfit(steps, result.token, logits));
-  report_raw(row, result);
+  report(steps, alternatives, result);
   return result;
 }
 
@@ -214,7 +256,7 @@ SampleResult Sampler::accept_or_resample(const SampleContext& context, std::span
   steps.row = &row;
   SampleResult result{.drawn = true};
   accepted = false;
-  keep_raw(row, logits, context.state.spec->params.logprobs.value_or(0), alternatives, result);
+  keep_raw(row, logits, n_raw(context), alternatives, result);
   edit(context, row, logits);
   exclude_unfit(steps, drawn.token, logits);
   if (!narrow(steps, logits)) return result;
@@ -232,7 +274,7 @@ SampleResult Sampler::accept_or_resample(const SampleContext& context, std::span
     const bool any = narrow(steps, logits);
     result.token = any ? pick_residual(drawn.from, uniform(steps, Draw::kResidual)) : kNoToken;
   }
-  report_raw(row, result);
+  report(steps, alternatives, result);
   return result;
 }
 

@@ -84,6 +84,12 @@ class Sampler {
   void keep_raw(const SampleRow& row, std::span<const float> logits, int n_top,
                 std::vector<TokenLogprob>& alternatives, SampleResult& result);
   void report_raw(const SampleRow& row, SampleResult& result) const;
+  // What is told of the token that was drawn: of the model's row, or, with
+  // params.processed_logprobs, of the distribution that is left.
+  void report(const StepContext& steps, std::vector<TokenLogprob>& alternatives,
+              SampleResult& result);
+  void report_processed(const StepContext& steps, int n_top,
+                        std::vector<TokenLogprob>& alternatives, SampleResult& result);
   bool narrow(StepContext& steps, std::span<float> logits);
   TokenId pick(StepContext& steps, std::span<float> logits);
   bool exclude_unfit(const StepContext& steps, TokenId token, std::span<float> logits);

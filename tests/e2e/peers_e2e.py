@@ -93,6 +93,24 @@ class Chats(unittest.TestCase):
         self.assertIn("n_probs", refusal(chat(story, 400, n_probs=3, logprobs=True)))
         self.assertIn("top_logprobs", refusal(chat(story, 400, n_probs=21)))
 
+    def test_probabilities_after_sampling(self):
+        asked = {**self.asked, "temperature": 0.7, "top_k": 3, "seed": 5, "n_probs": 5}
+        content = chat(story, **asked, post_sampling_probs=True)["choices"][0]["logprobs"]["content"]
+        self.assertEqual(len(content), 12)
+        for one in content:
+            self.assertEqual(len(one["top_probs"]), 3)
+            self.assertAlmostEqual(sum(top["prob"] for top in one["top_probs"]), 1, places=4)
+            self.assertAlmostEqual(one["prob"], next(top["prob"] for top in one["top_probs"] if top["token"] == one["token"]), places=5)
+        own = story.post("/completion", {"prompt": "Once", "n_predict": 4, "n_probs": 3, "temperature": 0, "post_sampling_probs": True})
+        for one in own["completion_probabilities"]:
+            self.assertEqual((one["prob"], [top["prob"] for top in one["top_probs"]]), (1, [1]))
+            self.assertNotIn("logprob", one)
+        self.assertIn("logprob", story.post("/completion", {"prompt": "Once", "n_predict": 1, "n_probs": 3})["completion_probabilities"][0])
+        forced = story.post("/completion", {"prompt": "Once", "n_predict": 1, "n_probs": 5, "grammar": 'root ::= "a" | "b"', "temperature": 1,
+                                            "post_sampling_probs": True})["completion_probabilities"][0]
+        self.assertLessEqual({top["token"] for top in forced["top_probs"]}, {"a", "b"})
+        self.assertAlmostEqual(sum(top["prob"] for top in forced["top_probs"]), 1, places=4)
+
     def test_the_cache(self):
         word = "A cache fish swam there. " * 8
         chat(story, word=word, n_predict=1)
@@ -115,6 +133,23 @@ class Chats(unittest.TestCase):
         self.assertEqual(counts, sorted(counts))
         self.assertGreater(len(counts), 10)
         self.assertEqual(counts[-1], 12)
+
+    def test_progress_of_the_prompt(self):
+        word = "There was a progress cat. " * 20
+        asked = {"messages": user(word), "n_predict": 3, "return_progress": True}
+        events = story.chunks("/v1/chat/completions", asked)
+        told = [event["prompt_progress"] for event in events if "prompt_progress" in event]
+        n_prompt = story.post("/v1/chat/completions/input_tokens", {"messages": user(word)})["input_tokens"]
+        self.assertEqual({one["total"] for one in told}, {n_prompt})
+        self.assertEqual(told[-1]["processed"], n_prompt)
+        self.assertEqual([one["processed"] for one in told], sorted({one["processed"] for one in told}))
+        self.assertGreater(story.chunks("/v1/chat/completions", asked)[1]["prompt_progress"]["cache"], 0)
+        plain = story.post("/v1/chat/completions", {**asked, "temperature": 0})
+        self.assertNotIn("prompt_progress", plain)
+        own = [event for _, event in story.events("/completion", {"prompt": word, "n_predict": 3, "return_progress": True})]
+        progress = [event["prompt_progress"] for event in own if "prompt_progress" in event]
+        self.assertEqual(progress[-1]["processed"], progress[-1]["total"])
+        self.assertEqual(own[-1]["tokens_evaluated"], progress[-1]["total"])
 
     def test_reasoning_stays_in_the_text(self):
         for form in ("auto", "deepseek", None):

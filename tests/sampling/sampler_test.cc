@@ -705,6 +705,46 @@ TEST(Logprobs, AreThoseOfTheRawDistribution) {
   EXPECT_EQ(all[0].token, 7);
 }
 
+TEST(Logprobs, AreThoseOfTheDrawWhereThatIsAskedFor) {
+  const std::vector<float> logits = random_logits(5000, 2.0f, 8);
+  SamplingParams params;
+  params.temperature = 2.0f;
+  params.top_k = 3;
+  params.logprobs = 5;
+  params.processed_logprobs = true;
+  Sampler sampler;
+  const auto sample = [&](uint64_t seed, std::vector<TokenLogprob>& top) {
+    const auto spec = spec_of(params, {}, seed, 5000);
+    EXPECT_FALSE(Sampler::row_says_all(*spec));
+    SamplerState state = state_of(spec, {});
+    std::vector<float> row = logits;
+    return sampler.sample({state, {}, 0}, row, top);
+  };
+  const naive::Dist warm = naive::softmax({logits.begin(), logits.end()}, 2.0);
+  const std::vector<TokenId> order = naive::ordered(warm);
+  const double kept = warm.at(order[0]) + warm.at(order[1]) + warm.at(order[2]);
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::vector<TokenLogprob> top;
+    const SampleResult sampled = sample(seed, top);
+    ASSERT_EQ(sampled.n_top, 3);
+    ASSERT_EQ(top.size(), 3u);
+    EXPECT_NEAR(sampled.logprob, std::log(warm.at(sampled.token) / kept), 1e-4);
+    EXPECT_EQ(order[sampled.rank - 1], sampled.token);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(top[i].token, order[i]);
+      EXPECT_EQ(top[i].rank, i + 1);
+      EXPECT_NEAR(top[i].logprob, std::log(warm.at(order[i]) / kept), 1e-4);
+    }
+  }
+  params.temperature = 0;
+  std::vector<TokenLogprob> top;
+  const SampleResult greedy = sample(0, top);
+  ASSERT_EQ(greedy.n_top, 1);
+  EXPECT_EQ(top[0].token, greedy.token);
+  EXPECT_EQ(top[0].logprob, 0);
+  EXPECT_EQ(greedy.logprob, 0);
+}
+
 TEST(Philox, MatchesThePublishedVectors) {
   using Words = std::array<uint32_t, 4>;
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

@@ -351,6 +351,10 @@ void StepLoop::take_result(Step& step, size_t i, double time) {
   Running& sequence = running(*item.sequence);
   const int row = step.first_rows[i];
   if (sequence.done || item.is_void) return;
+  if (PromptProgress* const progress = sequence.request->request.progress.get()) {
+    progress->cached = sequence.stats.cached_tokens;
+    progress->computed = std::min(item.first + item.count, sequence.n_prompt);
+  }
   if (drafts_ && item.n_draft == 0 && sequence.state == SeqState::kRunning)
     drafts_->note_states(step, i, item.count);
   if (row < 0) return;

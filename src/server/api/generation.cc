@@ -146,6 +146,8 @@ Status Generation::submit() {
     request.tenant = record_.tenant;
     request.cache_salt = call_.cache_scope + call_.cache_salt;
     if (!call_.thinking.empty()) request.thinking = call_.thinking[i];
+    if (call_.watches_prompts)
+      request.progress = progress_.emplace_back(std::make_shared<PromptProgress>());
     if (call_.timeout) request.deadline = Clock::now() + *call_.timeout;
     ASSIGN_OR_RETURN(const RequestId id, session_.engine().submit(std::move(request), channel_));
     ids_.push_back(id);

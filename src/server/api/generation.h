@@ -45,6 +45,7 @@ struct GenerationCall {
   std::vector<ThinkingBudget> thinking;         // one per prompt, or none
   std::optional<std::chrono::milliseconds> timeout;
   // of a prompt in each of its choices, in the reply
+  bool watches_prompts = false;  // Generation::prompt_progress() is asked for
   int n_repeats = 0;
   bool fills_context = false;  // nobody said how long a reply may be
   // the text keeps special tokens that mark parts of a reply
@@ -105,6 +106,12 @@ class Generation {
   // What is known of one prompt so far: its ids and, before the first delta of its choices, its
   // log-probabilities.
   const RequestOutput& prompt_output(int prompt) const;
+  // How far a prompt is computed; null where that is not known, and the prompt may be counted as
+  // computed.
+  const PromptProgress* prompt_progress(int prompt) const {
+    const auto at = static_cast<size_t>(prompt);
+    return at < progress_.size() ? progress_[at].get() : nullptr;
+  }
   int n_prompt_tokens() const { return n_prompt_tokens_; }
   int n_completion_tokens() const { return n_completion_tokens_; }
   int n_cached_tokens() const { return n_cached_tokens_; }
@@ -131,7 +138,8 @@ class Generation {
   std::shared_ptr<EventChannel> channel_;
   std::shared_ptr<RunningCall> running_;
   std::optional<RunningTexts::Place> place_;
-  std::vector<RequestId> ids_;  // by prompt
+  std::vector<std::shared_ptr<PromptProgress>> progress_;  // by prompt; none: nobody asks for it
+  std::vector<RequestId> ids_;                             // by prompt
   std::unordered_map<uint64_t, int> prompt_of_id_;
   std::vector<std::unique_ptr<OutputBuilder>> builders_;
   const std::shared_ptr<const StopStrings> stops_;  // of all prompts

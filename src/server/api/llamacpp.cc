@@ -1,6 +1,7 @@
 #include "server/api/llamacpp.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "frontend/params_json.h"
 #include "server/api/api_request.h"
@@ -256,9 +257,20 @@ json llamacpp_settings(const SamplingParams& params, int64_t n_predict, bool str
   settings["dynatemp_exponent"] = 1.0;
   settings["samplers"] = {"penalties", "dry",   "temperature", "min_p",
                           "top_k",     "top_p", "typ_p",       "xtc"};
-  settings["post_sampling_probs"] = false;
+  settings["post_sampling_probs"] = params.processed_logprobs;
   settings["lora"] = json::array();
   return settings;
+}
+
+void name_as_probabilities(json& entry) {
+  const auto rename = [](json& one) {
+    one["prob"] = std::exp(take_field(one, "logprob").get<double>());
+    one.erase("logprob");
+  };
+  rename(entry);
+  for (json& one : entry["top_logprobs"]) rename(one);
+  entry["top_probs"] = take_field(entry, "top_logprobs");
+  entry.erase("top_logprobs");
 }
 
 json llamacpp_timings(const RequestStats& stats, int64_t n_prompt, int64_t n_tokens) {
@@ -355,8 +367,9 @@ nlohmann::json llamacpp_fields() {
        {"dynatemp_range", only(0, "not supported by this server")},
        {"min_keep", only(0, "not supported by this server")},
        {"top_n_sigma", only(-1, "not supported by this server")},
-       {"post_sampling_probs", only(false, "probabilities are the model's own")},
-       {"return_progress", only(false, "not supported by this server")},
+       {"post_sampling_probs",
+        boolean("probabilities after all steps of the sampler, as prob and top_probs")},
+       {"return_progress", boolean("of a stream: tell how far the prompt is computed")},
        {"lora", list(refused("not supported: adapters are chosen by the model field"), "none")}});
   fields["response_fields"]["maxItems"] = 64;
   return fields;

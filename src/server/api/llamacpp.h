@@ -36,6 +36,9 @@ Result<std::vector<std::vector<TokenId>>> prompts_of_llamacpp(const nlohmann::or
 nlohmann::ordered_json llamacpp_settings(const SamplingParams& params, int64_t n_predict,
                                          bool stream);
 
+// A token's entry under the names for probabilities after sampling: prob and top_probs.
+void name_as_probabilities(nlohmann::ordered_json& entry);
+
 // "timings", under llama.cpp's names. n_prompt: with the tokens that the cache had.
 nlohmann::ordered_json llamacpp_timings(const RequestStats& stats, int64_t n_prompt,
                                         int64_t n_tokens);

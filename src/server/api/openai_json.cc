@@ -38,6 +38,8 @@ Status read_openai_call(const Services& services, const json& body, const char* 
   call.tokens_as_ids = get_bool(body, "return_tokens_as_token_ids");
   call.prompt_text = get_bool(body, "return_prompt_text");
   call.timings_per_token = get_bool(body, "timings_per_token");
+  call.progress = call.stream && get_bool(body, "return_progress");
+  call.generation.watches_prompts = call.progress;
   call.timings = get_bool(body, "timings", call.timings_per_token);
   const json& options = get_field(body, "stream_options");
   if (options.is_object() && !call.stream)

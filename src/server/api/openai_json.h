@@ -24,6 +24,7 @@ struct OpenAiCall {
   bool prompt_text = false;  // add the prompt's text
   bool timings = false;
   bool timings_per_token = false;  // in every event too
+  bool progress = false;           // events tell how far the prompts are computed
 };
 // The fields of a checked body besides prompt and sampling. Error: options of a stream without one.
 Status read_openai_call(const Services& services, const nlohmann::ordered_json& body,

@@ -7,6 +7,7 @@
 #include "server/api/llamacpp.h"
 #include "server/api/llamacpp_chat.h"
 #include "server/api/openai_json.h"
+#include "server/api/prompt_news.h"
 #include "server/api/schemas.h"
 #include "server/handlers/answer.h"
 #include "server/http/apart_threads.h"
@@ -70,6 +71,7 @@ Result<ChatCall> read_chat_fields(Services& services, ApiBody& asked) {
   }
   RETURN_IF_ERROR(read_openai_call(services, body, "chatcmpl-", call));
   RETURN_IF_ERROR(read_logprobs(services, body, call));
+  call.generation.params.processed_logprobs = get_bool(body, "post_sampling_probs");
   call.include_reasoning = get_bool(body, "include_reasoning", true);
   return call;
 }
@@ -188,7 +190,12 @@ class ChatShape final : public ReplyShape {
     }
   }
 
+  std::string begin(const Generation& generation) override { return look(generation); }
   std::string add(const ChoiceDelta& delta, Generation& generation) override;
+  std::chrono::milliseconds look_every() const override {
+    return call_.progress ? PromptNews::kEvery : std::chrono::milliseconds(0);
+  }
+  std::string look(const Generation& generation) override;
   std::string end(const Generation& generation) override {
     return stream_tail(call_, generation, kChunk, n_reasoning_tokens());
   }
@@ -217,6 +224,11 @@ class ChatShape final : public ReplyShape {
                     const Generation& generation) const;
   std::string timings_now(const ChoiceDelta& of, const Generation& generation) const;
   json message(const ChatReader& reader) const;
+  json logprob_json(const std::vector<TokenLogprob>& row) const {
+    json entry = chat_logprob_json(names_, row);
+    if (call_.generation.params.processed_logprobs) name_as_probabilities(entry);
+    return entry;
+  }
   json choice_json(const CompletionOutput& one, size_t prompt);
   std::string prompt_text(const Generation& generation) const {
     return names_.tokenizer().decode(generation.prompt_output(0).prompt_token_ids, false);
@@ -231,8 +243,28 @@ class ChatShape final : public ReplyShape {
   TokenNames names_;
   StreamEvents events_;
   std::vector<Choice> choices_;
+  PromptNews prompt_news_;
   const Clock::time_point start_ = Clock::now();
 };
+
+// The prompts that are computed further than was told.
+std::string ChatShape::look(const Generation& generation) {
+  std::string events;
+  if (!call_.progress) return events;
+  for (size_t prompt = 0; prompt < call_.tasks.size(); ++prompt) {
+    json news = prompt_news_.next(generation, static_cast<int>(prompt));
+    if (news.is_null()) continue;
+    json event = envelope(call_, kChunk);
+    event["choices"] =
+        json::array({{{"index", prompt * static_cast<size_t>(call_.generation.params.n)},
+                      {"delta", {{"role", "assistant"}, {"content", nullptr}}},
+                      {"logprobs", nullptr},
+                      {"finish_reason", nullptr}}});
+    event["prompt_progress"] = std::move(news);
+    events += sse(event);
+  }
+  return events;
+}
 
 // `,"timings":{…}` of what is there so far, if every event has it.
 std::string ChatShape::timings_now(const ChoiceDelta& of, const Generation& generation) const {
@@ -251,7 +283,7 @@ std::string ChatShape::add(const ChoiceDelta& delta, Generation& generation) {
   Choice& choice = choices_[delta.choice];
   std::vector<ReplySegment> news = read_delta(choice.reader, delta, generation);
   if (call_.logprobs && !delta.logprobs.empty())
-    choice.logprobs.push_back(chat_logprob_json(names_, delta.logprobs));
+    choice.logprobs.push_back(logprob_json(delta.logprobs));
   if (!call_.stream) return {};
   if (delta.token != kNoToken && choice.first == Clock::time_point()) choice.first = Clock::now();
   if (call_.token_ids && delta.token != kNoToken) choice.ids.push_back(delta.token);
@@ -262,7 +294,8 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
                               Generation& generation) {
   Choice& choice = choices_[delta.choice];
   std::string result;
-  if (!std::exchange(choice.started, true)) result = first_event(delta.choice, generation);
+  if (!std::exchange(choice.started, true))
+    result = look(generation) + first_event(delta.choice, generation);
   const bool last = delta.finish != FinishReason::kNone;
   std::erase_if(news, [&](const ReplySegment& one) {
     return is_silent(one) || (one.kind == Kind::kReasoning && !call_.include_reasoning);

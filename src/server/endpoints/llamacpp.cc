@@ -5,6 +5,7 @@
 #include "server/api/infill.h"
 #include "server/api/llamacpp.h"
 #include "server/api/openai_json.h"
+#include "server/api/prompt_news.h"
 #include "server/api/schema_parts.h"
 #include "server/api/schemas.h"
 #include "server/handlers/answer.h"
@@ -28,7 +29,7 @@ struct LlamaCall {
   int64_t n_predict = -1;
   int n_indent = 0;
   std::chrono::milliseconds most_time{0};
-  bool stream = false, several = false, tokens = false, timings = false;
+  bool stream = false, several = false, tokens = false, timings = false, progress = false;
 };
 
 // Lets a text through up to the line break before the first line that is indented by less than
@@ -84,12 +85,15 @@ Status read_llama_call(Services& services, const ApiBody& asked, LlamaCall& call
   if (const int64_t n = get_int(body, "n_probs", 0); n > 0)
     RETURN_IF_ERROR(check_logprobs(services, *asked.model, n, "n_probs"));
   ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, params, -1));
+  call.generation.params.processed_logprobs = get_bool(body, "post_sampling_probs");
   call.n_predict = get_int(body, "n_predict", -1);
   call.n_indent = static_cast<int>(get_int(body, "n_indent", 0));
   call.most_time = std::chrono::milliseconds(get_int(body, "t_max_predict_ms", 0));
   call.stream = get_bool(body, "stream");
   call.tokens = get_bool(body, "return_tokens");
   call.timings = get_bool(body, "timings_per_token");
+  call.progress = call.stream && get_bool(body, "return_progress");
+  call.generation.watches_prompts = call.progress;
   if (const json& fields = get_field(body, "response_fields"); fields.is_array())
     call.fields = fields.get<std::vector<std::string>>();
   return {};
@@ -154,7 +158,12 @@ class LlamaShape final : public ReplyShape {
     for (const auto& prompt : call.generation.prompts) prompt_sizes_.push_back(prompt.size());
   }
 
+  std::string begin(const Generation& generation) override { return look(generation); }
   std::string add(const ChoiceDelta& delta, Generation& generation) override;
+  std::chrono::milliseconds look_every() const override {
+    return call_.progress ? PromptNews::kEvery : std::chrono::milliseconds(0);
+  }
+  std::string look(const Generation& generation) override;
   std::string end(const Generation& generation) override {
     std::string events;
     for (size_t i = 0; i < choices_.size(); ++i) events += sse(last(i, generation));
@@ -189,12 +198,32 @@ class LlamaShape final : public ReplyShape {
   TokenNames names_;
   std::vector<Choice> choices_;
   std::vector<size_t> prompt_sizes_;
+  PromptNews prompt_news_;
 };
+
+// The prompts that are computed further than was told.
+std::string LlamaShape::look(const Generation& generation) {
+  std::string events;
+  for (size_t prompt = 0; call_.progress && prompt < prompt_sizes_.size(); ++prompt) {
+    json news = prompt_news_.next(generation, static_cast<int>(prompt));
+    if (news.is_null()) continue;
+    events += sse({{"index", prompt * static_cast<size_t>(call_.generation.params.n)},
+                   {"content", ""},
+                   {"tokens", json::array()},
+                   {"stop", false},
+                   {"id_slot", -1},
+                   {"tokens_predicted", 0},
+                   {"tokens_evaluated", prompt_sizes_[prompt]},
+                   {"prompt_progress", std::move(news)}});
+  }
+  return events;
+}
 
 json LlamaShape::probability(const std::vector<TokenLogprob>& row) const {
   json result = chat_logprob_json(names_, row);
   result["id"] = row[0].token;
   for (size_t i = 1; i < row.size(); ++i) result["top_logprobs"][i - 1]["id"] = row[i].token;
+  if (call_.generation.params.processed_logprobs) name_as_probabilities(result);
   return result;
 }
 
@@ -239,7 +268,7 @@ std::string LlamaShape::add(const ChoiceDelta& delta, Generation& generation) {
     event["timings"] = llamacpp_timings(
         so_far, prompt_sizes_[delta.choice / call_.generation.params.n], choice.n_tokens);
   }
-  return sse(event);
+  return (choice.n_tokens == 1 ? look(generation) : "") + sse(event);
 }
 
 // Why it ended, in llama.cpp's words.

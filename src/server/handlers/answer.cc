@@ -135,8 +135,14 @@ net::awaitable<void> answer_stream(Services& services, Exchange& exchange, Gener
     tell(silent ? shape.keep_alive() : chunk);
     return exchange.all_sent();
   };
-  while (open && co_await generation.pass(send, interval)) {
-    if (exchange.all_sent()) tell(shape.keep_alive());
+  const auto often = shape.look_every();
+  const auto timeout = often.count() > 0 ? std::min(interval, often) : interval;
+  while (open && co_await generation.pass(send, timeout)) {
+    if (exchange.all_sent()) {
+      const std::string news = shape.look(generation);
+      const bool silent = often.count() == 0 || std::chrono::steady_clock::now() - told >= interval;
+      tell(news.empty() && silent ? shape.keep_alive() : news);
+    }
     if (!exchange.all_sent()) co_await exchange.flush();
     open = !exchange.gone();
   }

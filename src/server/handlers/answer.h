@@ -29,6 +29,10 @@ class ReplyShape {
   virtual const char* content_type() const { return "text/event-stream; charset=utf-8"; }
   virtual const char* keep_alive() const { return ": keep-alive\n\n"; }
 
+  // Of a stream: how often look() is asked for what happened beside the deltas; 0: never.
+  virtual std::chrono::milliseconds look_every() const { return std::chrono::milliseconds(0); }
+  virtual std::string look(const Generation&) { return {}; }
+
   // Before the end of a reply is made, which waits for it: a place to keep what was generated.
   // error: instead of an end.
   virtual net::awaitable<void> keep(const Generation& generation, const Error* error);

@@ -71,7 +71,8 @@ HashedText what_matters(const GenerationCall& call, std::string_view tenant) {
   text.add(call.model->identity())
       .add(tenant)
       .add(call.cache_salt)
-      .add(dumped(params_to_json(call.params)));
+      .add(dumped(params_to_json(call.params)))
+      .add(call.params.processed_logprobs ? "processed" : "");
   text.add(call.adapter == nullptr ? std::string() : call.adapter->name + call.adapter->identity);
   const auto& outputs = call.params.structured_outputs;
   text.add(outputs ? dumped(structured_outputs_to_json(*outputs)) : std::string());
