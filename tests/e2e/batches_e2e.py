@@ -93,7 +93,7 @@ class Life(Case):
             self.assertEqual([one["id"] for one in server.get("/v1/batches").json()["data"]], [made["id"]])
 
     def test_lines_that_are_refused_are_in_the_error_file(self):
-        lines = [line("good"), line("bad", prompt="x", temperature=-1), line("unknown", prompt="x", colour=1), line("other", prompt="x", model="gpt-9")]
+        lines = [line("good"), line("bad", prompt="x", temperature=-1), line("unknown", prompt="x", temprature=1), line("other", prompt="x", model="gpt-9")]
         with self.serve() as server:
             batch = self.wait(server, self.create(server, lines)["id"])
             self.assertEqual(batch["request_counts"], {"total": 4, "completed": 1, "failed": 3})

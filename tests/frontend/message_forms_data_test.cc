@@ -2,6 +2,7 @@
 // template can use.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -56,6 +57,51 @@ TEST(MessageFormsData, EveryFormWithEveryTemplateAsJinja2) {
   std::cout << templates.size() << " templates, " << n_equal << " renderings, " << n_refused
             << " refused\n";
   EXPECT_GT(n_equal, 2800);
+}
+
+// As coding tools send it: instructions and developer messages, notes of the system in the middle,
+// several messages of the user. Whatever a template takes at all is in the prompt.
+TEST(MessageFormsData, NothingOfAnAgentsConversationIsLost) {
+  REQUIRE_TEST_DATA("templates/jinja");
+  const auto said = [](const char* role, const char* text) {
+    return Json{{"role", role}, {"content", text}};
+  };
+  const Json usual = {said("system", "word-one"), said("user", "word-two")};
+  const Json turns = {said("user", "word-one"), said("assistant", "word-two"),
+                      said("user", "word-three")};
+  const Json agents = {said("system", "word-one"),     said("developer", "word-two"),
+                       said("user", "word-three"),     said("user", "word-four"),
+                       said("assistant", "word-five"), said("system", "word-six"),
+                       said("user", "word-seven")};
+  const auto lost = [](const Json& messages, const std::string& text) {
+    std::string words;
+    for (const Json& message : messages) {
+      const std::string word = message["content"];
+      if (text.find(word) == text.npos) words += " " + word;
+    }
+    return words;
+  };
+  int n_templates = 0;
+  for (const auto& file :
+       std::filesystem::directory_iterator(test_data_dir() / "templates" / "jinja")) {
+    std::ifstream source(file.path(), std::ios::binary);
+    const FormsUnderTest chat(std::string{std::istreambuf_iterator<char>(source), {}});
+    // Templates without a place for the system, or for more than one question, show less.
+    bool takes = true;
+    for (const Json& plain : {usual, turns}) {
+      const auto text = chat.render(plain, nullptr);
+      takes = takes && text && lost(plain, *text).empty();
+    }
+    if (!takes) continue;
+    ++n_templates;
+    const auto text = chat.render(agents, nullptr);
+    if (!text)
+      ADD_FAILURE() << file.path().filename() << ": " << text.error().message;
+    else
+      EXPECT_EQ(lost(agents, *text), "") << file.path().filename() << ": " << *text;
+  }
+  std::cout << n_templates << " templates\n";
+  EXPECT_GT(n_templates, 50);
 }
 
 }  // namespace

@@ -132,5 +132,41 @@ TEST(MessageForms, IdsOfOtherServersFitATemplateThatIsStrict) {
   EXPECT_NE(chat.render(conversation("call_of_another_one"), nullptr)->substr(3, 9), id);
 }
 
+const Json& agents_turns() {
+  static const Json messages = Json::parse(R"([{"role": "system", "content": "one"},
+      {"role": "developer", "content": [{"type": "text", "text": "two"}]},
+      {"role": "user", "content": "three"}, {"role": "user", "content": "four"},
+      {"role": "assistant", "content": "five"}, {"role": "system", "content": "six"},
+      {"role": "user", "content": "seven"}])");
+  return messages;
+}
+
+TEST(MessageForms, ATemplateOfOneSystemTurnGetsOneAndLaterOnesInTheirPlace) {
+  // Takes a system turn at the beginning and nowhere else.
+  const FormsUnderTest chat(R"({%- for m in messages %}
+      {%- if m.role in ('system', 'developer') and not loop.first %}{{ raise_exception('one') }}{% endif %}
+      {{- '<' + m.role + '>' + m.content }}{% endfor %})");
+  const auto text = chat.render(agents_turns(), nullptr);
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_EQ(*text, "<system>one\ntwo<user>three<user>four<assistant>five<user>six<user>seven");
+}
+
+TEST(MessageForms, ATemplateThatWantsTurnsToAlternateGetsThem) {
+  const FormsUnderTest chat(R"({%- for m in messages if m.role not in ('system', 'developer') %}
+      {%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('alternate') }}{% endif %}
+      {{- '<' + m.role + '>' + m.content }}{% endfor %})");
+  const auto text = chat.render(agents_turns(), nullptr);
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_EQ(*text, "<user>three\n\nfour<assistant>five<user>seven");
+}
+
+TEST(MessageForms, ATemplateThatTakesAllTurnsGetsThemAsTheyAre) {
+  const FormsUnderTest chat("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}");
+  const auto text = chat.render(agents_turns(), nullptr);
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_EQ(*text,
+            "<system>one<developer>two<user>three<user>four<assistant>five<system>six<user>seven");
+}
+
 }  // namespace
 }  // namespace penstock

@@ -127,7 +127,7 @@ TEST(ChatBody, TextsOfChatCompletionsAreMoved) {
 }
 
 TEST(ChatBody, TextsOfResponsesAreMoved) {
-  const auto read = [](Json& body) { return conversation_of_response(body); };
+  const auto read = [](Json& body) { return Result<Conversation>(conversation_of_response(body)); };
   expect_moved(cost_of(with_others("input", kText), read));
   Json items = said_by_user("go on");
   items.push_back({{"role", "assistant"},
@@ -138,7 +138,8 @@ TEST(ChatBody, TextsOfResponsesAreMoved) {
 }
 
 TEST(ChatBody, TextsOfMessagesAreMoved) {
-  expect_moved(cost_of(with_others("messages", said_by_user(kText)), conversation_of_messages));
+  const auto read = [](Json& body) { return Result<Conversation>(conversation_of_messages(body)); };
+  expect_moved(cost_of(with_others("messages", said_by_user(kText)), read));
   Json messages = said_by_user("go on");
   messages.push_back(
       {{"role", "assistant"},
@@ -146,7 +147,7 @@ TEST(ChatBody, TextsOfMessagesAreMoved) {
         {{{"type", "text"}, {"text", kText}},
          {{"type", "thinking"}, {"thinking", "short"}},
          {{"type", "tool_use"}, {"id", "1"}, {"name", "f"}, {"input", Json::object()}}}}});
-  expect_moved(cost_of(with_others("messages", messages), conversation_of_messages));
+  expect_moved(cost_of(with_others("messages", messages), read));
 }
 
 }  // namespace

@@ -129,5 +129,67 @@ TEST(JsonCheck, LongValuesAreCutBetweenCharacters) {
   EXPECT_NO_THROW(json(message).dump());  // whole UTF-8
 }
 
+constexpr const char* kLenient =
+    R"({"type": "object", "additionalProperties": false, "properties": {
+    "temperature": {"type": "number"}, "top_k": {"type": "integer"}, "max_tokens": {"type": "integer"},
+    "tool": {"anyOf": [
+        {"type": "object", "additionalProperties": false, "required": ["a"], "properties": {"a": {}}},
+        {"type": "object", "additionalProperties": false, "required": ["b"],
+         "properties": {"b": {}, "c": {}}}]},
+    "list": {"type": "array", "items": {"type": "object", "additionalProperties": false,
+             "properties": {"name": {"type": "string"}}}}}})";
+
+TEST(JsonCheck, UnlistedFieldsAreTakenOut) {
+  auto value =
+      nlohmann::ordered_json::parse(R"({"colour": {"temprature": 1}, "top_k": 1, "top_a": 0.2,
+      "list": [{"name": "x"}, {"size": 3, "name": "y", "kind": null}], "tool": {"b": 1, "d": 2}})");
+  std::vector<std::string> unlisted;
+  const Status status = check_listed(json::parse(kLenient), value, unlisted);
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(unlisted, (std::vector<std::string>{"colour", "top_a", "list[1].size", "list[1].kind",
+                                                "tool.d"}));
+  EXPECT_EQ(value.dump(), R"({"top_k":1,"list":[{"name":"x"},{"name":"y"}],"tool":{"b":1}})");
+}
+
+TEST(JsonCheck, AnAlternativeThatListsAllFieldsComesFirst) {
+  auto value = nlohmann::ordered_json::parse(R"({"tool": {"a": 1, "b": 2, "c": 3}})");
+  std::vector<std::string> unlisted;
+  ASSERT_TRUE(check_listed(json::parse(kLenient), value, unlisted));
+  EXPECT_EQ(value.dump(), R"({"tool":{"a":1}})");  // none does: the first
+  value = nlohmann::ordered_json::parse(R"({"tool": {"b": 2, "c": 3}})");
+  ASSERT_TRUE(check_listed(json::parse(kLenient), value, unlisted));
+  EXPECT_TRUE(unlisted.empty());
+}
+
+TEST(JsonCheck, MisspeltFieldsAreRefused) {
+  const json schema = json::parse(kLenient);
+  const auto error = [&](const char* name) {
+    nlohmann::ordered_json value = {{name, 1}};
+    std::vector<std::string> unlisted;
+    const Status status = check_listed(schema, value, unlisted);
+    return status ? "" : status.error().message;
+  };
+  EXPECT_EQ(error("temprature"),
+            "temprature: this server knows no such field; did you mean temperature?");
+  for (const char* name : {"temperatrue", "Temperature", "maxTokens", "max-tokens", "topK",
+                           "max_token", "max_tokenss", "tempertaure"})
+    EXPECT_NE(error(name), "") << name;
+  for (const char* name : {"top_a", "top_n", "min_p", "tools", "names", "max_new_tokens", "",
+                           "temperature_of_the_room"})
+    EXPECT_EQ(error(name), "") << name;
+}
+
+TEST(JsonCheck, TooManyUnlistedFieldsAreRefused) {
+  nlohmann::ordered_json value = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < kMostUnlisted; ++i) value["x" + std::to_string(i)] = 1;
+  nlohmann::ordered_json more = value;
+  more["y"] = 1;
+  std::vector<std::string> unlisted;
+  ASSERT_TRUE(check_listed(json::parse(kLenient), value, unlisted));
+  EXPECT_EQ(unlisted.size(), kMostUnlisted);
+  EXPECT_TRUE(value.empty());
+  EXPECT_FALSE(check_listed(json::parse(kLenient), more, unlisted));
+}
+
 }  // namespace
 }  // namespace penstock

@@ -127,8 +127,10 @@ void ServeCommand::add_api_flags(CLI::App& app) {
   add_seconds(app, "--max-tool-time", config.mcp.max_time, "that such a response may take");
   app.add_flag("--enable-force-include-usage", config.force_include_usage,
                "every event of a stream tells the usage so far, without being asked");
-  app.add_flag("--ignore-unknown-fields", config.ignore_unknown_fields,
-               "log unknown fields of requests instead of refusing them");
+  app.add_flag(
+      "--strict-fields", config.strict_fields,
+      "refuse requests with fields that are not known, instead of leaving these out with a "
+      "warning in the reply's header X-Penstock-Warning");
 }
 
 void ServeCommand::add_network_flags(CLI::App& app) {

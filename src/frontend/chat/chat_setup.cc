@@ -33,6 +33,13 @@ void add_system_prompt(const std::string& prompt, Json& messages) {
   messages.insert(messages.begin(), Json{{"role", "system"}, {"content", prompt}});
 }
 
+// Descriptions tell the model of a tool's grammar; the field is for the engine alone.
+void hide_grammars(Json& tools) {
+  for (Json& tool : tools) {
+    if (get_field(tool, "function").is_object()) tool["function"].erase("grammar");
+  }
+}
+
 bool mentions(const std::string& source, const char* word) {
   return source.find(word) != std::string::npos;
 }
@@ -171,6 +178,7 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
   if (with_tools) {
     rules.tools = &tools;
     task.parsers.parameters = std::make_shared<const ParameterTypes>(parameter_types(tools));
+    hide_grammars(conversation.tools);
   }
   add_system_prompt(system_prompt_, conversation.messages);
   if (!conversation.any_length) RETURN_IF_ERROR(check_length(conversation));

@@ -64,6 +64,7 @@ class FormsFinder {
     const Content tool =
         content_of([&](Json content) { return with_call(no_content(), std::move(content)); });
     forms_.tool = tool == Content::kParts ? Content::kParts : Content::kText;
+    find_turns();
     return forms_;
   }
 
@@ -127,6 +128,38 @@ class FormsFinder {
     system["tools"] = kTool;
     forms_.system_tools =
         shown(Json::array({std::move(system), somebody()})).find(kTool) != std::string::npos;
+  }
+
+  Json said(const char* role, Content form, std::string_view text) const {
+    std::string content(text);
+    return message(role,
+                   form == Content::kParts ? Json::array({text_part(content)}) : Json(content));
+  }
+
+  // Which messages may follow which. Nothing is known of a template that does not even take the
+  // usual order.
+  void find_turns() {
+    const auto prompt_of = [&](const Json::array_t& messages) { return shown(Json(messages)); };
+    const auto has_both = [](const std::string& text) {
+      return text.find(kOne) != std::string::npos && text.find(kTwo) != std::string::npos;
+    };
+    const Json user = said("user", forms_.user, kTwo),
+               reply = said("assistant", forms_.assistant, kTwo);
+    const Json system = said("system", forms_.system, kOne);
+    if (has_both(prompt_of({system, user}))) {
+      const auto runs = [&](const char* role) {
+        return has_both(prompt_of({system, said(role, forms_.system, kTwo), somebody()}));
+      };
+      const auto anywhere = [&](const char* role) {
+        return has_both(prompt_of({user, reply, said(role, forms_.system, kOne), somebody()}));
+      };
+      forms_.system_runs = runs("system");
+      forms_.system_anywhere = anywhere("system");
+      forms_.developer_runs = runs("developer");
+      forms_.developer_anywhere = anywhere("developer");
+    }
+    if (!prompt_of({somebody(), reply, user}).empty())
+      forms_.user_runs = !prompt_of({somebody(), user}).empty();
   }
 
   // The first forms with which a call is in the prompt.
@@ -280,18 +313,68 @@ void drop_nulls(Json& message) {
   }
 }
 
+// Puts content behind that of a message: texts with an empty line between them, or parts. False
+// where one of them is no content, which is refused with its place.
+bool append_content(Json& message, Json& content) {
+  Json& before = message["content"];
+  const auto is_content = [](const Json& one) {
+    return one.is_null() || one.is_string() || one.is_array();
+  };
+  if (!is_content(before) || !is_content(content)) return false;
+  if (content.is_null()) return true;
+  if (before.is_null()) {
+    before = std::move(content);
+  } else if (before.is_string() && content.is_string()) {
+    before.get_ref<std::string&>().append("\n\n").append(content.get_ref<std::string&>());
+  } else {
+    for (Json* one : {&before, &content}) {
+      if (!one->is_string()) continue;
+      *one = Json::array({text_part(std::move(one->get_ref<std::string&>()))});
+    }
+    for (Json& part : content) before.push_back(std::move(part));
+  }
+  return true;
+}
+
+// Merges the messages that the template would leave out or refuse.
+void merge_turns(const MessageForms& forms, Json& messages) {
+  if (forms.system_runs && forms.system_anywhere && forms.developer_runs &&
+      forms.developer_anywhere && forms.user_runs)
+    return;
+  Json merged = Json::array();
+  bool beginning = true;
+  for (Json& message : messages) {
+    const std::string role = message["role"];
+    const bool developer = role == "developer", leads = developer || role == "system";
+    beginning = beginning && leads;
+    const bool one_system = developer ? !forms.developer_runs : !forms.system_runs;
+    const bool joins_system = beginning && one_system && !merged.empty();
+    if (leads && !beginning && !(developer ? forms.developer_anywhere : forms.system_anywhere))
+      message["role"] = "user";
+    const bool joins_user = !forms.user_runs && !merged.empty() && message["role"] == "user" &&
+                            merged.back()["role"] == "user";
+    Json& target = joins_system ? merged.front() : joins_user ? merged.back() : message;
+    if ((joins_system || joins_user) && append_content(target, message["content"])) continue;
+    merged.push_back(std::move(message));
+  }
+  messages = std::move(merged);
+}
+
 }  // namespace
 
 MessageForms find_message_forms(const RenderMessages& render) { return FormsFinder(render).find(); }
 
 Result<Json> in_forms(const MessageForms& forms, Json messages) {
   RETURN_IF_ERROR(check_messages(messages));
+  for (Json& message : messages) {
+    if (message["role"] == "developer" && !forms.developer) message["role"] = "system";
+  }
+  merge_turns(forms, messages);
   for (size_t i = 0; i < messages.size(); ++i) {
     Json& message = messages[i];
     drop_nulls(message);
     reserve_fields(message, message.size() + 2);
     name_reasoning(message);
-    if (message["role"] == "developer" && !forms.developer) message["role"] = "system";
     put_calls_in_form(forms, message);
     if (forms.short_ids) shorten_id(message, "tool_call_id");
     Json& content = message["content"];

@@ -32,6 +32,11 @@ struct MessageForms {
   bool shows_calls = true;  // false: calls of earlier turns do not appear in the prompt
   // tools are shown only as JSON text in the field `tools` of a system message (Phi-4-mini)
   bool system_tools = false;
+  // Whether a second message of such a role, behind the first one and behind other messages, is in
+  // the prompt, and whether the template takes two messages of the user in a row.
+  bool system_runs = true, system_anywhere = true;
+  bool developer_runs = true, developer_anywhere = true;
+  bool user_runs = true;
 };
 
 // Renders messages with tools (an array or null) and no other variable.
@@ -42,6 +47,10 @@ using RenderMessages = std::function<Result<std::string>(const nlohmann::ordered
 // which most templates expect: text, arguments as an object, empty content beside calls.
 MessageForms find_message_forms(const RenderMessages& render);
 
+// Messages that the template would leave out or refuse are merged: system and developer messages at
+// the beginning into the first one; one behind other messages becomes the user's; the user's in a
+// row become one.
+//
 // Converts OpenAI's messages to the given forms. Content that is null or missing is empty; parts
 // are joined by line ends where the template wants text (and always in results of tools, as vLLM
 // does it, if it takes text there); arguments that are no JSON object or array become {}; an empty

@@ -1,11 +1,8 @@
 #include "server/api/api_request.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <cmath>
 
-#include "base/log.h"
 #include "frontend/params_json.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
@@ -14,6 +11,7 @@
 #include "server/replies/cache/kept_replies.h"
 #include "server/routing/errors.h"
 #include "server/services/client_reason.h"
+#include "server/services/client_warnings.h"
 #include "server/services/config.h"
 #include "server/services/model_loads.h"
 #include "server/services/request_record.h"
@@ -23,23 +21,15 @@
 namespace penstock {
 namespace {
 
-// Removes the fields that `schema` does not list; their names go to the log.
-void drop_unknown(const HttpRequest& request, const nlohmann::json& schema, json& body) {
-  constexpr size_t kMostNamed = 1000;  // bytes
-  json known = json::object();
-  reserve_fields(known, body.size());
-  std::string dropped;
-  for (auto field = body.begin(); field != body.end(); ++field) {
-    if (schema["properties"].contains(field.key())) {
-      known[field.key()] = std::move(field.value());
-    } else if (dropped.size() < kMostNamed) {
-      // one line
-      dropped += " " + json(field.key()).dump(-1, ' ', true, json::error_handler_t::replace);
-    }
-  }
-  body = std::move(known);
-  if (!dropped.empty())
-    log().warn("{} {}: ignored unknown fields:{}", request.id, request.path, dropped);
+// Checks the fields of a body; those that are not known are left out with a warning.
+Status check_fields(const Services& services, const HttpRequest& request,
+                    const nlohmann::json& schema, json& body) {
+  if (services.config.strict_fields) return check_json(schema, body);
+  std::vector<std::string> unlisted;
+  RETURN_IF_ERROR(check_listed(schema, body, unlisted));
+  for (const std::string& path : unlisted)
+    warn_client(request, path + ": this server knows no such field, it is left out");
+  return {};
 }
 
 // Lists of token ids as long as the context are never too many values.
@@ -88,8 +78,7 @@ Result<json> read_json_body(const Services& services, const HttpRequest& request
 Result<ApiBody> read_body(Services& services, const HttpRequest& request,
                           const nlohmann::json& schema, ModelUse use) {
   ASSIGN_OR_RETURN(json body, read_json_body(services, request));
-  if (services.config.ignore_unknown_fields) drop_unknown(request, schema, body);
-  RETURN_IF_ERROR(check_json(schema, body));
+  RETURN_IF_ERROR(check_fields(services, request, schema, body));
   if (const size_t most = most_text(services); truncates(body) && request.body.size() > most) {
     return errorf(ErrorCode::kInvalidArgument,
                   "truncate_prompt_tokens: expected a body of at most {} bytes, got {}", most,

@@ -19,8 +19,8 @@ using json = nlohmann::ordered_json;
 
 // The body as a JSON object of bounded depth and memory that fits `schema`. Errors:
 // kInvalidArgument (not JSON, too deep, the first field that does not fit, a field the schema does
-// not list), kNotFound (another model's name), kCancelled (a model that is not loaded). With
-// ignore_unknown_fields, fields of no schema are logged and removed instead.
+// not list), kNotFound (another model's name), kCancelled (a model that is not loaded). Without
+// strict_fields, what the schema does not list is taken out of the body with a warning instead.
 struct ApiBody {
   json fields;
   ModelLease model;  // that the body names

@@ -1,116 +1,12 @@
 #include "server/api/conversations.h"
 
 #include "server/api/api_request.h"
-#include "server/api/compaction.h"
-#include "server/api/mcp_items.h"
+#include "server/api/conversation_parts.h"
+#include "server/api/message_blocks.h"
+#include "server/api/response_items.h"
 
 namespace penstock {
 namespace {
-
-std::string take_string(json& object, const char* name) {
-  json value = take_field(object, name);
-  return value.is_string() ? std::move(value.get_ref<std::string&>()) : std::string();
-}
-
-tl::unexpected<Error> cannot(const std::string& where, const std::string& type) {
-  return errorf(ErrorCode::kInvalidArgument, "{}: parts of type {} are not supported", where,
-                type.empty() ? "(none)" : type);
-}
-
-// {type: text, text} of a part or block that has one, which is taken.
-json text_part_of(json& part) {
-  json result = {{"type", "text"}};
-  result["text"] = take_field(part, "text");
-  return result;
-}
-
-// With room for calls and reasoning.
-json message_of(const std::string& role, json content) {
-  json result = {{"role", role}};
-  reserve_fields(result, 4);
-  result["content"] = std::move(content);
-  return result;
-}
-
-json tool_message(std::string call_id, json content) {
-  json result = {{"role", "tool"}, {"tool_call_id", std::move(call_id)}};
-  result["content"] = std::move(content);
-  return result;
-}
-
-// Text, or a list of text parts of the given types, as chat completions have it.
-Result<json> text_parts(json content, std::initializer_list<std::string_view> types,
-                        const std::string& where) {
-  if (content.is_string() || content.is_null()) return content;
-  if (!content.is_array())
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected a string or a list of parts", where);
-  json parts = json::array();
-  for (size_t i = 0; i < content.size(); ++i) {
-    const std::string type = get_string(content[i], "type");
-    const bool known = std::ranges::find(types, type) != types.end();
-    if (!known || !get_field(content[i], "text").is_string())
-      return cannot(fmt::format("{}[{}]", where, i), type);
-    parts.push_back(text_part_of(content[i]));
-  }
-  return parts;
-}
-
-json tool_call(std::string id, std::string name, json arguments) {
-  json function = {{"name", std::move(name)}};
-  function["arguments"] = std::move(arguments);
-  json result = {{"id", std::move(id)}, {"type", "function"}};
-  result["function"] = std::move(function);
-  return result;
-}
-
-// strict: where the tool does not say it.
-json function_tool(json& tool, const char* parameters, bool strict) {
-  json function = {{"name", take_field(tool, "name")}};
-  if (json text = take_field(tool, "description"); text.is_string())
-    function["description"] = std::move(text);
-  if (json schema = take_field(tool, parameters); schema.is_object())
-    function["parameters"] = std::move(schema);
-  if (get_bool(tool, "strict", strict)) function["strict"] = true;
-  json result = {{"type", "function"}};
-  result["function"] = std::move(function);
-  return result;
-}
-
-json function_tools(json& body, const char* parameters, bool strict) {
-  json tools = take_field(body, "tools");
-  if (!tools.is_array()) return nullptr;
-  for (json& tool : tools) tool = function_tool(tool, parameters, strict);
-  return tools;
-}
-
-// The name of the function that {type: function, …} means, in the form of chats or of responses.
-std::string function_name(const json& choice) {
-  const json& function = get_field(choice, "function");
-  return get_string(function.is_object() ? function : choice, "name");
-}
-
-// OpenAI's tool_choice.
-ToolChoice choice_of_openai(const json& choice) {
-  using Kind = ToolChoice::Kind;
-  if (choice == "none") return {Kind::kNone};
-  if (choice == "required") return {Kind::kRequired};
-  if (!choice.is_object()) return {};
-  if (get_string(choice, "type") == "function") return {Kind::kNamed, {function_name(choice)}};
-  const json& inner = get_field(choice, "allowed_tools");
-  const json& allowed = inner.is_object() ? inner : choice;
-  ToolChoice result{get_string(allowed, "mode") == "required" ? Kind::kRequired : Kind::kAuto};
-  for (const json& tool : allowed["tools"]) result.names.push_back(function_name(tool));
-  return result;
-}
-
-ToolChoice choice_of_anthropic(const json& choice) {
-  using Kind = ToolChoice::Kind;
-  const std::string type = get_string(choice, "type");
-  if (type == "none") return {Kind::kNone};
-  if (type == "any") return {Kind::kRequired};
-  if (type == "tool") return {Kind::kNamed, {get_string(choice, "name")}};
-  return {};
-}
 
 // An error of the form of the reply in the request's own words.
 tl::unexpected<Error> renamed(Error error, const std::string& field) {
@@ -136,91 +32,75 @@ void add_thinking(json& variables) {
   variables["enable_thinking"] = get_string(variables, "reasoning_effort") != "none";
 }
 
-// The assistant message that the next part of a reply belongs to.
-json& open_reply(json& messages, bool& open) {
-  if (!std::exchange(open, true)) messages.push_back(message_of("assistant", ""));
-  return messages.back();
+void add_warnings(std::vector<std::string> warnings, AskedConversation& conversation) {
+  for (std::string& warning : warnings) conversation.warnings.push_back(std::move(warning));
 }
 
-class ResponseInput {
- public:
-  // One item of the input list. A reply may come as several items: reasoning, a message, calls.
-  Status add(json& item, const std::string& where) {
-    const std::string type = get_string(item, "type");
-    if (type == "message" || (type.empty() && item.contains("role")))
-      return add_message(item, where);
-    if (type == "function_call") {
-      json& reply = open_reply(messages, open_);
-      if (get_string(item, "name").empty())
-        return errorf(ErrorCode::kInvalidArgument, "{}.name: missing", where);
-      reply["tool_calls"].push_back(tool_call(
-          take_string(item, "call_id"), take_string(item, "name"), take_string(item, "arguments")));
-      return {};
+// Tools, their choice and the form of their calls.
+Status add_tools(json& body, ToolApi api, AskedConversation& conversation) {
+  ASSIGN_OR_RETURN(AskedTools asked, take_tools(body, api));
+  conversation.tools = std::move(asked.functions);
+  conversation.tool_choice = std::move(asked.choice);
+  conversation.forms = std::move(asked.forms);
+  add_warnings(std::move(asked.warnings), conversation);
+  return {};
+}
+
+// Brings a message of a history into the form of today's calls: those of custom tools, and the one
+// call of the older API with its result; a refusal is the message's text.
+Status put_in_todays_form(json& message, size_t index) {
+  if (message.contains("tool_calls") && message["tool_calls"].is_array()) {
+    json& calls = message["tool_calls"];
+    for (size_t i = 0; i < calls.size(); ++i) {
+      json& call = calls[i];
+      json custom = take_field(call, "custom");
+      if (!custom.is_object() && !get_field(call, "function").is_object()) {
+        return errorf(ErrorCode::kInvalidArgument, "messages[{}].tool_calls[{}].function: missing",
+                      index, i);
+      }
+      if (!custom.is_object()) continue;
+      call = tool_call(take_string(call, "id"), take_string(custom, "name"),
+                       custom_arguments(take_string(custom, "input")));
     }
-    if (type == "function_call_output") {
-      open_ = false;
-      ASSIGN_OR_RETURN(json output, text_parts(take_field(item, "output"),
-                                               {"input_text", "output_text"}, where + ".output"));
-      messages.push_back(tool_message(take_string(item, "call_id"), std::move(output)));
-      return {};
-    }
-    if (type == "reasoning") return add_reasoning(item);
-    if (is_mcp_item(type)) {
-      add_mcp_item(item, messages, open_);
-      return {};
-    }
-    if (type == "compaction") {
-      open_ = false;
-      ASSIGN_OR_RETURN(std::string summary, text_of_compaction(item, where));
-      messages.push_back(message_of("user", std::move(summary)));
-      return {};
-    }
-    return errorf(ErrorCode::kInvalidArgument, "{}: items of type {} are not supported", where,
-                  type.empty() ? "(none)" : type);
   }
-
-  json messages = json::array();
-
- private:
-  Status add_message(json& item, const std::string& where) {
-    const std::string role = get_string(item, "role");
-    if (role.empty()) return errorf(ErrorCode::kInvalidArgument, "{}.role: missing", where);
-    ASSIGN_OR_RETURN(json content,
-                     text_parts(take_field(item, "content"), {"input_text", "output_text", "text"},
-                                where + ".content"));
-    if (role == "assistant" && open_ && messages.back()["content"] == "" &&
-        !messages.back().contains("tool_calls")) {
-      messages.back()["content"] = std::move(content);
-    } else {
-      messages.push_back(message_of(role, std::move(content)));
-    }
-    open_ = role == "assistant";
-    return {};
+  if (json call = take_field(message, "function_call"); call.is_object()) {
+    const std::string name = get_string(call, "name");
+    json calls = json::array({tool_call("call_" + name, name, take_field(call, "arguments"))});
+    message["tool_calls"] = std::move(calls);
   }
-
-  Status add_reasoning(const json& item) {
-    std::string text;
-    if (const json& content = get_field(item, "content"); content.is_array()) {
-      for (const json& part : content) text += get_string(part, "text");
-    }
-    open_ = false;
-    json& reply = open_reply(messages, open_);
-    if (!text.empty()) reply["reasoning_content"] = std::move(text);
-    return {};
+  if (get_string(message, "role") == "function") {
+    message["role"] = "tool";
+    message["tool_call_id"] = "call_" + get_string(message, "name");
   }
+  if (json refusal = take_field(message, "refusal");
+      refusal.is_string() && get_field(message, "content").is_null())
+    message["content"] = std::move(refusal);
+  return {};
+}
 
-  bool open_ = false;  // the last message is an assistant's that may still grow
-};
+// Whether the template asks for reasoning, and how much of it.
+void add_reasoning(json& body, json& variables) {
+  const json& thinking = get_field(body, "thinking");
+  if (thinking.is_object())
+    variables["enable_thinking"] = get_string(thinking, "type") != "disabled";
+  const json& reasoning = get_field(body, "reasoning");
+  if (get_field(reasoning, "enabled").is_boolean())
+    variables["enable_thinking"] = get_bool(reasoning, "enabled");
+  if (const std::string effort = get_string(reasoning, "effort"); !effort.empty())
+    variables["reasoning_effort"] = effort;
+}
 
 }  // namespace
 
-Conversation conversation_of_chat(json& body) {
-  Conversation conversation;
+Result<AskedConversation> conversation_of_chat(json& body) {
+  AskedConversation conversation;
   conversation.messages = take_field(body, "messages");
-  conversation.tools = take_field(body, "tools");
-  conversation.tool_choice = choice_of_openai(get_field(body, "tool_choice"));
+  for (size_t i = 0; i < conversation.messages.size(); ++i)
+    RETURN_IF_ERROR(put_in_todays_form(conversation.messages[i], i));
+  RETURN_IF_ERROR(add_tools(body, ToolApi::kChat, conversation));
   conversation.one_call = !get_bool(body, "parallel_tool_calls", true);
   conversation.variables = take_variables(body);
+  add_reasoning(body, conversation.variables);
   for (const char* name : {"documents", "reasoning_effort"}) {
     json value = take_field(body, name);
     if (!value.is_null()) conversation.variables[name] = std::move(value);
@@ -236,16 +116,16 @@ Conversation conversation_of_chat(json& body) {
 }
 
 Status add_response_items(json items, json& messages) {
-  ResponseInput input;
+  ResponseItems input;
   input.messages = std::move(messages);
   for (json& item : items) RETURN_IF_ERROR(input.add(item, "output"));
   messages = std::move(input.messages);
   return {};
 }
 
-Result<Conversation> conversation_of_response(json& body, size_t n_earlier) {
-  Conversation conversation;
-  ResponseInput input;
+Result<AskedConversation> conversation_of_response(json& body, size_t n_earlier) {
+  AskedConversation conversation;
+  ResponseItems input;
   if (std::string text = take_string(body, "instructions"); !text.empty()) {
     input.messages.push_back(message_of("system", std::move(text)));
   }
@@ -258,8 +138,8 @@ Result<Conversation> conversation_of_response(json& body, size_t n_earlier) {
     }
   }
   conversation.messages = std::move(input.messages);
-  conversation.tools = function_tools(body, "parameters", true);
-  conversation.tool_choice = choice_of_openai(get_field(body, "tool_choice"));
+  add_warnings(std::move(input.warnings), conversation);
+  RETURN_IF_ERROR(add_tools(body, ToolApi::kResponses, conversation));
   conversation.one_call = !get_bool(body, "parallel_tool_calls", true);
   conversation.variables = take_variables(body);
   const json& reasoning = get_field(body, "reasoning");
@@ -270,65 +150,26 @@ Result<Conversation> conversation_of_response(json& body, size_t n_earlier) {
   return conversation;
 }
 
-namespace {
-
-// What one of Anthropic's messages becomes: results of tools stand in messages of their own.
-Status add_blocks(const std::string& role, json& content, const std::string& where,
-                  json& messages) {
-  json message = message_of(role, json::array());
-  for (size_t i = 0; i < content.size(); ++i) {
-    json& block = content[i];
-    const std::string type = get_string(block, "type"), here = fmt::format("{}[{}]", where, i);
-    if (type == "text" && get_field(block, "text").is_string()) {
-      message["content"].push_back(text_part_of(block));
-    } else if (type == "thinking" && role == "assistant") {
-      message["reasoning_content"] =
-          take_string(message, "reasoning_content") + take_string(block, "thinking");
-    } else if (type == "tool_use" && role == "assistant") {
-      if (get_string(block, "name").empty())
-        return errorf(ErrorCode::kInvalidArgument, "{}.name: missing", here);
-      json input = take_field(block, "input");
-      if (!input.is_object())
-        return errorf(ErrorCode::kInvalidArgument, "{}.input: expected an object", here);
-      message["tool_calls"].push_back(
-          tool_call(take_string(block, "id"), take_string(block, "name"), std::move(input)));
-    } else if (type == "tool_result" && role == "user") {
-      ASSIGN_OR_RETURN(json result,
-                       text_parts(take_field(block, "content"), {"text"}, here + ".content"));
-      if (result.is_null()) result = "";
-      messages.push_back(tool_message(take_string(block, "tool_use_id"), std::move(result)));
-    } else {
-      return cannot(here, type);
-    }
-  }
-  const bool says = !message["content"].empty() || message.contains("tool_calls") ||
-                    message.contains("reasoning_content");
-  if (says || content.empty()) messages.push_back(std::move(message));
-  return {};
-}
-
-}  // namespace
-
-Result<Conversation> conversation_of_messages(json& body) {
-  Conversation conversation;
-  conversation.messages = json::array();
+Result<AskedConversation> conversation_of_messages(json& body) {
+  AskedConversation conversation;
+  MessageBlocks blocks;
   if (json system = take_field(body, "system"); !system.is_null()) {
     ASSIGN_OR_RETURN(json content, text_parts(std::move(system), {"text"}, "system"));
-    conversation.messages.push_back(message_of("system", std::move(content)));
+    blocks.messages.push_back(message_of("system", std::move(content)));
   }
   for (size_t i = 0; i < body["messages"].size(); ++i) {
     json& message = body["messages"][i];
     const std::string role = message["role"];
     if (message["content"].is_string()) {
-      conversation.messages.push_back(message_of(role, take_field(message, "content")));
+      blocks.messages.push_back(message_of(role, take_field(message, "content")));
     } else {
-      RETURN_IF_ERROR(add_blocks(role, message["content"], fmt::format("messages[{}].content", i),
-                                 conversation.messages));
+      RETURN_IF_ERROR(blocks.add(role, message["content"], fmt::format("messages[{}].content", i)));
     }
   }
+  conversation.messages = std::move(blocks.messages);
+  add_warnings(std::move(blocks.warnings), conversation);
+  RETURN_IF_ERROR(add_tools(body, ToolApi::kMessages, conversation));
   const json& choice = get_field(body, "tool_choice");
-  conversation.tools = function_tools(body, "input_schema", false);
-  conversation.tool_choice = choice_of_anthropic(choice);
   conversation.one_call = choice.is_object() && get_bool(choice, "disable_parallel_tool_use");
   conversation.variables = take_variables(body);
   const json& thinking = get_field(body, "thinking");

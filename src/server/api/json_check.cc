@@ -4,18 +4,34 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "frontend/json_fields.h"
+#include "server/api/field_names.h"
+
 namespace penstock {
 namespace {
 
 using Schema = nlohmann::json;
 using Value = nlohmann::ordered_json;
 
+// Fields that no schema lists, of a value that is otherwise as its schema says.
+struct Unlisted {
+  struct Holder {
+    const Value* object;
+    const Schema* listed;  // its properties
+  };
+  std::vector<Holder> holders;  // an object before those around it
+  std::vector<std::string> paths;
+};
+
 // Where a value stands, from the innermost step outwards; written down only for a message.
 struct Path {
   const Path* outer = nullptr;
   std::string_view name;  // of a member; empty: an element
   size_t index = 0;
+  Unlisted* unlisted = nullptr;  // of the whole value; null: a field that is not listed is refused
 
+  Path member(std::string_view field) const { return {this, field, 0, unlisted}; }
+  Path element(size_t i) const { return {this, {}, i, unlisted}; }
   std::string text() const {
     const std::string before = outer == nullptr ? std::string() : outer->text();
     if (name.empty()) return outer == nullptr ? before : fmt::format("{}[{}]", before, index);
@@ -175,8 +191,26 @@ Status check_array(const Schema& schema, const Value& value, const Path& path) {
   const auto items = schema.find("items");
   if (items == schema.end()) return {};
   for (size_t i = 0; i < value.size(); ++i) {
-    RETURN_IF_ERROR(check(*items, value[i], {&path, {}, i}));
+    RETURN_IF_ERROR(check(*items, value[i], path.element(i)));
   }
+  return {};
+}
+
+// Notes a field that the object around it does not list, or refuses it.
+Status note_unlisted(const Schema& listed, const Path& where) {
+  if (const std::string_view meant = meant_name(listed, where.name); !meant.empty()) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: this server knows no such field; did you mean {}?", where.text(), meant);
+  }
+  if (where.unlisted == nullptr) {
+    return errorf(ErrorCode::kInvalidArgument, "{}: this server knows no such field", where.text());
+  }
+  if (where.unlisted->paths.size() == kMostUnlisted) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: this server knows no such field, nor {} others of this request",
+                  where.text(), kMostUnlisted);
+  }
+  where.unlisted->paths.push_back(where.text());
   return {};
 }
 
@@ -185,13 +219,13 @@ Status check_object(const Schema& schema, const Value& value, const Path& path) 
   // What an object is comes first: the other fields of a type that is not known are not what is
   // wrong.
   if (properties != schema.end() && properties->contains("type") && value.contains("type")) {
-    RETURN_IF_ERROR(check((*properties)["type"], value["type"], {&path, "type"}));
+    RETURN_IF_ERROR(check((*properties)["type"], value["type"], path.member("type")));
   }
   if (const auto required = schema.find("required"); required != schema.end()) {
     for (const Schema& one : *required) {
       const auto& name = one.get_ref<const std::string&>();
       if (!value.contains(name)) {
-        return errorf(ErrorCode::kInvalidArgument, "{}: missing", Path{&path, name}.text());
+        return errorf(ErrorCode::kInvalidArgument, "{}: missing", path.member(name).text());
       }
     }
   }
@@ -204,17 +238,20 @@ Status check_object(const Schema& schema, const Value& value, const Path& path) 
       RETURN_IF_ERROR(check_string(*names, field.key(), path));
   }
   const auto others = schema.find("additionalProperties");
+  bool lists_all = true;
   for (auto field = value.begin(); field != value.end(); ++field) {
-    const Path where{&path, field.key()};
+    const Path where = path.member(field.key());
     if (properties != schema.end() && properties->contains(field.key())) {
       RETURN_IF_ERROR(check((*properties)[field.key()], field.value(), where));
     } else if (others != schema.end() && *others == false) {
-      return errorf(ErrorCode::kInvalidArgument, "{}: this server knows no such field",
-                    where.text());
+      RETURN_IF_ERROR(note_unlisted(*properties, where));
+      lists_all = false;
     } else if (others != schema.end() && others->is_object()) {
       RETURN_IF_ERROR(check(*others, field.value(), where));
     }
   }
+  if (!lists_all && path.unlisted != nullptr)
+    path.unlisted->holders.push_back({&value, &*properties});
   return {};
 }
 
@@ -238,18 +275,22 @@ bool knows_all_fields(const Schema& one, const Value& value) {
 Status check_kind(const Schema& schema, const Value& value, const Path& path) {
   Schema types = Schema::array();
   const Schema* meant = nullptr;
-  bool knows = false;
+  bool knows = false, all_listed = true;
   for (const Schema& one : schema["anyOf"]) {
     if (!type_fits(one, value)) continue;
     const Schema* type = type_field(one);
-    if (type == nullptr || !type->contains("enum")) return {};
-    for (const Schema& name : (*type)["enum"]) types.push_back(name);
+    if (type == nullptr) return {};
+    const auto names = type->find("enum");
+    all_listed = all_listed && names != type->end();
+    if (names != type->end()) {
+      for (const Schema& name : *names) types.push_back(name);
+    }
     if (!value.contains("type") || !check(*type, value["type"], {})) continue;
     if (meant == nullptr || (!knows && knows_all_fields(one, value)))
       meant = &one, knows = knows_all_fields(one, value);
   }
-  if (types.empty()) return {};
   if (meant != nullptr) return check(*meant, value, path);
+  if (types.empty() || !all_listed) return {};
   return check_object({{"required", {"type"}}, {"properties", {{"type", {{"enum", types}}}}}},
                       value, path);
 }
@@ -257,10 +298,25 @@ Status check_kind(const Schema& schema, const Value& value, const Path& path) {
 // The alternative of the value's type gives the message when there is just one, or that which an
 // object means.
 Status check_any(const Schema& schema, const Value& value, const Path& path) {
+  Path place = path;
+  if (path.unlisted != nullptr) {  // an alternative that lists all fields comes before the others
+    place.unlisted = nullptr;
+    for (const Schema& one : schema["anyOf"]) {
+      if (check(one, value, place)) return {};
+    }
+  }
   Status only;
   int n_close = 0;
   for (const Schema& one : schema["anyOf"]) {
-    Status status = check(one, value, path);
+    Unlisted tried;
+    if (path.unlisted != nullptr) tried.paths = path.unlisted->paths;
+    place.unlisted = path.unlisted == nullptr ? nullptr : &tried;
+    Status status = check(one, value, place);
+    if (status && path.unlisted != nullptr) {
+      path.unlisted->paths = std::move(tried.paths);
+      path.unlisted->holders.insert(path.unlisted->holders.end(), tried.holders.begin(),
+                                    tried.holders.end());
+    }
     if (status) return {};
     if (type_fits(one, value) && !one.contains("enum")) {
       ++n_close;
@@ -284,6 +340,10 @@ Status check(const Schema& schema, const Value& value, const Path& path) {
     const auto is_value = [&](const Schema& one) { return equal(one, value); };
     if (std::ranges::none_of(*values, is_value)) return wrong(path, expectation(schema), value);
   }
+  if (const auto other = schema.find("not"); other != schema.end()) {
+    const auto is_value = [&](const Schema& one) { return equal(one, value); };
+    if (std::ranges::any_of((*other)["enum"], is_value)) return wrong(path, "another value", value);
+  }
   if (schema.contains("anyOf")) RETURN_IF_ERROR(check_any(schema, value, path));
   if (value.is_number()) return check_number(schema, value, path);
   if (value.is_array()) return check_array(schema, value, path);
@@ -292,8 +352,28 @@ Status check(const Schema& schema, const Value& value, const Path& path) {
                            : Status();
 }
 
+// Linear, which erasing fields one by one would not be.
+void keep_listed(const Schema& listed, Value& object) {
+  Value known = Value::object();
+  reserve_fields(known, object.size());
+  for (auto field = object.begin(); field != object.end(); ++field) {
+    if (listed.contains(field.key())) known[field.key()] = std::move(field.value());
+  }
+  object = std::move(known);
+}
+
 }  // namespace
 
 Status check_json(const Schema& schema, const Value& value) { return check(schema, value, {}); }
+
+Status check_listed(const Schema& schema, Value& value, std::vector<std::string>& paths) {
+  Unlisted unlisted;
+  RETURN_IF_ERROR(check(schema, value, {.unlisted = &unlisted}));
+  // They are all parts of `value`, which is not const.
+  for (const auto& [object, listed] : unlisted.holders)
+    keep_listed(*listed, const_cast<Value&>(*object));
+  paths = std::move(unlisted.paths);
+  return {};
+}
 
 }  // namespace penstock

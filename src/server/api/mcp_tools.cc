@@ -84,20 +84,18 @@ Result<McpUse> read_use(const McpServers* servers, const std::string& key, const
 
 Result<McpRequest> McpRequest::take(const McpServers* servers, const std::string& key, json& body) {
   McpRequest request;
-  json tools = take_field(body, "tools"), others = json::array();
+  json tools = take_field(body, "tools");
   for (size_t i = 0; i < tools.size(); ++i) {
-    if (get_string(tools[i], "type") != "mcp") {
-      others.push_back(std::move(tools[i]));
-      continue;
-    }
+    if (get_string(tools[i], "type") != "mcp") continue;
     ASSIGN_OR_RETURN(McpUse use, read_use(servers, key, tools[i], fmt::format("tools[{}]", i)));
     if (std::ranges::find(request.uses_, use.label, &McpUse::label) != request.uses_.end()) {
       return errorf(ErrorCode::kInvalidArgument, "{}.server_label: {} is there twice", use.where,
                     use.label);
     }
     request.uses_.push_back(std::move(use));
+    tools[i] = nullptr;  // the others keep their places, which messages name
   }
-  if (!tools.is_null()) body["tools"] = std::move(others);
+  if (!tools.is_null()) body["tools"] = std::move(tools);
   if (body.contains("tool_choice")) RETURN_IF_ERROR(request.take_choice(body["tool_choice"]));
   return request;
 }

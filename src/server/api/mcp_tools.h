@@ -38,7 +38,7 @@ struct ApprovedCall {
 
 class McpRequest {
  public:
-  // Takes the tools of type mcp, and a choice of one, out of a checked body. servers: null where
+  // Takes the tools of type mcp, where null is left, and a choice of one out of a checked body. servers: null where
   // none are configured. Errors: kInvalidArgument, a server that is not configured or that the key
   // may not use; what only an operator may say (server_url, headers, …).
   static Result<McpRequest> take(const McpServers* servers, const std::string& key,

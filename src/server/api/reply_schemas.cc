@@ -40,8 +40,12 @@ Json model_object() {
                {"created", plain("integer")},
                {"owned_by", plain("string")},
                {"max_model_len", {{"type", {"integer", "null"}}}},
-               {"state", plain("string")}},
-              {"id", "object", "created", "owned_by", "max_model_len", "state"});
+               {"state", plain("string")},
+               {"type", exactly("model")},
+               {"display_name", plain("string")},
+               {"created_at", plain("string")}},
+              {"id", "object", "created", "owned_by", "max_model_len", "state", "type",
+               "display_name", "created_at"});
 }
 
 }  // namespace
@@ -75,8 +79,12 @@ const Json& numbers_reply() {
 }
 
 const Json& models_reply() {
-  static const Json value =
-      open({{"object", exactly("list")}, {"data", items(model_object())}}, {"object", "data"});
+  static const Json value = open({{"object", exactly("list")},
+                                  {"data", items(model_object())},
+                                  {"has_more", plain("boolean")},
+                                  {"first_id", or_null("string")},
+                                  {"last_id", or_null("string")}},
+                                 {"object", "data", "has_more", "first_id", "last_id"});
   return value;
 }
 

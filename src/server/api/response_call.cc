@@ -8,6 +8,7 @@
 #include "server/api/conversations.h"
 #include "server/api/earlier_items.h"
 #include "server/api/store_call.h"
+#include "server/services/client_warnings.h"
 #include "server/services/config.h"
 #include "server/services/data_folder.h"
 #include "server/services/request_record.h"
@@ -47,10 +48,22 @@ json echoed_fields(const json& body, const SamplingParams& params) {
           {"user", given("user", nullptr)}};
 }
 
-bool wants_logprobs(const json& body) {
+bool includes(const json& body, const char* what) {
   const json& include = get_field(body, "include");
-  return include.is_array() &&
-         std::ranges::find(include, json("message.output_text.logprobs")) != include.end();
+  return include.is_array() && std::ranges::find(include, json(what)) != include.end();
+}
+
+// What is asked for beside the input that this server does not do.
+std::vector<std::string> warnings_of_response(const json& body) {
+  std::vector<std::string> warnings;
+  const std::string summary = get_string(get_field(body, "reasoning"), "summary", "none");
+  if (summary != "none")
+    warnings.emplace_back("reasoning.summary: reasoning is given in full, without a summary");
+  if (get_string(get_field(body, "text"), "verbosity", "medium") != "medium")
+    warnings.emplace_back("text.verbosity: the model is not told");
+  if (get_string(body, "truncation", "disabled") != "disabled")
+    warnings.emplace_back("truncation: an input that is too long is an error");
+  return warnings;
 }
 
 // The field that needs a store; null: there is none.
@@ -162,7 +175,10 @@ json listed_items(const json& input) {
       item["content"] = std::move(parts);
     }
     if (get_string(item, "id").empty())
-      item["id"] = random_id(type == "message" ? "msg_" : type == "reasoning" ? "rs_" : "fc_");
+      item["id"] = random_id(type == "message"            ? "msg_"
+                             : type == "reasoning"        ? "rs_"
+                             : type == "custom_tool_call" ? "ctc_"
+                                                          : "fc_");
     if (get_string(item, "status").empty()) item["status"] = "completed";
     items.push_back(std::move(item));
   }
@@ -199,13 +215,18 @@ Result<ResponseCall> read_response_call(Services& services, const HttpRequest& r
     items.push_back({{"type", "message"}, {"role", "user"}, {"content", how.last_turn}});
     body["input"] = std::move(items);
   }
-  ASSIGN_OR_RETURN(call.conversation, conversation_of_response(body, n_earlier));
+  ASSIGN_OR_RETURN(AskedConversation conversation, conversation_of_response(body, n_earlier));
+  warn_client(request, conversation.warnings);
+  warn_client(request, warnings_of_response(body));
+  call.forms = std::move(conversation.forms);
+  call.conversation = std::move(conversation);
   call.conversation.any_length = how.any_length;
   call.generation.tool_schemas = "parameters";
   call.generation.strict_tools = true;
   params.max_tokens = static_cast<int>(get_int(body, "max_output_tokens", -1));
   const auto top = static_cast<int>(get_int(body, "top_logprobs", 0));
-  call.logprobs = wants_logprobs(body);
+  call.logprobs = includes(body, "message.output_text.logprobs");
+  call.seals_reasoning = includes(body, "reasoning.encrypted_content");
   if (top > 0 && !call.logprobs) {
     return errorf(ErrorCode::kInvalidArgument,
                   "top_logprobs: needs include: [\"message.output_text.logprobs\"]");
@@ -220,6 +241,7 @@ Result<ResponseCall> read_response_call(Services& services, const HttpRequest& r
     call.first = call.generation;
   else
     RETURN_IF_ERROR(make_prompt(call, std::move(call.conversation)));
+  warn_client(request, call.task.warning);
   return call;
 }
 

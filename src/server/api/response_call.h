@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "frontend/chat/chat_setup.h"
+#include "server/api/asked_tools.h"
 #include "server/api/generation.h"
 #include "server/api/mcp_tools.h"
 #include "server/http/exchange.h"
@@ -19,11 +20,13 @@ struct Services;
 struct ResponseCall {
   GenerationCall generation;
   ChatTask task;
+  CallForms forms;  // of the task's calls
   // the fields of the reply that repeat the request
   nlohmann::ordered_json echoed = nlohmann::ordered_json::object();
   std::string id;
   bool stream = false, logprobs = false, timings = false;
   bool store = false, background = false;
+  bool seals_reasoning = false;  // reasoning has encrypted_content
   // With store: whose it is, and the conversation as a JSON list of items, this request's last.
   std::string owner, items;
   // Id of the conversation of /v1/conversations that it goes on from and adds to; "": none. Then

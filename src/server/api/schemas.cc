@@ -1,5 +1,7 @@
 #include "server/api/schemas.h"
 
+#include <cstring>
+
 #include "penstock/sampling_params.h"
 #include "server/api/llamacpp_chat.h"
 #include "server/api/schema_parts.h"
@@ -100,9 +102,19 @@ Json openai_fields() {
   return fields;
 }
 
-Json function_tool() {
-  return closed(
-      {{"type", {{"enum", {"function"}}}},
+// What its type needs is checked by take_tools().
+Json chat_tool() {
+  const Json format = any_of({open({{"type", plain("string")}}, {"type"})}, "of the text");
+  return open(
+      {{"type",
+        {{"type", "string"},
+         {"minLength", 1},
+         {"description", "function or custom; what else there is is left out with a warning"}}},
+       {"custom", any_of({open({{"name", plain("string")},
+                                {"description", field({"string"}, "what it does")},
+                                {"format", format}},
+                               {"name"})},
+                         "a tool whose call is a text")},
        {"function",
         open({{"name", {{"type", "string"}, {"minLength", 1}}},
               {"description", field({"string"}, "what it does")},
@@ -110,7 +122,7 @@ Json function_tool() {
               {"strict",
                boolean("true: the arguments of calls are held to the parameters' schema")}},
              {"name"})}},
-      {"type", "function"});
+      {"type"});
 }
 
 Json messages_field() {
@@ -124,8 +136,9 @@ Json messages_field() {
       {{"id", field({"string"}, "")},
        {"function",
         open({{"name", plain("string")}, {"arguments", {{"type", {"string", "object", "null"}}}}},
-             {"name"})}},
-      {"function"});
+             {"name"})},
+       {"custom", any_of({open({{"name", plain("string")}, {"input", plain("string")}}, {"name"})},
+                         "of a custom tool")}});
   return {{"type", "array"},
           {"minItems", 1},
           {"items", open({{"role", {{"type", "string"}, {"minLength", 1}}},
@@ -138,7 +151,7 @@ Json messages_field() {
 }
 
 Json template_fields() {
-  return {{"tools", list(function_tool(), "functions the model may call")},
+  return {{"tools", list(chat_tool(), "functions and custom tools the model may call")},
           {"chat_template", text("a template instead of the model's")},
           {"chat_template_kwargs", object("further variables for the template")},
           {"documents", list(plain("object"), "documents for the template")},
@@ -150,34 +163,51 @@ Json template_fields() {
 Json of_type(const char* name) { return {{"enum", {name}}, {"title", Json(name).dump()}}; }
 Json tool_name() { return {{"type", "string"}, {"minLength", 1}}; }
 
-// OpenAI's forms: function(fields) puts a function's name where the API has it.
-Json tool_choice_field(Json function, bool nested) {
+// OpenAI's forms. tools: what may be named, in the API's form; nested: allowed_tools has its fields
+// in an object of that name.
+Json tool_choice_field(const Json::array_t& tools, bool nested) {
   const Json modes = {{"enum", {"auto", "required"}}};
   Json allowed = {{"mode", modes},
-                  {"tools", {{"type", "array"}, {"items", function}, {"minItems", 1}}}};
+                  {"tools", {{"type", "array"}, {"items", {{"anyOf", tools}}}, {"minItems", 1}}}};
   const Json fields =
       nested ? Json{{"allowed_tools", closed(allowed, {"mode", "tools"})}} : allowed;
   Json allowing = fields;
   allowing["type"] = of_type("allowed_tools");
   Json needed = Json::array({"type"});
   for (auto field = fields.begin(); field != fields.end(); ++field) needed.push_back(field.key());
-  return any_of(
+  Json choice = any_of(
       {{{"enum", {"auto", "none", "required"}}, {"title", "\"auto\", \"none\", \"required\""}},
-       std::move(function),
        closed(std::move(allowing), std::move(needed))},
       "whether tools may or must be called, or the tool to call, or those that may be");
+  for (const Json& tool : tools) choice["anyOf"].push_back(tool);
+  return choice;
 }
 
 Json chat_tool_choice() {
-  return tool_choice_field(closed({{"type", of_type("function")},
-                                   {"function", closed({{"name", tool_name()}}, {"name"})}},
-                                  {"type", "function"}),
-                           true);
+  const auto named = [](const char* type) {
+    return closed({{"type", of_type(type)}, {type, closed({{"name", tool_name()}}, {"name"})}},
+                  {"type", type});
+  };
+  return tool_choice_field({named("function"), named("custom")}, true);
 }
 
 Json response_tool_choice() {
-  Json result = tool_choice_field(
-      closed({{"type", of_type("function")}, {"name", tool_name()}}, {"type", "name"}), false);
+  const auto named = [](const char* type) {
+    return closed({{"type", of_type(type)}, {"name", tool_name()}}, {"type", "name"});
+  };
+  // What OpenAI runs itself: where it is chosen the request is refused, among others it is left
+  // out.
+  const Json hosted = {"web_search",         "web_search_2025_08_26",
+                       "web_search_preview", "file_search",
+                       "code_interpreter",   "web_search_preview_2025_03_11",
+                       "image_generation",   "computer",
+                       "computer_use",       "computer_use_preview",
+                       "local_shell",        "shell",
+                       "apply_patch",        "tool_search"};
+  Json result =
+      tool_choice_field({named("function"), named("custom"),
+                         open({{"type", {{"enum", hosted}, {"title", "another tool"}}}}, {"type"})},
+                        false);
   result["anyOf"].push_back(closed({{"type", of_type("mcp")},
                                     {"server_label", tool_name()},
                                     {"name", text("one of its tools; without it any of them")}},
@@ -208,6 +238,45 @@ Json mcp_tool() {
                 {"type", "server_label"});
 }
 
+Json service_tier() {
+  return one_of({"auto", "default", "flex", "scale", "priority"}, "no effect: there is one tier");
+}
+Json verbosity() {
+  return one_of({"low", "medium", "high"}, "no effect: the model is not told, with a warning");
+}
+
+// Names that change an answer on another route: this one says that it does not have them. A field
+// that nobody knows is only left out.
+void refuse_others(Json& fields) {
+  Json names = sampling_fields();
+  for (const char* name : {"max_completion_tokens",
+                           "max_output_tokens",
+                           "stop_sequences",
+                           "instructions",
+                           "system",
+                           "messages",
+                           "input",
+                           "prompt",
+                           "suffix",
+                           "response_format",
+                           "output_format",
+                           "output_config",
+                           "tools",
+                           "tool_choice",
+                           "functions",
+                           "function_call",
+                           "previous_response_id",
+                           "conversation",
+                           "documents",
+                           "thread",
+                           "compaction",
+                           "chat_template"})
+    names[name] = nullptr;
+  for (const auto& [name, schema] : names.items()) {
+    if (!fields.contains(name)) fields[name] = refused("this route has no such field");
+  }
+}
+
 Json chat_fields() {
   Json fields = openai_fields();
   merge(fields, template_fields());
@@ -222,16 +291,25 @@ Json chat_fields() {
   fields["echo"] = boolean("put the last message's content before the reply");
   fields["include_reasoning"] = boolean("false: leave reasoning out of the reply");
   fields["modalities"] = list({{"enum", {"text"}}}, "text only");
-  fields["store"] = only(false, "nothing is stored");
-  fields["service_tier"] = one_of({"auto", "default"}, "there is one tier");
-  fields["verbosity"] = only("medium", "not supported by this server");
+  fields["store"] = boolean("no effect: chats are not kept");
+  fields["service_tier"] = service_tier();
+  fields["verbosity"] = verbosity();
+  fields["thinking"] =
+      any_of({closed({{"type", one_of({"adaptive", "enabled", "disabled"}, "whether to reason")}})},
+             "whether the template asks for reasoning (GLM's, DeepSeek's)");
+  fields["reasoning"] =
+      any_of({closed({{"effort", text("a variable of the template")},
+                      {"enabled", boolean("whether the template asks for reasoning")},
+                      {"exclude", boolean("leave reasoning out of the reply")}})},
+             "how to reason (OpenRouter's)");
+  fields["web_search_options"] = object("no effect: left out with a warning");
   fields["best_of"] = only(1, "not supported by this server");
   for (const char* name : {"metadata", "prediction"}) fields[name] = object("no effect");
   for (const char* name : {"prompt_cache_key", "prompt_cache_retention", "safety_identifier"})
     fields[name] = text("no effect");
-  for (const char* name : {"audio", "functions", "function_call", "web_search_options"}) {
+  for (const char* name : {"audio", "functions", "function_call"})
     fields[name] = refused("not supported by this server");
-  }
+  refuse_others(fields);
   return fields;
 }
 
@@ -253,6 +331,7 @@ Json completion_fields() {
   fields["suffix"] = text("what follows the text: for models that fill in the middle");
   fields["response_format"] = response_format_field();
   fields["prompt_embeds"] = refused("not supported by this server");
+  refuse_others(fields);
   return fields;
 }
 
@@ -354,61 +433,75 @@ const Json& responses_request() {
     Json fields = sampling_fields();
     merge(fields, engine_fields());
     for (const char* name : {"n", "max_tokens", "logprobs", "prompt_logprobs"}) fields.erase(name);
-    const Json item = open(
-        {{"type", field({"string"}, "message, function_call, function_call_output or reasoning")},
-         {"role", field({"string"}, "of a message")}});
+    const Json item = open({{"type", field({"string"}, "message, function_call, ...: docs/api.md")},
+                            {"role", field({"string"}, "of a message")}});
+    // What its type needs is checked by take_tools().
     const Json tool =
-        closed({{"type",
-                 {{"enum", {"function"}},
-                  {"title", "\"function\" or \"mcp\" (there are no built-in tools)"}}},
-                {"name", {{"type", "string"}, {"minLength", 1}}},
-                {"description", field({"string"}, "what it does")},
-                {"parameters", field({"object"}, "JSON schema of its arguments")},
-                {"strict",
-                 boolean("false: the arguments of calls are not held to the parameters' schema")}},
-               {"type", "name"});
-    const Json format = any_of(
-        {closed({{"format", text_format_field()}, {"verbosity", only("medium", "not supported")}})},
-        "what the text looks like");
+        open({{"type",
+               {{"type", "string"},
+                {"minLength", 1},
+                {"not", {{"enum", {"mcp"}}}},
+                {"description",
+                 "function, custom or namespace; what else there is is left out with a warning"}}},
+              {"name", {{"type", "string"}, {"minLength", 1}}},
+              {"description", field({"string"}, "what it does")},
+              {"parameters", field({"object"}, "JSON schema of a function's arguments")},
+              {"strict", boolean("false: a function's arguments need not fit the schema")}},
+             {"type"});
+    const Json format =
+        any_of({closed({{"format", text_format_field()}, {"verbosity", verbosity()}})},
+               "what the text looks like");
     merge(fields, structured_fields());
-    merge(fields,
-          {{"model", text("the served model's name")},
-           {"input",
-            {{"anyOf", {plain("string"), {{"type", "array"}, {"items", item}, {"minItems", 1}}}},
-             {"title", "a string or a list of items"}}},
-           {"instructions", text("a system message before the input")},
-           {"max_output_tokens", integer(1, INT32_MAX, "most tokens of the reply")},
-           {"top_logprobs", integer(0, 20, "alternatives per token")},
-           {"include",
-            list({{"enum", {"message.output_text.logprobs", "reasoning.encrypted_content"}}},
-                 "log-probabilities of the text; reasoning is never encrypted")},
-           {"tools",
-            list({{"anyOf", {tool, mcp_tool()}}}, "functions the model may call, and MCP servers")},
-           {"tool_choice", response_tool_choice()},
-           {"parallel_tool_calls", boolean("false: the reply ends after its first call")},
-           {"max_tool_calls", integer(0, INT32_MAX, "most calls of tools of MCP servers")},
-           {"text", format},
-           {"reasoning", any_of({closed({{"effort", text("a variable of the template")},
-                                         {"summary", refused("reasoning is not summarised")}})},
-                                "how to reason")},
-           {"chat_template_kwargs", object("further variables for the template")},
-           {"metadata", metadata("given back in the reply")},
-           {"truncation", only("disabled", "an input that is too long is an error")},
-           {"background", boolean("answer at once, generate later; needs store")},
-           {"previous_response_id", text("a stored response, whose conversation goes on")},
-           {"service_tier", one_of({"auto", "default"}, "there is one tier")},
-           {"store", boolean("keep the response, which is the default where the server keeps "
-                             "anything; the reply says it")},
-           {"stream_options",
-            any_of({closed({{"include_obfuscation", boolean("no effect")}})}, "no effect")},
-           {"user", short_text(512, "given back in the reply")},
-           {"prompt_cache_key", text("no effect")},
-           {"prompt_cache_retention", text("no effect")},
-           {"safety_identifier", text("no effect")}});
+    merge(
+        fields,
+        {{"model", text("the served model's name")},
+         {"input",
+          {{"anyOf", {plain("string"), {{"type", "array"}, {"items", item}, {"minItems", 1}}}},
+           {"title", "a string or a list of items"}}},
+         {"instructions", text("a system message before the input")},
+         {"max_output_tokens", integer(1, INT32_MAX, "most tokens of the reply")},
+         {"top_logprobs", integer(0, 20, "alternatives per token")},
+         {"include",
+          list({{"enum",
+                 {"message.output_text.logprobs", "reasoning.encrypted_content",
+                  "web_search_call.results", "web_search_call.action.sources",
+                  "file_search_call.results", "code_interpreter_call.outputs",
+                  "message.input_image.image_url", "computer_call_output.output.image_url"}}},
+               "log-probabilities of the text; reasoning in base64; of what this server has not, "
+               "no effect")},
+         {"tools", list({{"anyOf", {tool, mcp_tool()}}},
+                        "functions and custom tools the model may call, and MCP servers")},
+         {"tool_choice", response_tool_choice()},
+         {"parallel_tool_calls", boolean("false: the reply ends after its first call")},
+         {"max_tool_calls", integer(0, INT32_MAX, "most calls of tools of MCP servers")},
+         {"text", format},
+         {"reasoning",
+          any_of({closed({{"effort", text("a variable of the template")},
+                          {"summary", one_of({"auto", "concise", "detailed", "none"},
+                                             "no effect: there are no summaries, with a "
+                                             "warning")}})},
+                 "how to reason")},
+         {"chat_template_kwargs", object("further variables for the template")},
+         {"metadata", metadata("given back in the reply")},
+         {"truncation", one_of({"disabled", "auto"},
+                               "no effect: an input that is too long is an error, with a warning")},
+         {"background", boolean("answer at once, generate later; needs store")},
+         {"previous_response_id", text("a stored response, whose conversation goes on")},
+         {"service_tier", service_tier()},
+         {"client_metadata", object("no effect")},
+         {"store", boolean("keep the response, which is the default where the server keeps "
+                           "anything; the reply says it")},
+         {"stream_options",
+          any_of({closed({{"include_obfuscation", boolean("no effect")}})}, "no effect")},
+         {"user", short_text(512, "given back in the reply")},
+         {"prompt_cache_key", text("no effect")},
+         {"prompt_cache_retention", text("no effect")},
+         {"safety_identifier", text("no effect")}});
     fields["conversation"] =
         any_of({plain("string"), closed({{"id", plain("string")}}, {"id"})},
                "one of /v1/conversations, which goes on: input and output are added to it");
     fields["prompt"] = refused("not supported: there are no stored prompts");
+    refuse_others(fields);
     return closed(std::move(fields), {"input"});
   }();
   return value;
@@ -422,14 +515,14 @@ Json messages_fields() {
   const Json message = closed({{"role", {{"enum", {"user", "assistant", "system"}}}},
                                {"content", {{"anyOf", {plain("string"), blocks}}}}},
                               {"role", "content"});
-  Json tool_type = only("custom", "there are no built-in tools");
-  tool_type["title"] = "\"custom\" (there are no built-in tools)";
-  const Json tool = open({{"type", std::move(tool_type)},
-                          {"name", {{"type", "string"}, {"minLength", 1}}},
-                          {"description", field({"string"}, "what it does")},
-                          {"input_schema", plain("object")},
-                          {"strict", boolean("true: the input of calls is held to the schema")}},
-                         {"name", "input_schema"});
+  // What its type needs is checked by take_tools().
+  const Json tool =
+      open({{"type", text("custom, which it is without one; what else there is is left out with a "
+                          "warning")},
+            {"name", {{"type", "string"}, {"minLength", 1}}},
+            {"description", field({"string"}, "what it does")},
+            {"input_schema", plain("object")},
+            {"strict", boolean("true: the input of calls is held to the schema")}});
   const Json choice =
       closed({{"type", {{"enum", {"auto", "any", "tool", "none"}}}},
               {"name", text("with \"tool\": the tool to call")},
@@ -452,6 +545,14 @@ Json messages_fields() {
                   "how to reason, and what the text looks like")},
           {"output_format", output_format_field()},
           {"cache_control", object("no effect: equal beginnings are always cached")},
+          {"context_management", object("no effect: nothing is cleared, with a warning")},
+          {"mcp_servers", list(plain("object"), "no effect: they are not asked, with a warning")},
+          {"container", field({"string", "object"}, "no effect: no code is run, with a warning")},
+          {"safeguards", field({"object", "array", "string", "boolean"}, "no effect")},
+          {"speed", text("no effect")},
+          {"metadata", object("no effect")},
+          {"thread", refused(kNoThreads + std::strlen("thread: "))},
+          {"compaction", refused("conversations are not made shorter here")},
           {"chat_template_kwargs", object("further variables for the template")}};
 }
 
@@ -471,10 +572,9 @@ const Json& messages_request() {
     fields["stop_sequences"] =
         list({{"type", "string"}, {"minLength", 1}}, "strings that end the text");
     fields["stop_sequences"]["maxItems"] = 1024;
-    fields["metadata"] = object("no effect");
     fields["service_tier"] = one_of({"auto", "standard_only"}, "there is one tier");
-    for (const char* name : {"container", "inference_geo", "mcp_servers"})
-      fields[name] = refused("not supported by this server");
+    fields["inference_geo"] = refused("not supported by this server");
+    refuse_others(fields);
     return closed(std::move(fields), {"messages", "max_tokens"});
   }();
   return value;

@@ -7,6 +7,9 @@
 
 namespace penstock {
 
+// The error of a message that is to begin or continue a conversation that the server keeps.
+inline constexpr const char* kNoThreads = "thread: conversations are not kept, send all messages";
+
 const nlohmann::json& generate_request();
 const nlohmann::json& completion_request();
 const nlohmann::json& chat_request();

@@ -4,6 +4,7 @@
 #include "frontend/chat/harmony.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
+#include "server/api/custom_input.h"
 #include "server/api/llamacpp.h"
 #include "server/api/llamacpp_chat.h"
 #include "server/api/openai_json.h"
@@ -12,6 +13,7 @@
 #include "server/handlers/answer.h"
 #include "server/http/apart_threads.h"
 #include "server/routing/errors.h"
+#include "server/services/client_warnings.h"
 #include "server/services/config.h"
 #include "server/services/services.h"
 
@@ -25,7 +27,8 @@ constexpr const char* kChunk = "chat.completion.chunk";
 struct ChatCall : OpenAiCall {
   std::vector<ChatTask> tasks;  // by prompt
   bool logprobs = false, prompt_logprobs = false, include_reasoning = true;
-  bool names_function = false;  // tool_choice is a function
+  bool names_function = false;  // tool_choice is a function or a custom tool
+  CallForms forms;              // of the task's calls
   std::string echo;             // goes before the reply
 };
 
@@ -51,6 +54,17 @@ Status read_logprobs(const Services& services, const json& body, ChatCall& call)
   return {};
 }
 
+// What is asked for beside the messages that this server does not do.
+std::vector<std::string> warnings_of_chat(const json& body) {
+  std::vector<std::string> warnings;
+  if (get_field(body, "web_search_options").is_object())
+    warnings.emplace_back("web_search_options: this server cannot run web_search, it is left out");
+  if (get_bool(body, "store")) warnings.emplace_back("store: chats are not kept");
+  if (get_string(body, "verbosity", "medium") != "medium")
+    warnings.emplace_back("verbosity: the model is not told");
+  return warnings;
+}
+
 // The text of the last message, which the model goes on from.
 std::string last_content(const json& body) {
   const json& last = body["messages"].back();
@@ -64,7 +78,8 @@ Result<ChatCall> read_chat_fields(Services& services, ApiBody& asked) {
   ChatCall call;
   ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, body, -1));
   call.generation.tool_schemas = "function/parameters";
-  call.names_function = get_string(get_field(body, "tool_choice"), "type") == "function";
+  const std::string choice = get_string(get_field(body, "tool_choice"), "type");
+  call.names_function = choice == "function" || choice == "custom";
   if (call.generation.params.n > services.config.max_choices) {
     return errorf(ErrorCode::kInvalidArgument, "n: expected at most {}, got {}",
                   services.config.max_choices, call.generation.params.n);
@@ -72,7 +87,8 @@ Result<ChatCall> read_chat_fields(Services& services, ApiBody& asked) {
   RETURN_IF_ERROR(read_openai_call(services, body, "chatcmpl-", call));
   RETURN_IF_ERROR(read_logprobs(services, body, call));
   call.generation.params.processed_logprobs = get_bool(body, "post_sampling_probs");
-  call.include_reasoning = get_bool(body, "include_reasoning", true);
+  const bool excluded = get_bool(get_field(body, "reasoning"), "exclude");
+  call.include_reasoning = get_bool(body, "include_reasoning", true) && !excluded;
   return call;
 }
 
@@ -90,9 +106,14 @@ Status leave_reasoning(ChatTask& task) {
 }
 
 // One more conversation, whose reply is held to the same form as the others'.
-Status add_conversation(const json& body, Conversation conversation, ChatCall& call) {
+Status add_conversation(const HttpRequest& request, const json& body,
+                        Result<AskedConversation> asked, ChatCall& call) {
+  if (!asked) return tl::unexpected(std::move(asked).error());
+  warn_client(request, asked->warnings);
+  call.forms = std::move(asked->forms);  // all conversations have the same tools
   GenerationCall& generation = call.generation;
-  ASSIGN_OR_RETURN(ChatTask task, read_task(std::move(conversation), generation));
+  ASSIGN_OR_RETURN(ChatTask task, read_task(*std::move(asked), generation));
+  warn_client(request, task.warning);
   truncate_prompt(*generation.model, body, task.prompt);
   generation.prompts.push_back(std::move(task.prompt));
   RETURN_IF_ERROR(read_thinking_budget(body, task.parsers.starts_in_reasoning, generation));
@@ -104,9 +125,11 @@ Status add_conversation(const json& body, Conversation conversation, ChatCall& c
 
 Result<ChatCall> read_chat_call(Services& services, const HttpRequest& request) {
   ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, chat_request()));
+  warn_client(request, warnings_of_chat(asked.fields));
   ASSIGN_OR_RETURN(ChatCall call, read_chat_fields(services, asked));
   if (get_bool(asked.fields, "echo")) call.echo = last_content(asked.fields);
-  RETURN_IF_ERROR(add_conversation(asked.fields, conversation_of_chat(asked.fields), call));
+  RETURN_IF_ERROR(
+      add_conversation(request, asked.fields, conversation_of_chat(asked.fields), call));
   set_max_tokens(asked.fields, call.generation);
   return call;
 }
@@ -130,6 +153,7 @@ Result<ChatCall> read_chat_batch(Services& services, const HttpRequest& request)
   ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, chat_batch_request()));
   json conversations = take_field(asked.fields, "messages");
   RETURN_IF_ERROR(check_batch(services, asked.fields, conversations.size()));
+  warn_client(request, warnings_of_chat(asked.fields));
   ASSIGN_OR_RETURN(ChatCall call, read_chat_fields(services, asked));
   call.generation.question.reset();  // there is more than one
   const auto form = call.generation.params.structured_outputs;
@@ -138,7 +162,7 @@ Result<ChatCall> read_chat_batch(Services& services, const HttpRequest& request)
     json body = asked.fields;
     body["messages"] = std::move(conversations[i]);
     call.generation.params.structured_outputs = form;
-    auto added = add_conversation(asked.fields, conversation_of_chat(body), call);
+    auto added = add_conversation(request, asked.fields, conversation_of_chat(body), call);
     if (!added) return errorf(added.error().code, "messages[{}]: {}", i, added.error().message);
     const auto& held_to = call.generation.params.structured_outputs;
     if (i == 0) first = held_to;
@@ -153,16 +177,27 @@ Result<ChatCall> read_chat_batch(Services& services, const HttpRequest& request)
   return call;
 }
 
-json call_json(const ToolCall& call) {
+// form: of the call; null: a function's. Of a custom tool the arguments are the call's text.
+json call_json(const ToolCall& call, const CallForm* form) {
+  if (form == nullptr || !form->custom) {
+    return {{"id", call.id},
+            {"type", "function"},
+            {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+  }
   return {{"id", call.id},
-          {"type", "function"},
-          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+          {"type", "custom"},
+          {"custom", {{"name", form->name}, {"input", call.arguments}}}};
 }
 
 // A piece of a call; the first one has its id and name.
-json call_delta(const ReplySegment& segment) {
-  json call = segment.begins ? call_json(segment.call)
-                             : json{{"function", {{"arguments", segment.call.arguments}}}};
+json call_delta(const ReplySegment& segment, const CallForm* form) {
+  json call;
+  if (segment.begins)
+    call = call_json(segment.call, form);
+  else if (form != nullptr && form->custom)
+    call = {{"custom", {{"input", segment.call.arguments}}}};
+  else
+    call = {{"function", {{"arguments", segment.call.arguments}}}};
   call["index"] = segment.n_call;
   return call;
 }
@@ -209,12 +244,16 @@ class ChatShape final : public ReplyShape {
     bool started = false;
     json logprobs = json::array();  // of text that is still held back
     std::vector<TokenId> ids;       // likewise
+    // Of a stream: the forms of its calls so far, and the text of the last one.
+    std::vector<const CallForm*> forms = {};
+    CustomInput input = {};
     Clock::time_point first;        // when its first token came
   };
 
   std::string events(const ChoiceDelta& delta, std::vector<ReplySegment> news,
                      Generation& generation);
-  static json piece(const ReplySegment& segment);
+  void read_call(Choice& choice, ReplySegment& segment) const;
+  static json piece(const Choice& choice, const ReplySegment& segment);
   std::string first_event(int index, const Generation& generation) const;
   std::string joint_event(const ChoiceDelta& delta, const std::vector<ReplySegment>& news,
                           const Generation& generation);
@@ -297,6 +336,7 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
   if (!std::exchange(choice.started, true))
     result = look(generation) + first_event(delta.choice, generation);
   const bool last = delta.finish != FinishReason::kNone;
+  for (ReplySegment& segment : news) read_call(choice, segment);
   std::erase_if(news, [&](const ReplySegment& one) {
     return is_silent(one) || (one.kind == Kind::kReasoning && !call_.include_reasoning);
   });
@@ -312,7 +352,7 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
       result += events_.event(pieces, generation, delta.n_tokens, timings_now(delta, generation));
       continue;
     }
-    result += chunk(delta, piece(segment), details(choice), generation);
+    result += chunk(delta, piece(choice, segment), details(choice), generation);
   }
   if (last) result += chunk(delta, json::object(), finish_fields(delta), generation);
   return result;
@@ -336,7 +376,7 @@ std::string ChatShape::joint_event(const ChoiceDelta& delta, const std::vector<R
   if (news.empty() && !last) return {};
   json said = json::object();
   for (const ReplySegment& segment : news) {
-    json one = piece(segment);
+    json one = piece(choice, segment);
     if (said.contains("tool_calls") && one.contains("tool_calls")) {
       said["tool_calls"].push_back(std::move(one["tool_calls"][0]));
     } else {
@@ -362,12 +402,26 @@ json ChatShape::finish_fields(const ChoiceDelta& delta) const {
           {"stop_reason", stop_reason_json(delta.stop_reason)}};
 }
 
-json ChatShape::piece(const ReplySegment& segment) {
+// Notes a call that begins; what a piece adds to the arguments becomes what it adds to the text of
+// a custom tool.
+void ChatShape::read_call(Choice& choice, ReplySegment& segment) const {
+  if (segment.kind != Kind::kCall) return;
+  if (segment.begins) {
+    choice.forms.push_back(form_of(call_.forms, segment.call.name));
+    choice.input = {};
+  }
+  const CallForm* form = choice.forms.back();
+  if (form != nullptr && form->custom)
+    segment.call.arguments = choice.input.add(segment.call.arguments, segment.ends);
+}
+
+json ChatShape::piece(const Choice& choice, const ReplySegment& segment) {
   if (segment.kind == Kind::kText) return {{"content", segment.text}};
   // Two names are in use for it: vLLM's and DeepSeek's.
   if (segment.kind == Kind::kReasoning)
     return {{"reasoning", segment.text}, {"reasoning_content", segment.text}};
-  return {{"tool_calls", json::array({call_delta(segment)})}};
+  const CallForm* form = choice.forms[static_cast<size_t>(segment.n_call)];
+  return {{"tool_calls", json::array({call_delta(segment, form)})}};
 }
 
 std::string ChatShape::chunk(const ChoiceDelta& of, json delta, json extra,
@@ -388,7 +442,11 @@ json ChatShape::message(const ChatReader& reader) const {
   if (call_.include_reasoning && !reasoning.empty())
     result["reasoning"] = result["reasoning_content"] = reasoning;
   for (const ReplySegment& segment : reader.segments()) {
-    if (segment.kind == Kind::kCall) result["tool_calls"].push_back(call_json(segment.call));
+    if (segment.kind != Kind::kCall) continue;
+    ToolCall call = segment.call;
+    const CallForm* form = form_of(call_.forms, call.name);
+    if (form != nullptr && form->custom) call.arguments = custom_input(call.arguments);
+    result["tool_calls"].push_back(call_json(call, form));
   }
   return result;
 }

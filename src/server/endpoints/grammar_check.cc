@@ -5,6 +5,8 @@
 #include "server/api/structured.h"
 #include "server/handlers/constrain.h"
 #include "server/routing/errors.h"
+#include "server/services/client_warnings.h"
+#include "server/services/request_record.h"
 
 namespace penstock {
 namespace {
@@ -47,6 +49,7 @@ json report_json(const GrammarReport& report, const std::string& field) {
 }  // namespace
 
 net::awaitable<void> post_grammar_check(Services& services, Exchange& exchange) {
+  record_of(exchange);  // begins the record, for warnings
   std::optional<Result<CheckCall>> call;
   Result<GrammarReport> report;
   // Nothing of a specification is looked at on the threads of the connections.
@@ -56,6 +59,7 @@ net::awaitable<void> post_grammar_check(Services& services, Exchange& exchange) 
       report = (*call)->model->session().grammars().report((*call)->asked.outputs, effort);
   });
   if (exchange.gone()) co_return;
+  tell_warnings(services, exchange);
   if (!ran) co_return co_await exchange.reply(error_reply(ran.error()));
   if (!*call) co_return co_await exchange.reply(error_reply(call->error()));
   if (!report) co_return co_await exchange.reply(error_reply(report.error()));

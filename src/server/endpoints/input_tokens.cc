@@ -11,6 +11,7 @@
 #include "server/http/apart_threads.h"
 #include "server/routing/errors.h"
 #include "server/routing/route.h"
+#include "server/services/client_warnings.h"
 #include "server/services/config.h"
 #include "server/services/services.h"
 
@@ -22,7 +23,8 @@ namespace {
 
 Result<size_t> count_chat(Services& services, const HttpRequest& request) {
   ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, chat_request()));
-  Conversation conversation = conversation_of_chat(asked.fields);
+  ASSIGN_OR_RETURN(AskedConversation conversation, conversation_of_chat(asked.fields));
+  warn_client(request, conversation.warnings);
   conversation.any_length = true;
   ASSIGN_OR_RETURN(ChatTask task, asked.model->chat().read(std::move(conversation)));
   truncate_prompt(*asked.model, asked.fields, task.prompt);

@@ -8,6 +8,7 @@
 #include "server/handlers/answer.h"
 #include "server/http/apart_threads.h"
 #include "server/routing/errors.h"
+#include "server/services/client_warnings.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -17,17 +18,46 @@ using Kind = ReplySegment::Kind;
 
 HttpReply anthropic_error(const Error& error) {
   HttpReply reply = error_reply(error);
+  if (error.message == kNoThreads) {  // clients go on without threads when they are told so
+    json body = bounded_json<json>(anthropic_error_body(reply.status, error.message));
+    body["error"]["details"] = {{"error_code", "thread_unsupported_request"},
+                                {"unsupported", json::array({"thread"})}};
+    reply.body = dump(body);
+    return reply;
+  }
   // Anthropic's own words, which its clients look for.
   const char* before = error.code == ErrorCode::kContextOverflow ? "prompt is too long: " : "";
   reply.body = anthropic_error_body(reply.status, before + error.message);
   return reply;
 }
 
+// What is asked for beside the messages that this server does not do.
+std::vector<std::string> warnings_of_messages(const json& body) {
+  std::vector<std::string> warnings;
+  const auto is_something = [&](const char* name) {
+    const json& value = get_field(body, name);
+    return !value.is_null() && !value.empty();
+  };
+  if (is_something("mcp_servers"))
+    warnings.emplace_back("mcp_servers: this server asks no MCP servers");
+  if (is_something("container"))
+    warnings.emplace_back("container: this server runs no code, there are no containers");
+  const json& edits = get_field(get_field(body, "context_management"), "edits");
+  for (size_t i = 0; i < edits.size(); ++i) {
+    const bool keeps = get_string(edits[i], "type").starts_with("clear_thinking") &&
+                       get_field(edits[i], "keep") == "all";
+    if (keeps) continue;
+    warnings.push_back(
+        fmt::format("context_management.edits[{}]: nothing of the context is cleared", i));
+  }
+  return warnings;
+}
+
 struct MessageCall {
   GenerationCall generation;
   ChatTask task;
   std::string id;
-  bool stream = false, timings = false;
+  bool stream = false, timings = false, manages_context = false;
 };
 
 Result<MessageCall> read_message_call(Services& services, const HttpRequest& request) {
@@ -35,10 +65,13 @@ Result<MessageCall> read_message_call(Services& services, const HttpRequest& req
   json& body = asked.fields;
   ServedModel& model = *asked.model;
   MessageCall call;
-  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(body));
+  ASSIGN_OR_RETURN(AskedConversation conversation, conversation_of_messages(body));
+  warn_client(request, conversation.warnings);
+  warn_client(request, warnings_of_messages(body));
   ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, body, 1));
   call.generation.tool_schemas = "input_schema";
   ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
+  warn_client(request, call.task.warning);
   const json& stop = get_field(body, "stop_sequences");
   if (stop.is_array()) call.generation.params.stop = stop.get<std::vector<std::string>>();
   call.generation.prompts.push_back(std::move(call.task.prompt));
@@ -53,6 +86,7 @@ Result<MessageCall> read_message_call(Services& services, const HttpRequest& req
   call.id = id.empty() ? random_id("msg_") : "msg_" + id;
   call.stream = get_bool(body, "stream");
   call.timings = get_bool(body, "timings");
+  call.manages_context = get_field(body, "context_management").is_object();
   return call;
 }
 
@@ -176,6 +210,7 @@ std::string MessageShape::add(const ChoiceDelta& delta, Generation& generation) 
 
 std::string MessageShape::end(const Generation& generation) {
   json delta = {{"delta", stop_fields()}, {"usage", usage(generation)}};
+  if (call_.manages_context) delta["context_management"] = {{"applied_edits", json::array()}};
   if (call_.timings) delta["timings"] = timings_json(generation);
   return event("message_delta", std::move(delta)) + event("message_stop", json::object());
 }
@@ -197,6 +232,7 @@ json MessageShape::whole(const Generation& generation) {
     }
   }
   message.update(stop_fields());
+  if (call_.manages_context) message["context_management"] = {{"applied_edits", json::array()}};
   message["usage"] = usage(generation);
   if (call_.timings) message["timings"] = timings_json(generation);
   return message;
@@ -204,7 +240,8 @@ json MessageShape::whole(const Generation& generation) {
 
 Result<json> count_tokens(Services& services, const HttpRequest& request) {
   ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, count_tokens_request()));
-  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(asked.fields));
+  ASSIGN_OR_RETURN(AskedConversation conversation, conversation_of_messages(asked.fields));
+  warn_client(request, conversation.warnings);
   conversation.any_length = true;
   ASSIGN_OR_RETURN(const ChatTask task, asked.model->chat().read(std::move(conversation)));
   return json{{"input_tokens", task.prompt.size()}};

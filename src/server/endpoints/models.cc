@@ -7,6 +7,7 @@
 #include "server/api/api_request.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
+#include "server/api/ollama.h"
 #include "server/api/schema_parts.h"
 #include "server/routes/router.h"
 #include "server/routing/errors.h"
@@ -61,6 +62,16 @@ json route_json(const std::string& name) {
           {"parent", nullptr},
           {"max_model_len", nullptr},
           {"state", "loaded"}};
+}
+
+// The same in Anthropic's terms, beside OpenAI's.
+void add_anthropic_fields(json& model) {
+  using std::chrono::system_clock;
+  const json name = model["id"];
+  model["type"] = "model";
+  model["display_name"] = name;
+  model["created_at"] =
+      rfc3339(system_clock::time_point(std::chrono::seconds(model["created"].get<int64_t>())));
 }
 
 // The model that the body of an admin's request names.
@@ -132,6 +143,14 @@ net::awaitable<void> get_models(Services& services, Exchange& exchange) {
   }
   for (const std::string& name : services.router->names(record_of(exchange).key))
     body["data"].push_back(route_json(name));
+  json first, last;
+  for (json& one : body["data"]) {
+    add_anthropic_fields(one);
+    last = one["id"];
+    if (first.is_null()) first = last;
+  }
+  body["has_more"] = false;
+  body["first_id"] = std::move(first), body["last_id"] = std::move(last);
   co_await exchange.reply(json_reply(body));
 }
 
@@ -139,14 +158,16 @@ net::awaitable<void> get_model(Services& services, Exchange& exchange) {
   const std::string id = exchange.request().path.substr(std::string_view("/v1/models/").size());
   const std::vector<std::string> routes = services.router->names(record_of(exchange).key);
   if (std::ranges::find(routes, id) != routes.end()) {
-    const json body = route_json(id);
+    json body = route_json(id);
+    add_anthropic_fields(body);
     co_return co_await exchange.reply(json_reply(body));
   }
   const auto model = services.models.find(id, record_of(exchange).key);
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
   const ServedAdapterRef adapter = (*model)->adapters().find(id);
-  const json body = adapter != nullptr ? adapter_json(**model, *adapter, record_of(exchange).key)
-                                       : model_json(**model, id);
+  json body = adapter != nullptr ? adapter_json(**model, *adapter, record_of(exchange).key)
+                                 : model_json(**model, id);
+  add_anthropic_fields(body);
   co_await exchange.reply(json_reply(body));
 }
 

@@ -75,6 +75,7 @@ Result<OllamaCall> read_ollama_chat(Services& services, const HttpRequest& reque
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_ollama(asked.fields));
   RETURN_IF_ERROR(read_think(asked.fields, *asked.model, conversation));
   ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
+  warn_client(request, call.task.warning);
   finish_ollama_call(call);
   return call;
 }
@@ -136,7 +137,7 @@ Result<OllamaCall> read_ollama_generate(Services& services, const HttpRequest& r
     json chat = {{"messages", json::array()}};
     if (!system.empty()) chat["messages"].push_back({{"role", "system"}, {"content", system}});
     chat["messages"].push_back({{"role", "user"}, {"content", prompt}});
-    Conversation conversation = conversation_of_chat(chat);
+    ASSIGN_OR_RETURN(Conversation conversation, conversation_of_chat(chat));
     RETURN_IF_ERROR(read_think(body, model, conversation));
     ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
   }

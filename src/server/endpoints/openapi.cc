@@ -70,7 +70,17 @@ json operation(const Route& route) {
   return result;
 }
 
-json document() {
+// Lets objects have fields that their schemas do not list.
+void open_objects(json& value) {
+  if (value.is_object()) {
+    const auto others = value.find("additionalProperties");
+    if (others != value.end() && *others == false) value.erase(others);
+  }
+  if (!value.is_structured()) return;
+  for (json& inner : value) open_objects(inner);
+}
+
+json document(bool strict) {
   json paths = json::object();
   for (const Route& route : routes()) {
     // the web page's, not of the API
@@ -83,6 +93,7 @@ json document() {
                              {"properties", {{"error", {{"type", "string"}}}}},
                              {"required", json::array({"error"})}};
   const json schemes = {{"key", {{"type", "http"}, {"scheme", "bearer"}}}};
+  if (!strict) open_objects(paths);
   return {{"openapi", "3.1.0"},
           {"info", {{"title", "Penstock"}, {"version", kVersion}}},
           {"paths", paths},
@@ -95,7 +106,9 @@ json document() {
 }  // namespace
 
 net::awaitable<void> get_openapi(Services& services, Exchange& exchange) {
-  static const std::string common = dump(document());  // as long as it takes to make it, once
+  // As long as it takes to make it, once: a process may have servers of both kinds.
+  static const std::string open = dump(document(false)), strict = dump(document(true));
+  const std::string& common = services.config.strict_fields ? strict : open;
   HttpReply reply;
   reply.body = common;
   if (const std::string& root = services.config.root_path; !root.empty()) {

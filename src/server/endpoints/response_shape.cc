@@ -2,6 +2,7 @@
 
 #include "base/json_text.h"
 #include "server/api/earlier_items.h"
+#include "server/api/response_items.h"
 #include "server/routing/errors.h"
 #include "server/services/data_folder.h"
 #include "server/services/request_log.h"
@@ -49,15 +50,19 @@ json ResponseShape::item_json(const Item& item) const {
   json result = {{"id", item.id}, {"status", item.status}};
   const bool begun = std::string_view(item.status) == "in_progress";
   if (item.kind == Kind::kCall) {
-    result.update({{"type", "function_call"},
+    result.update({{"type", item.custom() ? "custom_tool_call" : "function_call"},
                    {"call_id", item.call.id},
                    {"name", item.call.name},
-                   {"arguments", item.call.arguments}});
+                   {item.custom() ? "input" : "arguments", item.call.arguments}});
+    if (item.form != nullptr && !item.form->name_space.empty())
+      result["namespace"] = item.form->name_space;
     return result;
   }
   result["content"] = begun ? json::array() : json::array({part_json(item)});
   if (item.kind == Kind::kReasoning) {
     result.update({{"type", "reasoning"}, {"summary", json::array()}});
+    if (call_.seals_reasoning)
+      result["encrypted_content"] = begun ? json("") : json(sealed_reasoning(item.text));
   } else {
     result.update({{"type", "message"}, {"role", "assistant"}});
   }
@@ -87,8 +92,13 @@ std::string ResponseShape::open_item(const ReplySegment& segment) {
 
 std::string ResponseShape::open_call(const ToolCall& call) {
   const McpCallee* const callee = call_.mcp ? call_.mcp->find(call.name) : nullptr;
-  if (callee == nullptr)
-    return added({Kind::kCall, random_id("fc_"), {}, {call.name, {}, call.id}});
+  if (callee == nullptr) {
+    Item item{Kind::kCall, random_id("fc_"), {}, {call.name, {}, call.id}};
+    item.form = form_of(call_.forms, call.name);
+    if (item.form != nullptr) item.call.name = item.form->name;
+    if (item.custom()) item.id = random_id("ctc_");
+    return added(std::move(item));
+  }
   McpCallItem mcp;
   mcp.id = random_id(callee->asks ? "mcpr_" : "mcp_");
   mcp.label = callee->use->label, mcp.name = call.name, mcp.asks = callee->asks;
@@ -110,13 +120,15 @@ std::string ResponseShape::call_piece(const ReplySegment& segment) {
     events += open_item(segment);
   }
   Item& item = items_.back();
-  const std::string& piece = segment.call.arguments;
+  const std::string piece =
+      item.custom() ? item.input.add(segment.call.arguments, segment.ends) : segment.call.arguments;
   const bool is_mcp = !item.mcp.id.empty();
   (is_mcp ? item.mcp.arguments : item.call.arguments) += piece;
   if (!piece.empty() && !item.mcp.asks) {
-    events += item_event(
-        is_mcp ? "response.mcp_call_arguments.delta" : "response.function_call_arguments.delta",
-        items_.size() - 1, {{"delta", piece}});
+    events += item_event(is_mcp          ? "response.mcp_call_arguments.delta"
+                         : item.custom() ? "response.custom_tool_call_input.delta"
+                                         : "response.function_call_arguments.delta",
+                         items_.size() - 1, {{"delta", piece}});
   }
   return segment.ends ? events + close_item(is_cut()) : events;
 }
@@ -141,15 +153,17 @@ std::string ResponseShape::close_item(bool cut) {
   Item& item = items_.back();
   const bool is_mcp = !item.mcp.id.empty();
   const std::string& arguments = is_mcp ? item.mcp.arguments : item.call.arguments;
-  if (cut && item.kind == Kind::kCall) cut = bounded_json<json>(arguments).is_discarded();
+  if (cut && item.kind == Kind::kCall)
+    cut = item.custom() ? !item.input.complete() : bounded_json<json>(arguments).is_discarded();
   if (is_mcp) return close_mcp_call(items_.size() - 1, cut);
   item.status = cut ? "incomplete" : "completed";
   std::string events;
   if (item.kind == Kind::kCall) {
-    events = event("response.function_call_arguments.done", {{"item_id", item.id},
-                                                             {"output_index", items_.size() - 1},
-                                                             {"name", item.call.name},
-                                                             {"arguments", item.call.arguments}});
+    json fields = {{item.custom() ? "input" : "arguments", item.call.arguments}};
+    if (!item.custom()) fields["name"] = item.call.name;
+    events = item_event(item.custom() ? "response.custom_tool_call_input.done"
+                                      : "response.function_call_arguments.done",
+                        items_.size() - 1, std::move(fields));
   } else {
     json text = place(), part = place();
     text["text"] = item.text;

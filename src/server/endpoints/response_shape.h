@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/api/api_request.h"
+#include "server/api/custom_input.h"
 #include "server/api/mcp_items.h"
 #include "server/api/openai_json.h"
 #include "server/api/response_call.h"
@@ -67,11 +68,14 @@ class ResponseShape final : public ReplyShape {
   struct Item {
     Kind kind;
     std::string id, text = {};
-    ToolCall call = {};
+    ToolCall call = {};              // of a custom tool: its arguments are the call's text
+    const CallForm* form = nullptr;  // of the call; null: a function's
+    CustomInput input = {};          // of a custom tool
     json logprobs = json::array();
     const char* status = "in_progress";
     McpCallItem mcp = {};  // of a call that this server runs: without an id for others
     json list = nullptr;   // of a list of tools: all of it
+    bool custom() const { return form != nullptr && form->custom; }
   };
   struct Use {
     int input = 0, cached = 0, output = 0, reasoning = 0;

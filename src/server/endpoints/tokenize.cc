@@ -11,6 +11,7 @@
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
 #include "server/routing/errors.h"
+#include "server/services/client_warnings.h"
 #include "server/services/services.h"
 #include "text/unicode/unicode.h"
 
@@ -58,7 +59,7 @@ Result<std::vector<TokenId>> tokens_of(const ServedModel& model, json& body) {
       return errorf(ErrorCode::kInvalidArgument, "prompt: expected a prompt or messages, got both");
     if (model.pools())
       return errorf(ErrorCode::kInvalidArgument, "messages: a model of vectors reads texts");
-    Conversation conversation = conversation_of_chat(body);
+    ASSIGN_OR_RETURN(Conversation conversation, conversation_of_chat(body));
     conversation.any_length = true;
     ASSIGN_OR_RETURN(ChatTask task, model.chat().read(std::move(conversation)));
     return std::move(task.prompt);
@@ -199,7 +200,8 @@ Result<json> detokenize(Services& services, const HttpRequest& request) {
 
 Result<json> apply_template(Services& services, const HttpRequest& request) {
   ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, apply_template_request()));
-  Conversation conversation = conversation_of_chat(asked.fields);
+  ASSIGN_OR_RETURN(AskedConversation conversation, conversation_of_chat(asked.fields));
+  warn_client(request, conversation.warnings);
   conversation.any_length = true;
   std::string text;
   RETURN_IF_ERROR(asked.model->chat().read(std::move(conversation), text));

@@ -252,7 +252,8 @@ class HttpConnectionOf final : public HttpConnection,
     status_ = reply.status;
     if (before_reply) std::exchange(before_reply, nullptr)(status_);
     response.set(boost::beast::http::field::content_type, reply.content_type);
-    response.set("x-request-id", request_.id);
+    // OpenAI's name and Anthropic's.
+    for (const char* name : {"x-request-id", "request-id"}) response.set(name, request_.id);
     for (const auto& [name, value] : reply_headers) response.set(name, value);
     for (const auto& [name, value] : reply.headers) {
       if (name == "Vary")

@@ -70,7 +70,8 @@ void allow_origin(Exchange& exchange, const std::string& origin) {
   exchange.reply_headers.emplace_back("Access-Control-Allow-Origin", origin);
   exchange.reply_headers.emplace_back(
       "Access-Control-Expose-Headers",
-      "x-request-id, Retry-After, Server-Timing, traceresponse, x-structured-outputs-notes");
+      "x-request-id, request-id, Retry-After, Server-Timing, traceresponse, "
+      "x-structured-outputs-notes, X-Penstock-Warning");
   if (origin != "*") exchange.reply_headers.emplace_back("Vary", "Origin");
 }
 

@@ -53,8 +53,8 @@ struct ServerConfig {
   int64_t max_reply_bytes = int64_t{128} << 20;
   // alternatives per token a request may ask for; -1 = any number
   int max_logprobs = 20;
-  // log fields of requests that no schema lists instead of refusing them
-  bool ignore_unknown_fields = false;
+  // refuse fields of requests that no schema lists, instead of leaving them out with a warning
+  bool strict_fields = false;
   std::chrono::milliseconds request_timeout{0};  // 0 = none
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds keep_alive_interval{15000};  // between two comments of a silent stream

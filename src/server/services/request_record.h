@@ -49,6 +49,8 @@ struct RequestRecord {
 
   // Who pays for it; null: nobody counts.
   std::shared_ptr<Spending> spending;
+  // What the client shall know of it (client_warnings.h).
+  std::vector<std::string> warnings;
   // It was refused, and would be again until a budget is renewed.
   bool over_budget = false;
   // Which trace it is a part of, if any.

@@ -5,15 +5,20 @@
 #include "base/work.h"
 #include "server/http/apart_threads.h"
 #include "server/http/turn_threads.h"
+#include "server/services/client_warnings.h"
+#include "server/services/request_record.h"
 
 namespace penstock {
 
 net::awaitable<void> Services::run_apart(Exchange& exchange, size_t n_bytes,
                                          std::function<void()> work) {
   constexpr size_t kAtOnce = 4096;  // bytes: a millisecond of tokenizing
+  record_of(exchange);              // begins the record, for warnings
   if (n_bytes > kAtOnce || trusts_templates)
-    co_return co_await apart.run(exchange, n_bytes, std::move(work));
-  work();
+    co_await apart.run(exchange, n_bytes, std::move(work));
+  else
+    work();
+  tell_warnings(*this, exchange);
 }
 
 net::awaitable<void> Services::run_apart(Exchange& exchange, std::function<void()> work) {

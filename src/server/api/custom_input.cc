@@ -1,0 +1,131 @@
+#include "server/api/custom_input.h"
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "base/json_text.h"
+#include "frontend/json_fields.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::string_view kSpace = " \t\r\n";
+
+void put_utf8(uint32_t c, std::string& text) {
+  const auto put = [&](uint32_t byte) { text += static_cast<char>(byte); };
+  if (c < 0x80) return put(c);
+  if (c < 0x800) return put(0xc0 | c >> 6), put(0x80 | (c & 0x3f));
+  if (c < 0x10000) return put(0xe0 | c >> 12), put(0x80 | (c >> 6 & 0x3f)), put(0x80 | (c & 0x3f));
+  put(0xf0 | c >> 18), put(0x80 | (c >> 12 & 0x3f)), put(0x80 | (c >> 6 & 0x3f));
+  put(0x80 | (c & 0x3f));
+}
+
+// The number of four hexadecimal digits; UINT32_MAX where they are none.
+uint32_t hex4(std::string_view digits) {
+  uint32_t value = 0;
+  for (const char c : digits) {
+    const uint32_t digit = c >= '0' && c <= '9'   ? c - '0'
+                           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                  : UINT32_MAX;
+    if (digit == UINT32_MAX) return UINT32_MAX;
+    value = value << 4 | digit;
+  }
+  return value;
+}
+
+bool is_high(uint32_t c) { return c >= 0xd800 && c < 0xdc00; }
+bool is_low(uint32_t c) { return c >= 0xdc00 && c < 0xe000; }
+
+// Reads the escape sequence that `text` begins with. Returns its length, 0 where more must come.
+size_t read_escape(std::string_view text, std::string& out) {
+  if (text.size() < 2) return 0;
+  constexpr std::string_view kLetters = "nrtbf", kMeant = "\n\r\t\b\f";
+  if (text[1] != 'u') {
+    const size_t at = kLetters.find(text[1]);
+    out += at == kLetters.npos ? text[1] : kMeant[at];
+    return 2;
+  }
+  constexpr size_t kUnit = 6;  // \uXXXX
+  constexpr uint32_t kUnknown = 0xfffd;
+  if (text.size() < kUnit) return 0;
+  const uint32_t first = hex4(text.substr(2, 4));
+  if (first == UINT32_MAX || is_low(first)) return put_utf8(kUnknown, out), kUnit;
+  if (!is_high(first)) return put_utf8(first, out), kUnit;
+  const std::string_view next = text.substr(kUnit);
+  constexpr std::string_view kBegin = "\\u";
+  if (!kBegin.starts_with(next.substr(0, 2))) return put_utf8(kUnknown, out), kUnit;
+  if (next.size() < kUnit) return 0;
+  const uint32_t second = hex4(next.substr(2, 4));
+  if (second == UINT32_MAX || !is_low(second)) return put_utf8(kUnknown, out), kUnit;
+  put_utf8(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00), out);
+  return 2 * kUnit;
+}
+
+}  // namespace
+
+// Looks whether the arguments so far begin as they should.
+void CustomInput::begin() {
+  std::string_view left = all_;
+  for (const std::string_view wanted : {"{", "\"input\"", ":", "\""}) {
+    const size_t begin = left.find_first_not_of(kSpace);
+    if (begin == left.npos) return;
+    left.remove_prefix(begin);
+    const std::string_view there = left.substr(0, wanted.size());
+    if (!wanted.starts_with(there)) {
+      state_ = State::kOther;
+      return;
+    }
+    if (there.size() < wanted.size()) return;
+    left.remove_prefix(wanted.size());
+  }
+  state_ = State::kInside;
+  ahead_ = std::string(left);
+  all_.clear();
+}
+
+std::string CustomInput::read_string() {
+  std::string text;
+  size_t at = 0;
+  while (at < ahead_.size() && state_ == State::kInside) {
+    if (ahead_[at] == '"') {
+      state_ = State::kAfter;
+      complete_ = true;
+    } else if (ahead_[at] == '\\') {
+      const size_t n = read_escape(std::string_view(ahead_).substr(at), text);
+      if (n == 0) break;
+      at += n;
+    } else {
+      const size_t end = std::min(ahead_.find_first_of("\"\\", at), ahead_.size());
+      text.append(ahead_, at, end - at);
+      at = end;
+    }
+  }
+  ahead_.erase(0, at);
+  return text;
+}
+
+std::string CustomInput::rest() const {
+  const auto object = bounded_json<nlohmann::ordered_json>(all_);
+  const auto& input = get_field(object, "input");
+  return input.is_string() ? input.get<std::string>() : all_;
+}
+
+std::string CustomInput::add(std::string_view piece, bool ends) {
+  if (state_ == State::kInside) {
+    ahead_ += piece;
+  } else if (state_ != State::kAfter) {
+    all_ += piece;
+    if (state_ == State::kBefore) begin();
+  }
+  if (state_ == State::kInside) return read_string();
+  if (!ends || complete_) return {};
+  // What was cut before the text began has none.
+  if (state_ == State::kBefore && !all_.empty()) return {};
+  complete_ = state_ == State::kOther && !bounded_json<nlohmann::ordered_json>(all_).is_discarded();
+  return rest();
+}
+
+std::string custom_input(std::string_view arguments) { return CustomInput().add(arguments, true); }
+
+}  // namespace penstock

@@ -1,0 +1,60 @@
+#include "server/api/custom_input.h"
+
+#include <gtest/gtest.h>
+
+namespace penstock {
+namespace {
+
+struct Row {
+  const char* arguments;
+  const char* text;
+  bool complete;
+};
+
+const Row kRows[] = {
+    {R"({"input": "plain"})", "plain", true},
+    {"{ \n\"input\" :\t\"x\"}", "x", true},
+    {R"({"input":"a\"b\\c\/d\n\t\r\b\f"})", "a\"b\\c/d\n\t\r\b\f", true},
+    {R"({"input":"\u00e9\u20ac\ud83d\ude00 é€😀"})", "é€😀 é€😀", true},
+    {R"({"input":"\ud83dx\ude00\uZZZZ"})", "\uFFFDx\uFFFD\uFFFD", true},
+    {R"({"input":""})", "", true},
+    // cut
+    {R"({"input":"begun)", "begun", false},
+    {R"({"input":"begun\)", "begun", false},
+    {R"({"input":"begun\u00e)", "begun", false},
+    {R"({"input":"begun\ud83d)", "begun", false},
+    {R"({"inp)", "", false},
+    {"", "", false},
+    // not as they should be
+    {R"({"note": 1, "input": "found"})", "found", true},
+    {R"({"input": 5})", R"({"input": 5})", true},
+    {R"(ls -l "x")", R"(ls -l "x")", false},
+    {R"({"inputs": "x"})", R"({"inputs": "x"})", true},
+};
+
+TEST(CustomInput, TheTextOfTheArguments) {
+  for (const Row& row : kRows) {
+    CustomInput input;
+    EXPECT_EQ(input.add(row.arguments, true), row.text) << row.arguments;
+    EXPECT_EQ(input.complete(), row.complete) << row.arguments;
+  }
+}
+
+TEST(CustomInput, IsTheSameHoweverTheyAreCut) {
+  for (const Row& row : kRows) {
+    const std::string_view all = row.arguments;
+    for (size_t i = 0; i <= all.size(); ++i) {
+      for (size_t j = i; j <= all.size(); ++j) {
+        CustomInput input;
+        std::string text = input.add(all.substr(0, i), false);
+        text += input.add(all.substr(i, j - i), false);
+        text += input.add(all.substr(j), true);
+        ASSERT_EQ(text, row.text) << all << " cut at " << i << " and " << j;
+        ASSERT_EQ(input.complete(), row.complete) << all << " cut at " << i << " and " << j;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock
