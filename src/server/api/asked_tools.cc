@@ -104,9 +104,9 @@ class ToolReader {
     const std::string definition = get_string(grammar, "definition");
     if (!definition.empty() && (syntax == "lark" || syntax == "regex"))
       return json{{"syntax", syntax}, {"definition", definition}};
-    return errorf(ErrorCode::kInvalidArgument,
-                  "{}.format: expected a grammar with syntax \"lark\" or \"regex\" and a definition",
-                  where);
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "{}.format: expected a grammar with syntax \"lark\" or \"regex\" and a definition", where);
   }
 
   Status add_namespace(json& tool, const std::string& where) {

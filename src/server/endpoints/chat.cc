@@ -247,7 +247,7 @@ class ChatShape final : public ReplyShape {
     // Of a stream: the forms of its calls so far, and the text of the last one.
     std::vector<const CallForm*> forms = {};
     CustomInput input = {};
-    Clock::time_point first;        // when its first token came
+    Clock::time_point first;  // when its first token came
   };
 
   std::string events(const ChoiceDelta& delta, std::vector<ReplySegment> news,

@@ -1,6 +1,7 @@
 // POST /api/generate and /api/chat: Ollama's API, whose streams are lines of JSON.
 #include "server/api/ollama.h"
 #include "frontend/chat/exact_json.h"
+#include "server/services/client_warnings.h"
 #include "server/services/services.h"
 
 #include "server/api/api_request.h"
