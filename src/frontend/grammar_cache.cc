@@ -96,8 +96,31 @@ void GrammarCache::trim() {
     if (!is_ready(entry->outcome)) continue;
     const Outcome& outcome = entry->outcome.get();
     bytes += outcome ? (*outcome)->memory() : 0;
-    if (++n > limits_.max_entries || (bytes > limits_.max_bytes && n > 1)) drop(entry);
+    if (++n <= limits_.max_entries && (bytes <= limits_.max_bytes || n == 1)) continue;
+    if (outcome) evicted_.push_back({*outcome, std::move(entry->owner)});
+    drop(entry);
   }
+  std::erase_if(evicted_, [](const Evicted& one) { return one.grammar.expired(); });
+}
+
+// For one more grammar beside those that are in use. One that is kept takes none.
+Status GrammarCache::check_room(const grammar::GrammarSpec& spec, const std::string& owner,
+                                std::string_view field) {
+  const std::string text_key = grammar_text_key(spec);
+  const std::lock_guard lock(mutex_);
+  if (evicted_.empty() || by_key_.contains(text_key)) return {};
+  size_t all = 0, own = 0;
+  for (const Evicted& one : evicted_) {
+    const auto grammar = one.grammar.lock();
+    const size_t bytes = grammar == nullptr ? 0 : grammar->memory();
+    all += bytes;
+    own += one.owner == owner ? bytes : 0;
+  }
+  if (all <= limits_.max_in_use && own <= limits_.max_in_use / 4 * 3) return {};
+  return errorf(ErrorCode::kResourceExhausted,
+                "{}: the grammars of requests that wait or run take {} bytes, and {} of them are "
+                "this client's: expected at most {}, and three quarters of that",
+                field, all, own, limits_.max_in_use);
 }
 
 // Compiles within the bounds of `effort`. Returns null if it was cancelled or ran out of steps.
@@ -167,8 +190,10 @@ GrammarCache::Outcome GrammarCache::outcome_of(const grammar::GrammarSpec& spec,
     const bool abandoned = made && *made == nullptr;
     return abandoned ? outcome_of(spec, effort) : made;
   }
+  evicted_.reserve(evicted_.size() + latest_.size() + 1);  // for trim(), which must not fail
   std::promise<Outcome> promise;
-  latest_.push_front({std::move(key), std::move(text_key), promise.get_future().share()});
+  latest_.push_front(
+      {std::move(key), std::move(text_key), promise.get_future().share(), effort.owner});
   const Place place = latest_.begin();
   by_key_.emplace(place->key, place);
   by_key_.emplace(place->text_key, place);
@@ -196,6 +221,7 @@ Result<Constraint> GrammarCache::compile(const StructuredOutputs& outputs, std::
   if (vocabulary()->ends().empty())
     return errorf(ErrorCode::kUnsupported, "{}: the tokenizer has no end-of-generation token",
                   field);
+  RETURN_IF_ERROR(check_room(wanted.spec, effort.owner, field));
   const Outcome outcome = outcome_of(wanted.spec, effort);
   if (!outcome) return error_of(outcome.error(), field);
   if (*outcome == nullptr) return errorf(ErrorCode::kCancelled, "{}: cancelled", field);

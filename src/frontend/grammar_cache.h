@@ -46,6 +46,8 @@ struct CompileEffort {
   uint64_t max_steps = grammar::CompileLimits().max_steps;
   // Whether to wait for another thread that compiles the same; false: ran_out is set instead.
   bool waits = true;
+  // Who asks: has three quarters at most of what grammars in use may take (Limits::max_in_use).
+  std::string owner = {};
   // Output: the work exceeded a bound below the default max_steps, so that it is not known whether
   // the specification is valid.
   bool ran_out = false;
@@ -59,6 +61,9 @@ class GrammarCache {
     size_t max_entries = 256;
     // Maximum bytes of grammars and their cached masks; the latest grammar alone may exceed it.
     size_t max_bytes = size_t{256} << 20;
+    // Maximum bytes of grammars that were evicted while requests still use them; beyond, none is
+    // compiled.
+    size_t max_in_use = size_t{1} << 30;
   };
   // REQUIRES: the tokenizer outlives the cache.
   explicit GrammarCache(const Tokenizer& tokenizer) : GrammarCache(tokenizer, Limits()) {}
@@ -97,6 +102,7 @@ class GrammarCache {
     // grammar_key() and grammar_text_key() of the specification that was compiled.
     std::string key, text_key;
     std::shared_future<Outcome> outcome;
+    std::string owner;  // who had it compiled
   };
   using Place = std::list<Entry>::iterator;
 
@@ -108,6 +114,8 @@ class GrammarCache {
                      std::promise<Outcome>& promise);
   void drop(Place place);
   void trim();
+  Status check_room(const grammar::GrammarSpec& spec, const std::string& owner,
+                    std::string_view field);
 
   const Tokenizer& tokenizer_;
   const Limits limits_;
@@ -116,6 +124,11 @@ class GrammarCache {
   mutable std::mutex mutex_;                               // guards the members below
   std::list<Entry> latest_;                                // most recently used first
   std::unordered_map<std::string_view, Place> by_key_;     // entries by `key` and by `text_key`
+  struct Evicted {
+    std::weak_ptr<const grammar::Grammar> grammar;
+    std::string owner;
+  };
+  std::vector<Evicted> evicted_;  // those that requests still use
   Counter queries_, hits_, refusals_;
   Histogram compile_seconds_{kCompileBounds};
 };

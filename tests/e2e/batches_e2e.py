@@ -183,6 +183,26 @@ class Life(Case):
 class Ends(Case):
     LONG = {"prompt": "Once upon a time", "max_tokens": 300, "ignore_eos": True, "temperature": 0}
 
+    def test_results_are_bounded(self):
+        """A few lines of input may have results without number: they count with the key's files."""
+        limit = 1_000_000
+        with self.serve("--max-stored-bytes", limit) as server:
+            many = {"prompt": "Once", "n": 30, "max_tokens": 60, "ignore_eos": True, "logprobs": 20}
+            made = self.create(server, [line(i, **many) for i in range(200)])
+            batch = self.wait(server, made["id"])
+            self.assertEqual(batch["status"], "failed", batch)
+            self.assertEqual(batch["errors"]["data"][0]["code"], "storage_full")
+            self.assertLess(batch["request_counts"]["completed"], 100)
+            results = self.results(server, batch["output_file_id"])
+            self.assertEqual(len(results), batch["request_counts"]["completed"])
+            self.assertLess(sum(len(json.dumps(one)) for one in results.values()), 60 * limit)
+            again = {"input_file_id": batch["input_file_id"], "endpoint": COMPLETIONS, "completion_window": "24h"}
+            reply = server.post("/v1/batches", again)
+            self.assertEqual(reply.status, 400, reply.body)
+            self.assertIn(b"no room for results", reply.body)
+            server.request("DELETE", "/v1/files/" + batch["output_file_id"])
+            self.assertEqual(server.post("/v1/batches", again).status, 200)
+
     def test_cancel(self):
         with self.serve("--max-num-seqs", "2", model=LARGER_MODEL, env=SLOW_KERNELS) as server:
             lines = [line("short", prompt="Once", max_tokens=1)] + [line(i, **{**self.LONG, "max_tokens": 60}) for i in range(200)]

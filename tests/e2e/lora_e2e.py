@@ -113,6 +113,17 @@ class Running(Case):
             self.assertEqual(server.post("/v1/unload_lora_adapter", {"lora_name": "mine"}).status, 404)
             self.assertEqual(server.post("/v1/completions", {**STORY, "model": "mine"}).status, 404)
 
+    def test_names_are_bounded(self):
+        """Each is looked through for every request, and listed."""
+        with Server("--lora-dir", self.folder) as server:
+            self.assertEqual(self.load(server, "x" * 257, self.paths[0]).status, 400)
+            self.assertEqual(self.load(server, "x" * 256, self.paths[0]).status, 200)
+            statuses = [self.load(server, f"n{i}", self.paths[0]).status for i in range(1000)]
+            self.assertEqual((statuses.count(200), statuses[-1]), (999, 429))
+            self.assertEqual(self.load(server, "n5", self.paths[0], load_inplace=True).status, 200)
+            self.assertEqual(server.post("/v1/unload_lora_adapter", {"lora_name": "n5"}).status, 200)
+            self.assertEqual(self.load(server, "another", self.paths[0]).status, 200)
+
     def test_unloaded_while_it_runs(self):
         with Server(*self.flags(1)) as server:
             whole = self.text(server, "style0", max_tokens=200, ignore_eos=True)

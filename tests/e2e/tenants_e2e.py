@@ -263,6 +263,19 @@ class Limits(Case):
                 self.assertEqual(reply.status, 200, reply.body)
 
 
+class Places(Case):
+    LONG = {"prompt": "Once upon a time", "max_tokens": 480, "ignore_eos": True, "stream": True}
+
+    def test_who_has_all_places_gives_one(self):
+        mine, other, chief = self.key(), self.key(), self.key("--scope", "admin")
+        with self.serve("--max-num-seqs", 4, "--threads", 1, model=LARGER_MODEL, env=SLOW_KERNELS) as server:
+            for _ in range(4):
+                read_until(server.stream(self.LONG, headers=mine), b"data: ")
+            self.assertEqual(server.post(COMPLETIONS, {"prompt": "Hello", "max_tokens": 4}, other).status, 200)
+            self.assertEqual(server.metric("penstock:num_preemptions_total", chief), 1)
+            self.assertEqual(sum(server.metric(f"penstock:num_requests_{state}", chief) for state in ("running", "waiting")), 4)
+
+
 class LostDatabase(Case):
     def test_files_outlive_it(self):
         data = self.folder / "data"

@@ -168,6 +168,32 @@ TEST(EngineAdapters, ThoseThatWaitCanBeCancelled) {
   EXPECT_EQ(holds->n_finished() + waits->n_finished(), 2);
 }
 
+// Whoever waits for a slot behind many of another tenant waits for those that have begun, and in
+// turns for the others.
+TEST(EngineAdapters, TenantsTakeTurnsWhereSlotsAreFew) {
+  const TempDir dir;
+  EngineConfig config;
+  config.max_loras = 1;
+  const auto engine = open_adaptable(config);  // of 8 sequences
+  const AdapterRef one = open_in(*engine, write_adapter(dir, "one", 6)),
+                   other = open_in(*engine, write_adapter(dir, "other", 8));
+  const auto send = [&](const AdapterRef& adapter, const char* tenant) {
+    Request request = adapted_request(adapter);
+    request.tenant = tenant;
+    return submit(*engine, std::move(request));
+  };
+  std::vector<std::shared_ptr<Collector>> many;
+  for (int i = 0; i < 40; ++i) many.push_back(send(one, "many"));
+  engine->step();
+  const auto alone = send(other, "alone");
+  while (alone->n_finished() == 0) engine->step();
+  const auto n_ended =
+      std::ranges::count_if(many, [](const auto& one) { return one->n_finished() > 0; });
+  EXPECT_LE(n_ended, 20);
+  finish(*engine);
+  for (const auto& sink : many) EXPECT_EQ(logprobs_of(*sink).size(), 12u);
+}
+
 TEST(EngineAdapters, ChangedFilesAreToldAndDisturbNobody) {
   const TempDir dir;
   const auto engine = open_adaptable();

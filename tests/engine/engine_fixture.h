@@ -32,6 +32,7 @@ struct FakeEngineConfig {
   bool device = false;                                  // the model draws by itself
   std::shared_ptr<std::atomic<uint64_t>> next_request;  // of several engines
   int n_stages = 1;                                     // of a pipeline
+  double exchange_after = 1;                            // as in SchedulerConfig
 };
 
 struct FakeEngine {
@@ -58,6 +59,7 @@ struct FakeEngine {
     auto policy = make_policy(parts.config.policy, policy_config(parts.config));
     SchedulerConfig scheduling = scheduler_config(parts.config, c.max_model_len);
     scheduling.swap_slots = c.swap_slots;
+    scheduling.exchange_after = c.exchange_after;
     parts.swap = std::move(swap);
     parts.next_request = c.next_request;
     parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy).value(), c.n_blocks,

@@ -63,6 +63,7 @@ FakeEngineConfig random_config(uint64_t seed) {
   config.engine.max_wait_ms = 0;
   if (pick(0, 1) == 0) config.engine.max_tokens_per_batch = pick(1, 100);
   config.engine.priority_ageing_s = 0.001;
+  config.exchange_after = pick(0, 2) == 0 ? 1 : 0;
   config.n_stages = pick(0, 1) == 0 ? 1 : pick(2, 4);
   config.device = config.n_stages == 1 && pick(0, 1) == 0;
   if (pick(0, 2) != 0) {
@@ -130,6 +131,7 @@ Request random_request(uint32_t value, const FakeEngineConfig& config) {
   request.sampling.ignore_eos = pick(0, 1) == 0;
   request.priority = static_cast<Priority>(pick(0, 3));
   if (pick(0, 5) == 0) request.cache_salt = "tenant";
+  request.tenant = std::string(1, static_cast<char>('a' + pick(0, 2)));
   request.read_prefix_cache = pick(0, 9) != 0;
   if (pick(0, 9) == 0) request.sampling.prompt_logprobs = 0;
   const int n_seqs = config.engine.max_num_seqs;

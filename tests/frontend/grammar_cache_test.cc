@@ -91,6 +91,34 @@ TEST(GrammarCache, KeepsTheLastUsedOnes) {
   EXPECT_EQ(metrics_of(small).grammar_cache_hits.value, 1);
 }
 
+// Those that were evicted and that requests still use are bounded, and one client leaves room for
+// others.
+TEST(GrammarCache, GrammarsInUseAreBounded) {
+  const auto make = [](GrammarCache& cache, int i, const char* owner) {
+    CompileEffort effort{.owner = owner};
+    return cache.compile({.regex = fmt::format("[a-z]{{1,{}}}", 500 + i)}, "", effort);
+  };
+  GrammarCache cache(tokenizer(), {.max_entries = 1, .max_in_use = 1'000'000});
+  std::vector<Constraint> in_use;
+  int n = 0;
+  for (auto made = make(cache, 0, "many"); made && n < 1000; made = make(cache, ++n, "many"))
+    in_use.push_back(*std::move(made));
+  ASSERT_LT(n, 1000);
+  const auto refused = make(cache, n, "many");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("at most 1000000"));
+  EXPECT_TRUE(make(cache, n - 1, "many")) << "it is kept";
+  int n_others = 0;
+  for (auto made = make(cache, 1000, "other"); made && n_others < 1000;
+       made = make(cache, 1000 + ++n_others, "other"))
+    in_use.push_back(*std::move(made));
+  EXPECT_GT(n_others, 0);
+  EXPECT_LT(n_others, n);
+  in_use.clear();
+  EXPECT_TRUE(make(cache, n, "many"));
+}
+
 TEST(GrammarCache, WhatIsCancelledIsMadeByWhoStillWantsIt) {
   GrammarCache cache(tokenizer());
   std::atomic<bool> gone = true;

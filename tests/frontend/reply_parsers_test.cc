@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <ctime>
+
 namespace penstock {
 namespace {
 
@@ -387,6 +389,49 @@ TEST(ReplyParsers, ACallBeginsWithinABound) {
       EXPECT_EQ(all.content.empty(), n == 1'000) << tools;
       all.append(parser->finish());
       EXPECT_TRUE(all.calls.empty()) << tools;
+    }
+  }
+}
+
+double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Wherever a reply goes on with one character for long, none is read again with every piece.
+TEST(ReplyParsers, LongRunsTakeLinearTime) {
+  constexpr int kPieces = 3'000;
+  for (const Case& c : cases()) {
+    for (const char run : {' ', '1'}) {
+      const std::string piece(64, run);
+      for (size_t at = 0; at <= c.text.size(); at += 7) {
+        const auto parser = parser_of(c);
+        ReplyPart all = parser->push(std::string_view(c.text).substr(0, at));
+        const double begin = cpu_seconds();
+        for (int i = 0; i < kPieces; ++i) all.append(parser->push(piece));
+        ASSERT_LT(cpu_seconds() - begin, 0.1)
+            << c.tools << ' ' << c.reasoning << ": '" << run << "' behind " << c.text.substr(0, at);
+      }
+    }
+  }
+}
+
+// What is read again ends where there is much of it, however the text was cut.
+TEST(ReplyParsers, LongWhiteSpaceIsReadTheSameInPieces) {
+  for (const Case& c : cases()) {
+    for (const size_t n : {4'090, 4'096, 4'097, 5'000}) {
+      for (size_t at = 0; at <= c.text.size(); at += 7) {
+        const std::string text = c.text.substr(0, at) + std::string(n, ' ') + c.text.substr(at);
+        const ReplyPart whole = parse_reply(*parser_of(c), text);
+        const auto parser = parser_of(c);
+        ReplyPart pieces;
+        for (size_t i = 0; i < text.size(); i += 61)
+          pieces.append(parser->push(std::string_view(text).substr(i, 61)));
+        pieces.append(parser->finish());
+        ASSERT_EQ(show(pieces), show(whole))
+            << c.tools << ' ' << n << " behind " << c.text.substr(0, at);
+      }
     }
   }
 }

@@ -26,8 +26,8 @@ class BatchesTest : public testing::Test {
     files_.reset();
     auto store = Store::open(folder_);
     ASSERT_TRUE(store) << store.error().message;
-    files_ = StoredFiles::open(std::move(*store), {}).value();
-    auto batches = StoredBatches::open(*files_);
+    files_ = StoredFiles::open(std::move(*store), file_limits_).value();
+    auto batches = StoredBatches::open(*files_, limits_);
     ASSERT_TRUE(batches) << batches.error().message;
     batches_ = std::move(*batches);
   }
@@ -47,6 +47,8 @@ class BatchesTest : public testing::Test {
   const std::filesystem::path folder_;
   std::unique_ptr<StoredFiles> files_;
   std::unique_ptr<StoredBatches> batches_;
+  BatchLimits limits_;
+  FileLimits file_limits_;
 
  private:
   static inline int counter_ = 0;
@@ -144,7 +146,7 @@ TEST_F(BatchesTest, ACancelIsNotOvertaken) {
 
 TEST_F(BatchesTest, SoManyAtATime) {
   open();
-  for (int i = 0; i < StoredBatches::kMostUnfinished; ++i) add();
+  for (int i = 0; i < limits_.unfinished; ++i) add();
   StoredBatch one_more;
   one_more.owner = "me";
   one_more.input_file = files_->add("me", "in", "batch", "{}").value().id;
@@ -153,6 +155,42 @@ TEST_F(BatchesTest, SoManyAtATime) {
 }
 
 // The tables as the first version made them.
+TEST_F(BatchesTest, TheOldestThatHaveEndedMakeRoom) {
+  limits_.ended = 3;
+  open();
+  const StoredBatch runs = add(), of_another = add("you");
+  std::vector<std::string> ids;
+  for (int i = 0; i < 6; ++i) {
+    StoredBatch batch = add();
+    ids.push_back(batch.id);
+    ASSERT_TRUE(batches_->update(batch, BatchStatus::kFailed).value());
+  }
+  const StoredBatch last = add();
+  for (size_t i = 0; i < ids.size(); ++i)
+    EXPECT_EQ(batches_->find("me", ids[i]).has_value(), i >= 3) << i;
+  EXPECT_TRUE(batches_->find("me", runs.id));
+  EXPECT_TRUE(batches_->find("me", last.id));
+  EXPECT_TRUE(batches_->find("you", of_another.id));
+}
+
+TEST_F(BatchesTest, ResultsNeedRoomAmongTheFiles) {
+  file_limits_.bytes = 10;
+  open();
+  const StoredBatch batch = add();  // of 3 bytes
+  EXPECT_EQ(batches_->room_of("me").value(), 7);
+  ASSERT_TRUE(files_->add("me", "more", "batch", "1234567"));
+  EXPECT_EQ(batches_->room_of("me").value(), 0);
+  auto results = batches_->results_of(batch).value();
+  ASSERT_TRUE(results->append(false, "a", R"({"custom_id":"a"})"));
+  EXPECT_EQ(results->n_bytes(), 18);
+  StoredBatch done = batch;
+  ASSERT_TRUE(batches_->finish(done, BatchStatus::kFailed, *results));
+  const auto next = batches_->add(batch, 60);
+  ASSERT_FALSE(next);
+  EXPECT_EQ(next.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(next.error().message, HasSubstr("no room for results"));
+}
+
 TEST_F(BatchesTest, AStoreWithoutBatchesIsBroughtUp) {
   sql_on(folder_, kStoreVersion1);
   sql_on(folder_, "INSERT INTO files VALUES (1, 'file-1', 'me', 'in.jsonl', 'batch', 3, 1)");

@@ -23,7 +23,12 @@ using testing::StartsWith;
 // A client's side of a connection.
 class Client {
  public:
-  explicit Client(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  // from: one of 127.0.0.*, the address it comes from
+  explicit Client(uint16_t port, uint8_t from = 1) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + from);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&own), sizeof(own)), 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
@@ -35,6 +40,10 @@ class Client {
   ~Client() { close(fd_); }
   void send(const std::string& bytes) {
     EXPECT_EQ(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
+  }
+  void receive_little() {
+    const int bytes = 4096;
+    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
   }
   void half_close() { shutdown(fd_, SHUT_WR); }
   // What comes until `n` copies of `marker` are there, or until the end.
@@ -82,6 +91,7 @@ net::awaitable<void> handle(Exchange& exchange, Seen& seen) {
     co_return co_await exchange.reply(text_reply("waited"));
   }
   if (path == "/large") co_return co_await exchange.reply(text_reply(std::string(32'000'000, 'x')));
+  if (path == "/medium") co_return co_await exchange.reply(text_reply(std::string(900'000, 'x')));
   if (path == "/large_stream") {
     co_await exchange.begin_stream(text_reply(""));
     if (co_await exchange.write(std::string(32'000'000, 'x'))) co_await exchange.end_stream();
@@ -249,7 +259,7 @@ TEST_F(HttpServerTest, LargeRepliesShareABudget) {
   {
     Client first(server_->port());
     first.send(large);
-    ASSERT_TRUE(soon([&] { return server_->counters().reply_bytes.load() == 32'000'000; }));
+    ASSERT_TRUE(soon([&] { return server_->counters().reply_bytes.load() == 32'000'000 - 16384; }));
     EXPECT_THAT(ask(large), AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("Retry-After: 1")));
     EXPECT_THAT(ask("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
                 StartsWith("HTTP/1.1 200 "));
@@ -259,6 +269,30 @@ TEST_F(HttpServerTest, LargeRepliesShareABudget) {
   }
   ASSERT_TRUE(soon([&] { return server_->counters().reply_bytes.load() == 0; }));
   EXPECT_GT(ask(large).size(), 32'000'000u);
+}
+
+// Small ones too, and one client leaves room for others.
+TEST_F(HttpServerTest, ManyRepliesThatNobodyReadsAreBounded) {
+  HttpConfig config;
+  config.max_total_reply_bytes = 40'000'000;
+  start(config);
+  const auto request = [](const char* key) {
+    return std::string("GET /medium HTTP/1.1\r\nHost: x\r\nConnection: close\r\nx-key: ") + key +
+           "\r\n\r\n";
+  };
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 100; ++i) {
+    clients.push_back(std::make_unique<Client>(server_->port()));
+    clients.back()->receive_little();
+    clients.back()->send(request("many"));
+  }
+  ASSERT_TRUE(soon([&] { return server_->counters().reply_bytes.load() > 29'000'000; }));
+  EXPECT_THAT(ask(request("many")), StartsWith("HTTP/1.1 503 "));
+  EXPECT_LE(server_->counters().reply_bytes.load(), 30'000'000);
+  EXPECT_THAT(ask(request("another")), StartsWith("HTTP/1.1 200 "));
+  clients.clear();
+  ASSERT_TRUE(soon([&] { return server_->counters().reply_bytes.load() == 0; }));
+  EXPECT_THAT(ask(request("many")), StartsWith("HTTP/1.1 200 "));
 }
 
 TEST_F(HttpServerTest, TimesAreLimited) {
@@ -363,6 +397,35 @@ TEST_F(HttpServerTest, TooManyConnectionsAreTurnedAway) {
     return ask("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .starts_with("HTTP/1.1 200 ");
   }));
+}
+
+// However slowly it sends and reads, one address does not keep the others out.
+TEST_F(HttpServerTest, AnAddressWithManyConnectionsMakesWay) {
+  HttpConfig config;
+  config.max_connections = 32;
+  start(config);
+  std::vector<std::unique_ptr<Client>> slow;
+  for (int i = 0; i < 32; ++i) {
+    slow.push_back(std::make_unique<Client>(server_->port(), 2));
+    slow.back()->send(i % 2 == 0 ? "POST /echo HTTP/1.1\r\n"
+                                 : "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\na");
+  }
+  ASSERT_TRUE(soon([&] { return server_->counters().connections.load() == 32; }));
+  EXPECT_THAT(Client(server_->port(), 2).read(), StartsWith("HTTP/1.1 503 "));
+  Client other(server_->port());
+  other.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(other.read("a ."), StartsWith("HTTP/1.1 200 "));
+  // One that is answered stays, whoever has many.
+  Client answered(server_->port(), 3);
+  answered.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  ASSERT_TRUE(soon([&] { return server_->counters().exchanges.load() == 1; }));
+  std::this_thread::sleep_for(Milliseconds(1100));
+  Client third(server_->port(), 4);
+  third.send("GET /b HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(third.read("b ."), StartsWith("HTTP/1.1 200 "));
+  EXPECT_TRUE(soon([&] { return server_->counters().connections.load() <= 4; }));
+  EXPECT_EQ(server_->counters().exchanges.load(), 1);
+  EXPECT_EQ(seen_.left.load(), 0);
 }
 
 TEST_F(HttpServerTest, LeavingClientsAreNoticedAtOnce) {

@@ -259,6 +259,55 @@ TEST_F(ReplyCacheTest, MeaningsStayOnDisk) {
   EXPECT_EQ(cache->find_near("s", meaning, "How old is the moon", 1000).reply, nullptr);
 }
 
+// A file of which no reply can be removed: a full disk, say.
+class ForgettingTest : public ReplyCacheTest {
+ protected:
+  static constexpr ReplyCacheConfig kConfig{.bytes = 1 << 20};
+  void SetUp() override {
+    ReplyCacheTest::SetUp();
+    open(kConfig, true)->put(reply("a"));
+    cache_ = open(kConfig, true);
+    run("CREATE TRIGGER full BEFORE DELETE ON replies BEGIN SELECT RAISE(ABORT, 'full'); END");
+    cache_->forget("");
+    cache_->flush();
+    ASSERT_EQ(n_on_disk(), 1);
+  }
+  void run(const char* sql) {
+    auto database = Database::open_existing(file(), 1);
+    ASSERT_TRUE(database.has_value()) << database.error().message;
+    const Status done = (*database)->run(sql);
+    ASSERT_TRUE(done.has_value()) << done.error().message;
+  }
+  int64_t n_on_disk() const {
+    auto database = Database::open_existing(file(), 1);
+    int64_t n = -1;
+    const auto take = [&](const DatabaseRow& row) { n = row.integer(0); };
+    EXPECT_TRUE((*database)->run("SELECT count(*) FROM replies", {}, take).has_value());
+    return n;
+  }
+  std::unique_ptr<ReplyCache> cache_;
+};
+
+TEST_F(ForgettingTest, IsTriedAgainAtTheEnd) {
+  run("DROP TRIGGER full");
+  cache_.reset();
+  EXPECT_TRUE(fs::exists(file()));
+  EXPECT_EQ(open(kConfig, true)->counts().entries, 0);
+}
+
+TEST_F(ForgettingTest, IsTriedAgainWhenNothingNewComes) {
+  run("DROP TRIGGER full");
+  for (int i = 0; i < 300 && n_on_disk() > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(n_on_disk(), 0);
+}
+
+TEST_F(ForgettingTest, DeletesTheFileThatKeepsRefusing) {
+  cache_.reset();
+  EXPECT_FALSE(fs::exists(file()));
+  EXPECT_EQ(open(kConfig, true)->counts().entries, 0);
+}
+
 TEST_F(ReplyCacheTest, DamagedFileIsRefusedAndLeft) {
   std::ofstream(file()) << "this is no database at all, and long enough to be looked at as one";
   const auto cache = ReplyCache::open({.bytes = 1 << 20}, file(), test_clock);

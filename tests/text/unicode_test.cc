@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include <ctime>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "golden_check.h"
 #include "text/steps/pre_tokenizer.h"
@@ -123,6 +125,70 @@ TEST(Unicode, NewerCharactersAreFoundInTexts) {
   for (const unicode::NewerCharacters& row : unicode::newer_characters()) {
     EXPECT_EQ(unicode::find_newer(row.first), &row);
     EXPECT_EQ(unicode::find_newer(row.last), &row);
+  }
+}
+
+std::string utf8_of(const std::vector<char32_t>& characters) {
+  std::string text;
+  for (const char32_t c : characters) unicode::append(text, c);
+  return text;
+}
+
+// Marks, some of which stand for several, and their combining classes.
+struct Mark {
+  char32_t code;
+  std::vector<std::pair<int, char32_t>> parts;
+};
+const std::vector<Mark> kMarks = {{0x301, {{230, 0x301}}},
+                                  {0x316, {{220, 0x316}}},
+                                  {0x327, {{202, 0x327}}},
+                                  {0x334, {{1, 0x334}}},
+                                  {0x345, {{240, 0x345}}},
+                                  {0x344, {{230, 0x308}, {230, 0x301}}},
+                                  {0xF73, {{129, 0xF71}, {130, 0xF72}}},
+                                  {0x20D2, {{1, 0x20D2}}}};
+
+TEST(Normalization, RunsOfMarksOfAnyLengthAreInOrder) {
+  std::mt19937 draw(1);
+  for (const size_t n : {1, 10, 63, 64, 65, 66, 200, 1000}) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<char32_t> marks;
+      std::vector<std::pair<int, char32_t>> parts;
+      for (size_t i = 0; i < n; ++i) {
+        const Mark& mark = kMarks[draw() % kMarks.size()];
+        marks.push_back(mark.code);
+        parts.insert(parts.end(), mark.parts.begin(), mark.parts.end());
+      }
+      std::ranges::stable_sort(parts, {}, [](const auto& part) { return part.first; });
+      std::vector<char32_t> sorted;
+      for (const auto& [rank, code] : parts) sorted.push_back(code);
+      const std::string text = "x q" + utf8_of(marks) + "b" + utf8_of(marks),
+                        expected = "x q" + utf8_of(sorted) + "b" + utf8_of(sorted);
+      for (const auto form : {unicode::Form::kNfd, unicode::Form::kNfkd})
+        ASSERT_EQ(unicode::normalize(text, form), expected) << n;
+      for (const auto form : {unicode::Form::kNfc, unicode::Form::kNfkc})
+        ASSERT_EQ(unicode::normalize(text, form), unicode::normalize(expected, form)) << n;
+    }
+  }
+  // One of them becomes a part of its letter.
+  std::string composed = "\u00e1", text = "a";
+  for (int i = 0; i < 100; ++i) text += "\u0301\u0316", composed += "\u0316";
+  for (int i = 0; i < 99; ++i) composed += "\u0301";
+  EXPECT_EQ(unicode::normalize(text, unicode::Form::kNfc), composed);
+}
+
+TEST(Normalization, ManyMarksTakeLinearTime) {
+  const auto cpu = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
+  for (const std::string piece :
+       {"\u0301\u0316", "\u0345\u0301\u0316\u0327\u0334", "\uff9e\u0301"}) {
+    std::string text = "a";
+    while (text.size() < (1 << 20)) text += piece;
+    for (const auto form :
+         {unicode::Form::kNfc, unicode::Form::kNfd, unicode::Form::kNfkc, unicode::Form::kNfkd}) {
+      const double begin = cpu();
+      unicode::normalize(text, form);
+      EXPECT_LT(cpu() - begin, 2) << piece;
+    }
   }
 }
 

@@ -31,6 +31,7 @@ EngineImpl::EngineImpl(EngineParts parts)
                  .scheduler = *parts_.scheduler,
                  .inbox = inbox_,
                  .adapters = adapters_,
+                 .most_adapted = 2 * parts_.max_num_seqs,
                  .metrics = metrics_,
                  .stop_drafting = drafting_stop(parts_.speculation.get())}),
       steps_({clock_, *parts_.model, *parts_.scheduler, requests_, metrics_},

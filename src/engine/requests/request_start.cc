@@ -46,6 +46,14 @@ std::unique_ptr<BeamSearch> make_beam_search(const SamplingParams& params,
 
 }  // namespace
 
+uint64_t tenant_of(const Request& request) {
+  return request.tenant.empty() ? 0 : std::hash<std::string>()(request.tenant);
+}
+
+int n_sequences_of(const SamplingParams& params) {
+  return params.use_beam_search ? params.beam_width : params.n;
+}
+
 void make_sequences(RequestState& state, const SequenceStart& start) {
   const Request& request = state.request;
   state.spec = make_spec(state, start);
@@ -54,8 +62,8 @@ void make_sequences(RequestState& state, const SequenceStart& start) {
   const int max_len = reach_of(request.prompt.size(), std::max(params.max_tokens, 1), start.info);
   const int reach = reach_of(request.prompt.size(), params.max_tokens, start.info);
   const BlockHash root = root_hash(prefix_salt(request, reach, start.info));
-  const uint64_t tenant = request.tenant.empty() ? 0 : std::hash<std::string>()(request.tenant);
-  const int n_sequences = params.use_beam_search ? params.beam_width : params.n;
+  const uint64_t tenant = tenant_of(request);
+  const int n_sequences = n_sequences_of(params);
   for (int index = 0; index < n_sequences; ++index) {
     auto sequence = std::make_unique<Running>();
     sequence->id = SeqId(start.next_sequence);

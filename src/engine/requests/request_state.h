@@ -76,6 +76,7 @@ struct RequestState {
   // sequences whose last event was not pushed yet
   int n_open = 0;
   int adapter_slot = -1;  // slot taken from the pool; -1 = none
+  uint64_t turn = 0;      // its place among those that wait for a slot (tenant_turns.h)
   double submitted = 0;
   bool queued = true;            // counts against the inbox' limits
   std::vector<TokenEvent> news;  // events not delivered yet

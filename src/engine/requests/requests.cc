@@ -41,16 +41,33 @@ void Requests::start(std::unique_ptr<RequestState> state) {
   const bool has_adapter = state->request.adapter != nullptr;
   if (!has_adapter) return begin_or_refuse(std::move(state));
   try {
-    waiting_.push_back(nullptr);
-    waiting_.back() = std::move(state);
+    wait_for_adapter(state);
   } catch (const std::bad_alloc&) {
     return refuse(*state);
   }
   start_waiting();
 }
 
+// Throws std::bad_alloc and then leaves `state` unchanged.
+void Requests::wait_for_adapter(std::unique_ptr<RequestState>& state) {
+  const uint64_t first =
+      turns_.first(waiting_.empty() ? std::nullopt : std::optional(waiting_.front()->turn));
+  uint64_t& next = turns_.next_of(tenant_of(state->request), first, waiting_.size());
+  waiting_.push_back(nullptr);
+  state->turn = std::max(next, first);
+  next = state->turn + static_cast<uint64_t>(n_sequences_of(state->request.sampling));
+  const auto end = std::prev(waiting_.end());
+  const auto place =
+      std::upper_bound(waiting_.begin(), end, state->turn,
+                       [](uint64_t turn, const auto& other) { return turn < other->turn; });
+  *end = std::move(state);
+  std::rotate(place, end, waiting_.end());
+}
+
 void Requests::start_waiting() {
-  while (!waiting_.empty() && take_adapter(*waiting_.front())) {
+  while (!waiting_.empty() && n_adapted_ < around_.most_adapted &&
+         take_adapter(*waiting_.front())) {
+    turns_.note_begun(waiting_.front()->turn);
     std::unique_ptr<RequestState> state = std::move(waiting_.front());
     waiting_.pop_front();
     if (state->adapter_slot >= 0) begin_or_refuse(std::move(state));
@@ -80,6 +97,9 @@ bool Requests::take_adapter(RequestState& state) {
 void Requests::begin_without_adapter(size_t waiting) {
   std::unique_ptr<RequestState> state = std::move(waiting_[waiting]);
   waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(waiting));
+  const uint64_t tenant = tenant_of(state->request);
+  const auto is_of_tenant = [&](const auto& other) { return tenant_of(other->request) == tenant; };
+  if (std::ranges::none_of(waiting_, is_of_tenant)) turns_.forget(tenant);
   begin_or_refuse(std::move(state));
 }
 
@@ -109,6 +129,7 @@ void Requests::begin(std::unique_ptr<RequestState>& owned) {
   for (const auto& sequence : state.sequences)
     sequence->turn = state.sequences[0]->turn + static_cast<uint64_t>(sequence->index);
   if (state.request.deadline) ++n_with_deadline_;
+  if (state.adapter_slot >= 0) n_adapted_ += state.n_open;
   place = std::move(owned);
 }
 
@@ -290,6 +311,7 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   if (sequence.index < state.n) outbox_.push(state, event);
   around_.metrics.note_end(sequence, reason, time);
   around_.inbox.leave(state);
+  if (state.adapter_slot >= 0) --n_adapted_;
   if (--state.n_open == 0) {
     if (state.request.deadline) --n_with_deadline_;
     if (state.adapter_slot >= 0) around_.adapters.give_back(state.adapter_slot);

@@ -17,6 +17,7 @@
 #include "engine/requests/outbox.h"
 #include "engine/requests/request_state.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/schedule/tenant_turns.h"
 #include "sampling/sampler.h"
 
 namespace penstock {
@@ -31,6 +32,8 @@ class Requests {
     Scheduler& scheduler;
     Inbox& inbox;
     AdapterPool& adapters;
+    // sequences with adapters that may have begun; those of further requests wait, by turns
+    int most_adapted = 1 << 30;
     MetricsRecorder& metrics;
     // Called for each sequence that ends or is preempted, so that the drafter forgets it. Empty:
     // there is no drafter.
@@ -40,8 +43,8 @@ class Requests {
 
   // --- Start and end
   // Begins a request, or ends it with an error when there is no memory for it. A request whose
-  // adapter gets no slot waits, and so do all later requests with an adapter (first come, first
-  // served).
+  // adapter gets no slot waits, and so do all requests with an adapter that come behind it: tenants
+  // take turns, and the requests of one keep their order. So that they do, few have begun at once.
   void start(std::unique_ptr<RequestState> state);
   // Begins requests that waited for an adapter slot, as many as get one now.
   void start_waiting();
@@ -82,6 +85,7 @@ class Requests {
   void begin_or_refuse(std::unique_ptr<RequestState> state);
   void refuse(RequestState& state);
   bool take_adapter(RequestState& state);
+  void wait_for_adapter(std::unique_ptr<RequestState>& state);
   void begin_without_adapter(size_t waiting);
   // index -1: all
   void end_request(RequestState& state, int index, FinishReason reason, const Error& error);
@@ -89,7 +93,8 @@ class Requests {
   const Around around_;
   Outbox outbox_;
   std::unordered_map<uint64_t, std::unique_ptr<RequestState>> running_;
-  std::deque<std::unique_ptr<RequestState>> waiting_;  // requests that wait for an adapter slot
+  std::deque<std::unique_ptr<RequestState>> waiting_;  // for an adapter slot, by turns
+  TenantTurns turns_;                                  // of those
   struct Ended {
     std::unique_ptr<RequestState> state;
     int n_calls;  // calls of deliver() until it is released
@@ -97,6 +102,7 @@ class Requests {
   std::vector<Ended> ended_;
   uint64_t next_sequence_ = 1;
   int n_with_deadline_ = 0;
+  int n_adapted_ = 0;  // open sequences of requests that have an adapter slot
 };
 
 }  // namespace penstock

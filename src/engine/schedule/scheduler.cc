@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/schedule/place_exchange.h"
 
 namespace penstock {
 
@@ -307,15 +308,39 @@ void Scheduler::admit_waiting(double now, int end, Plan& plan) {
       ++skipped;
       continue;
     }
-    const bool fresh = !sequence->started;
-    while (!admit(*sequence, now, plan)) {
-      if (!take_place(*sequence, now, plan)) return;
+    while (!begin(*sequence, now, end, plan)) {
+      if (!take_place(*sequence, now, plan)) return exchange_place(now, end, plan);
     }
-    if (fresh) policy_->note_admitted(*sequence);
-    plan.admitted.push_back(sequence);
-    schedule(*sequence, std::min(sequence->gap(), end - plan.n_tokens), plan);
     if (sequence->state != SeqState::kRunning) return;
   }
+}
+
+// Admits a waiting sequence and adds what it computes. False: there is no room for it.
+bool Scheduler::begin(Sequence& sequence, double now, int end, Plan& plan) {
+  const bool fresh = !sequence.started;
+  if (!admit(sequence, now, plan)) return false;
+  if (fresh) policy_->note_admitted(sequence);
+  plan.admitted.push_back(&sequence);
+  schedule(sequence, std::min(sequence.gap(), end - plan.n_tokens), plan);
+  return true;
+}
+
+// Where nothing that waits finds room: for those whose tenant has nothing running.
+void Scheduler::exchange_place(double now, int end, Plan& plan) {
+  if (now < next_exchange_) return;
+  next_exchange_ = now + config_.exchange_after / 4;
+  const PlaceExchange exchange =
+      find_exchange(waiting_, running_,
+                    {.arrived_by = now - config_.exchange_after,
+                     .full = n_running() >= config_.max_num_seqs,
+                     .may_start = [&](Sequence& one) { return may_start(one); },
+                     .may_be_taken =
+                         [&](const Sequence& one) {
+                           return std::ranges::find(plan.admitted, &one) == plan.admitted.end();
+                         }});
+  if (exchange.waiting == nullptr) return;
+  preempt(*exchange.running, plan);
+  begin(*exchange.waiting, now, end, plan);
 }
 
 bool Scheduler::may_start(Sequence& sequence) const {

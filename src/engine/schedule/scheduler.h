@@ -19,6 +19,9 @@
 // them pause with their blocks, which are the first to be taken. Prefill is not chunked for the
 // sake of a background sequence.
 //
+// Whoever has waited for a while without having anything that runs takes a place of a tenant that
+// has several (place_exchange.h).
+//
 // A waiting sequence whose next block is being computed by a running one waits for that block
 // instead of computing it again, and copies the common part of the block in which the two diverge.
 // While sequences wait, a few of those that end leave their last block behind for such copies.
@@ -48,6 +51,8 @@ struct SchedulerConfig {
   int reserved_len = 0;
   // blocks that fit into the swap space, per group; empty: no swap space
   std::vector<int> swap_slots;
+  // seconds that a tenant without a running sequence waits before it takes another's place
+  double exchange_after = 1;
 };
 
 // Limits of a step while others are in flight (stages of a pipeline), so that sequences are left
@@ -167,6 +172,8 @@ class Scheduler {
   int wanted_tokens(const Sequence& sequence) const;
   void start_running(Sequence& sequence, double now);
   bool take_place(const Sequence& sequence, double now, Plan& plan);
+  bool begin(Sequence& sequence, double now, int end, Plan& plan);
+  void exchange_place(double now, int end, Plan& plan);
 
   SchedulerConfig config_;
   std::unique_ptr<Policy> policy_;
@@ -178,7 +185,8 @@ class Scheduler {
   std::vector<Sequence*> order_;    // result of in_turn()
   // whether there is a sequence that is not in the background
   bool others_here_ = false;
-  double others_seen_ = -1e9;  // last time at which there was one, seconds
+  double next_exchange_ = -1e9;  // when exchange_place() looks again, seconds
+  double others_seen_ = -1e9;    // last time at which there was one, seconds
   int64_t n_queried_ = 0, n_hit_ = 0;
 };
 

@@ -10,26 +10,17 @@ namespace penstock {
 uint64_t WaitingQueue::first_turn(int queue) const {
   const auto first =
       std::ranges::find_if(queues_[queue], [](const Sequence* one) { return !one->started; });
-  return first == queues_[queue].end() ? latest_[queue] + 1
-                                       : std::min(latest_[queue] + 1, (*first)->turn);
-}
-
-uint64_t& WaitingQueue::next_of(const Sequence& sequence) {
-  constexpr size_t kFewTenants = 64;
-  const int queue = queue_of(sequence);
-  std::map<uint64_t, uint64_t>& next = next_[queue];
-  if (next.size() > kFewTenants + queues_[queue].size()) {
-    const uint64_t first = first_turn(queue);
-    std::erase_if(next, [&](const auto& tenant) { return tenant.second <= first; });
-  }
-  return next[sequence.tenant];
+  const bool waits = first != queues_[queue].end();
+  return turns_[queue].first(waits ? std::optional((*first)->turn) : std::nullopt);
 }
 
 void WaitingQueue::add(Sequence& sequence) {
-  std::deque<Sequence*>& queue = queues_[queue_of(sequence)];
-  uint64_t* const next = sequence.turn == 0 ? &next_of(sequence) : nullptr;
-  const uint64_t turn =
-      next == nullptr ? sequence.turn : std::max(*next, first_turn(queue_of(sequence)));
+  const int q = queue_of(sequence);
+  std::deque<Sequence*>& queue = queues_[q];
+  const uint64_t first = sequence.turn == 0 ? first_turn(q) : 0;
+  uint64_t* const next =
+      sequence.turn == 0 ? &turns_[q].next_of(sequence.tenant, first, queue.size()) : nullptr;
+  const uint64_t turn = next == nullptr ? sequence.turn : std::max(*next, first);
   const auto comes_later = [&](const Sequence* other) {
     return std::pair(other->turn, other->arrival_order) > std::pair(turn, sequence.arrival_order);
   };
@@ -52,16 +43,14 @@ void WaitingQueue::erase(Sequence& sequence) {
 
 void WaitingQueue::take(Sequence& sequence) {
   erase(sequence);
-  uint64_t& latest = latest_[queue_of(sequence)];
-  latest = std::max(latest, sequence.turn);
+  turns_[queue_of(sequence)].note_begun(sequence.turn);
 }
 
-// A tenant without waiting sequences loses its unused turns.
 void WaitingQueue::remove(Sequence& sequence) {
   erase(sequence);
   const int queue = queue_of(sequence);
   const auto is_of_tenant = [&](const Sequence* other) { return other->tenant == sequence.tenant; };
-  if (std::ranges::none_of(queues_[queue], is_of_tenant)) next_[queue].erase(sequence.tenant);
+  if (std::ranges::none_of(queues_[queue], is_of_tenant)) turns_[queue].forget(sequence.tenant);
 }
 
 Sequence* WaitingQueue::best(const Policy& policy, double now, std::span<const size_t> skip) const {

@@ -1,21 +1,19 @@
 // The waiting sequences, by priority, with fair turns between tenants.
 //
-// Start-time fair queueing: an arriving sequence gets the turn after its tenant's last one, but at
-// least that of the first waiting sequence that has not run, or, if none waits, the turn after the
-// latest that began to run. Sequences are ordered by turn, then by arrival. So sequences of one
-// tenant (or without a tenant) keep the order of arrival, and a sequence that arrives behind many
-// of another tenant waits for one of them.
+// Every sequence gets a turn when it comes (tenant_turns.h). Sequences are in the order of their
+// turns, and of equal turns, of arrival: those of one tenant, or of nobody, keep the order of
+// arrival.
 //
 // Engine thread only.
 #pragma once
 #include <array>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <span>
 
 #include "engine/schedule/policies.h"
 #include "engine/schedule/sequence.h"
+#include "engine/schedule/tenant_turns.h"
 
 namespace penstock {
 
@@ -57,19 +55,12 @@ class WaitingQueue {
  private:
   // Returns the least turn that a sequence arriving at the queue may get.
   uint64_t first_turn(int queue) const;
-  // Returns the entry of its tenant in next_, added if missing. Throws std::bad_alloc and then
-  // changes nothing.
-  uint64_t& next_of(const Sequence& sequence);
   // REQUIRES: the sequence is in the queue.
   void erase(Sequence& sequence);
 
   const bool by_priority_;
   Queues queues_;
-  // largest turn of sequences that began to run, by queue
-  std::array<uint64_t, kNumClasses> latest_{};
-  // Next turn of each tenant, by queue. Missing entries, and those below first_turn(), mean
-  // first_turn().
-  std::array<std::map<uint64_t, uint64_t>, kNumClasses> next_;
+  std::array<TenantTurns, kNumClasses> turns_;  // [queue]
   int n_ = 0;
 };
 

@@ -28,7 +28,7 @@ Match take_literal(std::string_view literal, std::string_view text, size_t& at) 
   for (size_t i = 0; i < literal.size();) {
     if (const size_t next = skip_space(literal, i); next > i) {
       i = next;
-      at = skip_space(text, at);
+      at = skip_some_space(text, at);
       continue;
     }
     if (at == text.size()) return Match::kMore;
@@ -43,9 +43,8 @@ class HeadedStream final : public CallStream {
 
   Step read(std::string& text, ReplyPart& out) override {
     if (arguments_ == nullptr) {
-      constexpr size_t kMostHead = 4096;  // bytes, which are read again with every piece of text
-      CallHead head = head_(std::string_view(text).substr(0, kMostHead));
-      if (head.match == Match::kMore && text.size() < kMostHead) return Step::kMore;
+      CallHead head = head_(std::string_view(text).substr(0, kMostUndecided));
+      if (head.match == Match::kMore && text.size() < kMostUndecided) return Step::kMore;
       if (head.match != Match::kYes) return Step::kNotACall;
       text.erase(0, head.at);
       if (head.arguments == nullptr) {
@@ -157,10 +156,10 @@ Match take_pattern(std::string_view pattern, std::string_view text, size_t& at,
 }
 
 Match find_object(std::string_view text, size_t& at) {
-  at = skip_space(text, at);
+  at = skip_some_space(text, at);
   if (at == text.size()) return Match::kMore;
   if (text[at] != '{') return Match::kNo;
-  const size_t first = skip_space(text, at + 1);
+  const size_t first = skip_some_space(text, at + 1);
   if (first == text.size()) return Match::kMore;
   return text[first] == '"' || text[first] == '}' ? Match::kYes : Match::kNo;
 }

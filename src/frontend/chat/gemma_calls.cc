@@ -4,6 +4,7 @@
 
 #include "frontend/chat/exact_json.h"
 #include "frontend/chat/marked_parser.h"
+#include "frontend/chat/ordered_json.h"
 
 namespace penstock {
 namespace {
@@ -87,8 +88,9 @@ class GemmaReader {
       if (quoted() ? !string(key) : (key = word(":,{}[]")).empty()) return false;
       Json one;
       if (!take(":") || !value(one, depth)) return false;
-      out[key] = std::move(one);
+      add_member(out, std::move(key), std::move(one));
     }
+    drop_repeated_members(out);
     return true;
   }
 
@@ -158,7 +160,7 @@ std::optional<size_t> arguments_end(std::string_view text, size_t start, std::st
 
 CallText read_with_quote(std::string_view text, std::string_view quote, CallScan& scan) {
   constexpr std::string_view kCall = "call:";
-  const size_t start = skip_space(text);
+  const size_t start = skip_some_space(text);
   const std::string_view rest = text.substr(start);
   if (rest.empty() || may_become(rest, kCall)) return CallText::more();
   if (!rest.starts_with(kCall)) return CallText::not_a_call();

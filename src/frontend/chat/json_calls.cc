@@ -85,7 +85,7 @@ std::optional<ToolCall> keyed_call(const Json& json) {
 namespace {
 
 CallText read_json_calls(std::string_view text, CallScan& scan) {
-  const size_t start = skip_space(text);
+  const size_t start = skip_some_space(text);
   if (start == text.size()) return CallText::more();
   if (text[start] != '{' && text[start] != '[') return CallText::not_a_call();
   const auto end = find_value_end(text, start, scan);
@@ -97,7 +97,7 @@ CallText read_json_calls(std::string_view text, CallScan& scan) {
 
 // [{"name": {…}}, …]
 CallText read_keyed_calls(std::string_view text, CallScan& scan) {
-  const size_t start = skip_space(text);
+  const size_t start = skip_some_space(text);
   if (start == text.size()) return CallText::more();
   if (text[start] != '[') return CallText::not_a_call();
   const auto end = find_value_end(text, start, scan);
@@ -116,7 +116,7 @@ CallText read_keyed_calls(std::string_view text, CallScan& scan) {
 // One value behind the other up to the closing mark, which may stand in their strings too.
 CallText read_json_lines(std::string_view text, CallScan& scan) {
   constexpr std::string_view kClose = "</tool_calls>";
-  const size_t start = skip_space(text);
+  const size_t start = skip_some_space(text);
   if (start < text.size() && text[start] != '{') return CallText::not_a_call();
   for (;;) {
     const size_t close = text.find(kClose, scan.position);
@@ -420,8 +420,9 @@ class MistralStream final : public CallStream {
  public:
   Step read(std::string& text, ReplyPart& out) override {
     if (stream_ == nullptr) {
-      const size_t start = skip_space(text);
+      const size_t start = skip_some_space(text);
       if (start == text.size()) return Step::kMore;
+      if (is_space_only({&text[start], 1})) return Step::kNotACall;
       if (text[start] == '[' || text[start] == '{') {
         stream_ = std::make_unique<JsonCallStream>(JsonCallStream::Form::kCalls, nullptr);
       } else {

@@ -39,6 +39,10 @@ size_t skip_space(std::string_view text, size_t start) {
   return start;
 }
 
+size_t skip_some_space(std::string_view text, size_t start) {
+  return skip_space(text.substr(0, std::min(start + kMostUndecided, text.size())), start);
+}
+
 bool is_space_only(std::string_view text) { return skip_space(text) == text.size(); }
 
 bool may_become(std::string_view text, std::string_view mark) {

@@ -68,7 +68,13 @@ size_t begun_mark(std::string_view text, const std::vector<std::string>& marks);
 std::optional<size_t> find_value_end(std::string_view text, size_t start, CallScan& scan,
                                      bool python = false);
 
+// Bytes of a reply that may be read again with every piece of it, while it is open what they are.
+constexpr size_t kMostUndecided = 4096;
+
 size_t skip_space(std::string_view text, size_t start = 0);
+// Skips at most kMostUndecided bytes, so that what waits for the end of white space decides where
+// there is more of it.
+size_t skip_some_space(std::string_view text, size_t start = 0);
 bool is_space_only(std::string_view text);
 // Whether text is a proper prefix of mark.
 bool may_become(std::string_view text, std::string_view mark);

@@ -8,6 +8,7 @@
 
 #include "base/json_text.h"
 #include "frontend/chat/call_format.h"
+#include "frontend/chat/ordered_json.h"
 #include "frontend/json_fields.h"
 
 namespace penstock {
@@ -261,12 +262,25 @@ Content form_of(const MessageForms& forms, const Json& message) {
   return role == "tool" ? forms.tool : forms.user;
 }
 
-void put_arguments_in_form(bool as_text, Json& function) {
+// Values in the arguments of all calls of a conversation, which take some 100 bytes each.
+constexpr size_t kMostArguments = 500'000;
+
+// n_values: how many there may still be.
+Status put_arguments_in_form(bool as_text, size_t& n_values, Json& function) {
   Json& arguments = function["arguments"];
-  if (arguments.is_string())
-    arguments = bounded_json<Json>(arguments.get_ref<const std::string&>());
+  if (arguments.is_string()) {
+    const std::string text = std::move(arguments.get_ref<std::string&>());
+    const size_t n = count_values(text);
+    if (n > n_values)
+      return errorf(ErrorCode::kInvalidArgument,
+                    "tool_calls: expected at most {} values in the arguments of a conversation",
+                    kMostArguments);
+    n_values -= n;
+    arguments = ordered_json_of(text);
+  }
   if (!arguments.is_structured()) arguments = Json::object();
   if (as_text) arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return {};
 }
 
 // Nine letters and digits, made of the id unless it is that.
@@ -283,19 +297,20 @@ void shorten_id(Json& object, const char* field) {
   *id = digits;
 }
 
-void put_calls_in_form(const MessageForms& forms, Json& message) {
+Status put_calls_in_form(const MessageForms& forms, size_t& n_values, Json& message) {
   const auto calls = message.find("tool_calls");
-  if (calls == message.end()) return;
+  if (calls == message.end()) return {};
   if (calls->is_array() && calls->empty()) {
     message.erase("tool_calls");
-    return;
+    return {};
   }
   for (Json& call : *calls) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
     if (!call.contains("type")) call["type"] = "function";
     if (forms.short_ids) shorten_id(call, "id");
-    put_arguments_in_form(forms.text_arguments, call["function"]);
+    RETURN_IF_ERROR(put_arguments_in_form(forms.text_arguments, n_values, call["function"]));
   }
+  return {};
 }
 
 // Two names are in use for it: vLLM's and DeepSeek's.
@@ -370,12 +385,13 @@ Result<Json> in_forms(const MessageForms& forms, Json messages) {
     if (message["role"] == "developer" && !forms.developer) message["role"] = "system";
   }
   merge_turns(forms, messages);
+  size_t n_values = kMostArguments;
   for (size_t i = 0; i < messages.size(); ++i) {
     Json& message = messages[i];
     drop_nulls(message);
     reserve_fields(message, message.size() + 2);
     name_reasoning(message);
-    put_calls_in_form(forms, message);
+    RETURN_IF_ERROR(put_calls_in_form(forms, n_values, message));
     if (forms.short_ids) shorten_id(message, "tool_call_id");
     Json& content = message["content"];
     const bool was_parts = content.is_array();

@@ -5,6 +5,7 @@
 #include "base/json_text.h"
 #include "frontend/chat/exact_json.h"
 #include "frontend/chat/marked_parser.h"
+#include "frontend/chat/ordered_json.h"
 
 namespace penstock {
 namespace {
@@ -75,8 +76,9 @@ class PythonReader {
       const std::string name(word());
       Json value;
       if (name.empty() || !take('=') || !literal(value, 0)) return false;
-      arguments[name] = std::move(value);
+      add_member(arguments, name, std::move(value));
     }
+    drop_repeated_members(arguments);
     out.arguments = dump_exact(arguments);
     return true;
   }
@@ -133,9 +135,10 @@ class PythonReader {
       if (take('}')) break;
       Json key, value;
       if (!literal(key, depth + 1) || !take(':') || !literal(value, depth + 1)) return false;
-      out[key.is_string() && !is_number(key) ? key.get<std::string>() : dump_exact(key)] =
-          std::move(value);
+      add_member(out, key.is_string() && !is_number(key) ? key.get<std::string>() : dump_exact(key),
+                 std::move(value));
     }
+    drop_repeated_members(out);
     return true;
   }
 
@@ -219,12 +222,12 @@ CallText read_python_lines(std::string_view text, CallScan& scan) {
 }
 
 CallText read_python_calls(std::string_view text, CallScan& scan) {
-  const size_t start = skip_space(text);
+  const size_t start = skip_some_space(text);
   if (start == text.size()) return CallText::more();
   if (text[start] != '[') return CallText::not_a_call();
   // What cannot start a function's name is decided at once, so that ordinary text in brackets does
   // not wait.
-  const size_t name = skip_space(text, start + 1);
+  const size_t name = skip_some_space(text, start + 1);
   if (name < text.size() && std::isalpha(static_cast<unsigned char>(text[name])) == 0 &&
       text[name] != '_') {
     return CallText::not_a_call();

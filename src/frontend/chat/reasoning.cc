@@ -50,7 +50,7 @@ void ReasoningSplitter::reason(ReplyPart& out, std::string_view text) {
 bool ReasoningSplitter::step(ReplyPart& out, bool at_end) {
   switch (state_) {
     case State::kStart: {
-      const size_t start = skip_space(buffer_);
+      const size_t start = skip_some_space(buffer_);
       const std::string_view rest = std::string_view(buffer_).substr(start);
       if (rest.starts_with(open_)) {
         buffer_.erase(0, start + open_.size());

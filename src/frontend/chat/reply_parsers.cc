@@ -17,7 +17,8 @@ class PlainParser : public ReplyParser {
   ReplyPart finish(bool) override { return {}; }
 };
 
-// Takes marks out of a text, with the white space around them.
+// Takes marks out of a text, with the white space around them: at most kMostUndecided bytes of what
+// stands before them.
 class MarkFilter {
  public:
   explicit MarkFilter(std::vector<std::string> marks) : marks_(std::move(marks)) {}
@@ -46,7 +47,9 @@ class MarkFilter {
 
  private:
   static std::string_view without_end_space(std::string_view text) {
-    while (!text.empty() && is_space_only(text.substr(text.size() - 1))) text.remove_suffix(1);
+    const size_t least = text.size() - std::min(text.size(), kMostUndecided);
+    while (text.size() > least && is_space_only(text.substr(text.size() - 1)))
+      text.remove_suffix(1);
     return text;
   }
 

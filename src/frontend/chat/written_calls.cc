@@ -64,7 +64,7 @@ Json parameter_value(std::string_view raw, JsonTypes types) {
 // Whether parameter_value makes a string of every text that begins so. types: with kString.
 bool is_text(std::string_view begun, JsonTypes types) {
   using namespace json_types;
-  begun.remove_prefix(skip_space(begun));
+  begun.remove_prefix(skip_some_space(begun));
   if (begun.empty()) return false;
   const char c = begun[0];
   if (c == '[') return (types & kArray) == 0;
@@ -74,10 +74,10 @@ bool is_text(std::string_view begun, JsonTypes types) {
                                    {"false", kBoolean}}) {
     if (c != word[0] || (types & type) == 0) continue;
     return !may_become(begun, word) &&
-           !(begun.starts_with(word) && is_space_only(begun.substr(word.size())));
+           !(begun.starts_with(word) && skip_some_space(begun, word.size()) == begun.size());
   }
   const bool number = c == '-' || (c >= '0' && c <= '9');
-  return !number || (types & kNumber) == 0 ||
+  return !number || (types & kNumber) == 0 || begun.size() > kMostUndecided ||
          begun.find_first_not_of("0123456789+-.eE \n\t\r") != std::string_view::npos;
 }
 
@@ -169,7 +169,7 @@ class ParameterStream final : public ArgumentStream {
   std::optional<Step> value(std::string& text, std::string& arguments) {
     using namespace json_types;
     if (form_ == Form::kUndecided) {
-      const size_t start = skip_space(text);
+      const size_t start = skip_some_space(text);
       if (start == text.size()) return Step::kMore;
       const JsonTypes known = known_types_.value_or(0);
       const bool brackets = (text[start] == '[' && (known & kArray) != 0) ||
@@ -180,7 +180,7 @@ class ParameterStream final : public ArgumentStream {
     }
     // The marks may stand in strings of lists and objects.
     if (form_ == Form::kBrackets) {
-      const auto end = find_value_end(text, skip_space(text), scan_);
+      const auto end = find_value_end(text, skip_some_space(text), scan_);
       if (!end) return Step::kMore;
       searched_ = *end;
       form_ = Form::kHeld;
@@ -219,7 +219,7 @@ class ParameterStream final : public ArgumentStream {
       searched_ += hit;
       if (mark == 0) return {searched_, searched_ + value_ends_[0].size(), true};
       if (mark == 1) return {searched_, searched_, true};
-      const size_t behind = skip_space(text, searched_ + value_ends_[mark].size());
+      const size_t behind = skip_some_space(text, searched_ + value_ends_[mark].size());
       if (text.substr(behind).starts_with(all_end_)) return {searched_, searched_, true};
       if (may_become(text.substr(behind), all_end_)) return {searched_, searched_};
       ++searched_;

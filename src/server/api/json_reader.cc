@@ -5,11 +5,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <vector>
 
 #include "base/work.h"
-#include "frontend/json_fields.h"
+#include "frontend/chat/ordered_json.h"
 
 namespace penstock {
 namespace {
@@ -23,9 +22,6 @@ using boost::system::error_code;
 constexpr size_t kValueBytes = 3 * sizeof(json),
                  kMemberBytes = 2 * sizeof(json::object_t::value_type), kContainerBytes = 64,
                  kStringBytes = 48, kInlineText = 15;
-// Members that an object has room for at first: with more, many small objects would take more than
-// is counted.
-constexpr size_t kFirstMembers = 2;
 
 // Receives the events of the parser and builds the value. An open container is the last element of
 // the one around it, which does not grow meanwhile: pointers to open ones stay valid.
@@ -50,7 +46,7 @@ class ValueBuilder {
     return true;
   }
   bool on_object_end(size_t, error_code&) {
-    drop_repeated(open_.back()->get_ref<json::object_t&>());
+    drop_repeated_members(*open_.back());
     open_.pop_back();
     return true;
   }
@@ -119,43 +115,12 @@ class ValueBuilder {
       auto& list = open_.back()->get_ref<json::array_t&>();
       return list.emplace_back(std::move(value));
     }
-    // As a vector: looking for an equal name at every insertion would take the square of their
-    // number.
-    std::vector<json::object_t::value_type>& members = open_.back()->get_ref<json::object_t&>();
-    if (members.size() == members.capacity())
-      reserve_fields(*open_.back(), std::max<size_t>(kFirstMembers, 2 * members.size()));
-    return members.emplace_back(std::move(key_), std::move(value)).second;
+    return add_member(*open_.back(), std::move(key_), std::move(value));
   }
   bool open(json value, error_code& error) {
     if (!put(std::move(value), kContainerBytes, error)) return false;
     open_.push_back(last_);
     return true;
-  }
-
-  static void drop_repeated(json::object_t& object) {
-    std::vector<json::object_t::value_type>& members = object;
-    std::vector<uint32_t> order(members.size());
-    std::iota(order.begin(), order.end(), 0);
-    const auto name = [&](uint32_t i) -> const std::string& { return members[i].first; };
-    std::ranges::stable_sort(order, std::less<>(), name);
-    bool repeated = false;
-    for (size_t i = 1, first = 0; i < order.size(); ++i) {
-      if (name(order[i]) != name(order[first])) {
-        first = i;
-        continue;
-      }
-      repeated = true;
-      members[order[first]].second = std::move(members[order[i]].second);
-      members[order[i]].second = json(json::value_t::discarded);
-    }
-    if (!repeated) return;
-    json::object_t kept;
-    std::vector<json::object_t::value_type>& rest = kept;
-    rest.reserve(members.size());
-    for (auto& [key, value] : members) {
-      if (!value.is_discarded()) rest.emplace_back(key, std::move(value));
-    }
-    object = std::move(kept);
   }
 
   size_t left_;  // bytes

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
-#include "base/json_text.h"
+#include "frontend/chat/ordered_json.h"
 #include "frontend/random_id.h"
 #include "server/api/api_request.h"
 #include "server/api/json_reader.h"
@@ -67,7 +67,7 @@ std::string mistake_of_url(std::string& url, std::string_view endpoint) {
 
 // Of an error's body.
 std::string message_of(const std::string& body) {
-  const json error = bounded_json<json>(body);
+  const json error = ordered_json_of(body);
   return get_string(get_field(error, "error"), "message", "the budget is spent");
 }
 
@@ -196,7 +196,7 @@ net::awaitable<std::optional<LineResult>> LineComputer::compute(
       co_await again.async_wait(net::use_awaitable);
       continue;
     }
-    json body = bounded_json<json>(exchange.body());
+    json body = ordered_json_of(exchange.body());
     if (body.is_discarded()) body = exchange.body();
     LineResult result;
     result.failed = exchange.status() != 200;

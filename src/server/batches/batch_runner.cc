@@ -254,27 +254,42 @@ net::awaitable<void> BatchRunner::run_lines(const std::shared_ptr<Run>& run) {
   while (run->n_under_way > 0) co_await wait(kLook);
 }
 
+// Whether it was cancelled, or its time is over. Who cancels it tells: the store is not asked for
+// every line.
+Status BatchRunner::look_for_end(Run& run, BatchStatus& end) {
+  if (is_revoked(run)) end = BatchStatus::kCancelled;
+  if (std::time(nullptr) >= run.batch.expires) end = BatchStatus::kExpired;
+  if (!std::exchange(told_, false) && end == BatchStatus::kCompleted) return {};
+  ASSIGN_OR_RETURN(const StoredBatch now, batches_.find(run.batch.owner, run.batch.id));
+  if (now.status == BatchStatus::kCancelling) end = BatchStatus::kCancelled;
+  return {};
+}
+
+// Whether the results have filled what their owner may keep.
+Status BatchRunner::look_for_room(Run& run, BatchStatus& end) {
+  ASSIGN_OR_RETURN(const int64_t room, batches_.room_of(run.batch.owner));
+  if (run.results->n_bytes() <= room || end != BatchStatus::kCompleted) return {};
+  run.batch.errors = errors_json(
+      {{"storage_full",
+        fmt::format("the results have {} bytes, more than the {} that are left of what is kept for "
+                    "this API key: delete some of its files",
+                    run.results->n_bytes(), room),
+        "", 0}});
+  end = BatchStatus::kFailed;
+  return {};
+}
+
 net::awaitable<void> BatchRunner::compute_lines(const std::shared_ptr<Run>& shared) {
   Run& run = *shared;
   size_t next = 0;
   BatchStatus end = BatchStatus::kCompleted;
   told_ = true;  // it may have been cancelled before
-  // Whether it was cancelled, or its time is over. Who cancels it tells: the store is not asked for
-  // every line.
-  const auto look = [&]() -> Status {
-    if (is_revoked(run)) end = BatchStatus::kCancelled;
-    if (std::time(nullptr) >= run.batch.expires) end = BatchStatus::kExpired;
-    if (!std::exchange(told_, false) && end == BatchStatus::kCompleted) return {};
-    ASSIGN_OR_RETURN(const StoredBatch now, batches_.find(run.batch.owner, run.batch.id));
-    if (now.status == BatchStatus::kCancelling) end = BatchStatus::kCancelled;
-    return {};
-  };
   const auto begin = std::chrono::steady_clock::now();
   auto written = begin, synced = begin;
   while (!stopping_ && !run.failure && end == BatchStatus::kCompleted) {
     while (next < run.lines.size() && run.results->has(run.lines[next].custom_id)) ++next;
     if (next == run.lines.size() && run.n_under_way == 0) break;
-    if (const Status looked = look(); !looked) run.failure = looked.error();
+    if (const Status looked = look_for_end(run, end); !looked) run.failure = looked.error();
     if (end != BatchStatus::kCompleted || run.failure) break;
     if (run.paused && run.n_under_way == 0) break;
     for (int n = room(); next < run.lines.size() && run.n_under_way < n && !run.paused; ++next) {
@@ -286,7 +301,9 @@ net::awaitable<void> BatchRunner::compute_lines(const std::shared_ptr<Run>& shar
     const auto now = std::chrono::steady_clock::now();
     if (now - synced >= kSync || now - written >= std::chrono::seconds(1)) {
       synced = now;
-      if (const Status kept = run.results->sync(); !kept) run.failure = kept.error();
+      Status kept = run.results->sync();
+      if (kept) kept = look_for_room(run, end);
+      if (!kept) run.failure = kept.error();
     }
     if (run.failure || now - written < std::chrono::seconds(1)) continue;
     written = now;
@@ -298,7 +315,8 @@ net::awaitable<void> BatchRunner::compute_lines(const std::shared_ptr<Run>& shar
   if (run.paused && end == BatchStatus::kCompleted && !run.failure && next < run.lines.size())
     co_return;
   run.ending = true;
-  if (stopping_ || run.failure || run.revoked || end == BatchStatus::kExpired) lines_.give_up();
+  const bool over = end == BatchStatus::kExpired || end == BatchStatus::kFailed;
+  if (stopping_ || run.failure || run.revoked || over) lines_.give_up();
   while (run.n_under_way > 0) co_await wait(kLook);
   if (stopping_ || run.failure) co_return;
   for (const BatchLine& line : run.lines) {

@@ -42,6 +42,8 @@ class BatchRunner {
  private:
   struct Run;
   bool is_revoked(Run& run) const;
+  Status look_for_end(Run& run, BatchStatus& end);
+  Status look_for_room(Run& run, BatchStatus& end);
   class UnderWay;
   net::awaitable<void> run();
   net::awaitable<bool> run_next();  // false: there was nothing to do

@@ -46,6 +46,10 @@ Result<AdapterLoad> read_adapter_load(Services& services, const HttpRequest& req
     if (value->empty())
       return errorf(ErrorCode::kInvalidArgument, "{}: expected a text, got \"\"", field);
   }
+  constexpr size_t kMostName = 256;
+  if (load.adapter.name.size() > kMostName)
+    return errorf(ErrorCode::kInvalidArgument, "lora_name: expected at most {} bytes, got {}",
+                  kMostName, load.adapter.name.size());
   ASSIGN_OR_RETURN(load.base, services.models.find(get_string(body, "base_model_name")));
   // A name is one model's, or one of its adapters'.
   for (const auto& model : services.models.all()) {

@@ -4,7 +4,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <charconv>
 
-#include "base/json_text.h"
+#include "frontend/chat/ordered_json.h"
 #include "server/api/api_request.h"
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
@@ -101,7 +101,7 @@ void drop_logprobs(json& reply) {
 
 // As it is now. run: of one that is under way, or null.
 Result<json> response_now(const StoredResponse& stored, const BackgroundRun* run) {
-  json reply = bounded_json<json>(stored.reply);
+  json reply = ordered_json_of(stored.reply);
   if (!reply.is_object() || !reply["output"].is_array())
     return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", stored.id);
   if (stored.ended) return reply;
@@ -269,7 +269,7 @@ net::awaitable<void> get_response_items(Services& services, Exchange& exchange) 
     ASSIGN_OR_RETURN(const ItemsQuery query, read_items_query(exchange.request()));
     ASSIGN_OR_RETURN(const StoredResponse stored,
                      call.stores->responses->find(call.owner, call.id));
-    const json items = bounded_json<json>(stored.input);
+    const json items = ordered_json_of(stored.input);
     if (!items.is_array())
       return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", call.id);
     json page = item_page(items, query);

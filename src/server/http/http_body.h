@@ -19,15 +19,30 @@ class BodyShares {
  public:
   bool take(const std::string& who, int64_t bytes, int64_t most) {
     const std::lock_guard lock(mutex_);
-    int64_t& held = held_[who];
-    if (held + bytes > most) return false;
-    held += bytes;
-    return true;
+    const auto own = held_.try_emplace(who).first;
+    const bool fits = own->second + bytes <= most;
+    if (fits) own->second += bytes;
+    if (own->second == 0) held_.erase(own);
+    return fits;
   }
   void release(const std::string& who, int64_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto own = held_.find(who);
     if (own != held_.end() && (own->second -= bytes) <= 0) held_.erase(own);
+  }
+  // Whether nobody holds more than `who`.
+  bool is_largest(const std::string& who) {
+    const std::lock_guard lock(mutex_);
+    const auto own = held_.find(who);
+    const int64_t held = own == held_.end() ? 0 : own->second;
+    return std::ranges::all_of(held_, [&](const auto& one) { return one.second <= held; });
+  }
+  // One of those who hold the most; "": nobody holds anything.
+  std::string largest() {
+    const std::lock_guard lock(mutex_);
+    const auto most =
+        std::ranges::max_element(held_, {}, [](const auto& one) { return one.second; });
+    return most == held_.end() ? std::string() : most->first;
   }
 
  private:

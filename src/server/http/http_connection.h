@@ -30,7 +30,9 @@ struct HttpShared {
   HttpHandler handler;
   HttpErrorBody error_body;
   HttpCounters counters;
-  BodyShares body_shares;  // of API keys
+  BodyShares body_shares;   // of API keys
+  BodyShares reply_shares;  // of API keys, or addresses
+  BodyShares places;        // connections by address
   std::atomic<bool> stopping{false};
 };
 
@@ -67,6 +69,9 @@ class HttpConnection {
   virtual void check_time(std::chrono::steady_clock::time_point now) = 0;
   // for so long between two requests, nothing received
   virtual void close_if_idle(Milliseconds least) = 0;
+  // of that address, for which this server has waited so long: for a request or its body to come,
+  // or for a part of a reply to be read
+  virtual void close_if_slow(const std::string& address, Milliseconds least) = 0;
   virtual void cut() = 0;
 };
 
@@ -104,13 +109,17 @@ class HttpConnectionOf final : public HttpConnection,
     error_code ignored;
     const auto endpoint = socket().remote_endpoint(ignored);
     peer_ = ignored ? "" : endpoint.address().to_string();
+    shared_.places.take(peer_, 1, INT64_MAX);
     socket().set_option(tcp::no_delay(true), ignored);
     socket().non_blocking(true, ignored);  // put() takes what goes at once
     // What the kernel holds for a reader that does not read is bounded.
     socket().set_option(
         net::detail::socket_option::integer<IPPROTO_TCP, TCP_NOTSENT_LOWAT>(kMostUnsent), ignored);
   }
-  ~HttpConnectionOf() override { ++attention_.n_gone; }
+  ~HttpConnectionOf() override {
+    shared_.places.release(peer_, 1);
+    ++attention_.n_gone;
+  }
 
   net::awaitable<void> serve() override {
     const auto self = this->shared_from_this();
@@ -137,6 +146,9 @@ class HttpConnectionOf final : public HttpConnection,
   void close_if_idle(Milliseconds least) override {
     const auto since = deadline_ - shared_.config.idle_timeout;
     if (idle_ && std::chrono::steady_clock::now() - since >= least && !has_input(POLLIN)) close();
+  }
+  void close_if_slow(const std::string& address, Milliseconds least) override {
+    if (peer_ == address && waits_since_ <= std::chrono::steady_clock::now() - least) close();
   }
   void cut() override {
     if (watching_) leave();
@@ -218,7 +230,7 @@ class HttpConnectionOf final : public HttpConnection,
   static constexpr size_t kSmallBody = 64 * 1024;
   // there is room for as much, however many are under way
   static constexpr int64_t kBodyOfAnybody = 16 * 1024;
-  static constexpr size_t kSmallReply = 1024 * 1024;
+  static constexpr int64_t kFreeReply = 16 * 1024;  // likewise
   static constexpr int kMostUnsent = 128 * 1024;
   // of a request's head, and of what follows it
   static constexpr size_t kMostBuffered = 128 * 1024;
@@ -231,11 +243,12 @@ class HttpConnectionOf final : public HttpConnection,
     }
   }
   void expire_after(Milliseconds timeout) {
-    deadline_ = std::chrono::steady_clock::now() + timeout;
+    waits_since_ = std::chrono::steady_clock::now();
+    deadline_ = waits_since_ + timeout;
     attention_.want(deadline_);
     timed_out_ = overdue_ = false;
   }
-  void expire_never() { deadline_ = Time::max(); }
+  void expire_never() { waits_since_ = deadline_ = Time::max(); }
   void close() {
     error_code ignored;
     socket().close(ignored);
@@ -268,9 +281,10 @@ class HttpConnectionOf final : public HttpConnection,
   // Whether there is room for a reply until it is sent: clients that do not read hold no more than
   // that.
   bool take_reply(size_t bytes, BodyBudget& budget) {
-    if (bytes <= kSmallReply) return true;
+    if (bytes <= static_cast<size_t>(kFreeReply)) return true;
     budget.attach(shared_.counters.reply_bytes,
-                  static_cast<int64_t>(shared_.config.max_total_reply_bytes));
+                  static_cast<int64_t>(shared_.config.max_total_reply_bytes), kFreeReply);
+    budget.share(shared_.reply_shares, request_.asker());
     return budget.take(static_cast<int64_t>(bytes));
   }
   HttpReply too_much_waits() const {
@@ -279,7 +293,7 @@ class HttpConnectionOf final : public HttpConnection,
     reply.body =
         shared_.error_body(request_.path, 503,
                            fmt::format("replies that wait to be read hold {} bytes, all that this "
-                                       "server allows",
+                                       "server allows, or this client three quarters of them",
                                        shared_.config.max_total_reply_bytes));
     reply.headers.emplace_back("Retry-After", "1");
     return reply;
@@ -517,7 +531,7 @@ class HttpConnectionOf final : public HttpConnection,
   std::string peer_, unsent_;
   // of put() alone, one for all of an io thread
   inline static thread_local fmt::memory_buffer framed_;
-  Time deadline_ = Time::max();
+  Time waits_since_ = Time::max(), deadline_ = Time::max();
   unsigned request_version_ = 11;
   int n_requests_ = 0;
   bool keep_alive_ = true, idle_ = false, timed_out_ = false, overdue_ = false;

@@ -214,9 +214,13 @@ class HttpServerImpl final : public HttpServer {
     if (error || !acceptor_->is_open()) co_return !error;  // out of descriptors, say
     shared_.counters.accepted.fetch_add(1);
     if (shared_.counters.connections.load() >= shared_.config.max_connections) {
-      turn_away(std::move(socket));
       make_room();
-      co_return true;
+      error_code unknown;
+      const tcp::endpoint from = socket.remote_endpoint(unknown);
+      if (!make_way(from, unknown)) {
+        turn_away(std::move(socket));
+        co_return true;
+      }
     }
     Counted place(shared_.counters.connections);
     if (&lane == lanes_[0].get()) {
@@ -254,6 +258,22 @@ class HttpServerImpl final : public HttpServer {
     if (now - made_room_ < kIdleEnough) return;
     made_room_ = now;
     on_every_connection([](HttpConnection& connection) { connection.close_if_idle(kIdleEnough); });
+  }
+
+  // One address does not keep the others out, however slowly it sends and reads: where it has more
+  // connections than who comes, a few more are taken in, and those of its own for which the server
+  // has waited for a while are closed.
+  bool make_way(const tcp::endpoint& endpoint, const error_code& error) {
+    if (error || shared_.places.is_largest(endpoint.address().to_string())) return false;
+    const auto now = Steady::now();
+    if (now - made_way_ >= kIdleEnough) {
+      made_way_ = now;
+      on_every_connection([largest = shared_.places.largest()](HttpConnection& connection) {
+        connection.close_if_slow(largest, kIdleEnough);
+      });
+    }
+    const int most = shared_.config.max_connections;
+    return shared_.counters.connections.load() <= most + most / 16;
   }
 
   // One attempt to say why; nothing is waited for.
@@ -314,7 +334,7 @@ class HttpServerImpl final : public HttpServer {
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::optional<tcp::acceptor> acceptor_;  // on lane 0, as the timer and the drain are
   std::optional<net::steady_timer> timer_;
-  Steady::time_point made_room_{};
+  Steady::time_point made_room_{}, made_way_{};
   uint16_t port_ = 0;
   bool use_tls_ = false;
 };

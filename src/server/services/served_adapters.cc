@@ -59,13 +59,21 @@ Status ServedAdapters::add(const Opener& opener, const AdapterSettings& adapter,
     return errorf(ErrorCode::kInvalidArgument, "lora_name: expected a new name, got {}",
                   adapter.name);
   };
-  if (!replace && find(adapter.name) != nullptr) return taken();
+  const auto too_many = [] {
+    return errorf(ErrorCode::kResourceExhausted,
+                  "lora_name: {} adapters are loaded, the most there may be: unload some",
+                  kMostAdapters);
+  };
+  const ServedAdapterRef before = find(adapter.name);
+  if (!replace && before != nullptr) return taken();
+  if (before == nullptr && all().size() >= kMostAdapters) return too_many();
   ASSIGN_OR_RETURN(auto opened, open_named(opener, adapter));
   ServedAdapterRef added = adapter_of(adapter, std::move(opened));
   const std::lock_guard lock(mutex_);
   const auto known =
       std::ranges::find(adapters_, adapter.name, [](const auto& one) { return one->name; });
   if (known == adapters_.end()) {
+    if (adapters_.size() >= kMostAdapters) return too_many();
     adapters_.push_back(std::move(added));
   } else if (replace) {
     *known = std::move(added);

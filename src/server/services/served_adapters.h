@@ -37,7 +37,8 @@ class ServedAdapters {
   void close();
 
   // Another one, which stays over reloads of the model. Errors: kInvalidArgument, the name is taken
-  // (unless `replace`); those of the opener.
+  // (unless `replace`); kResourceExhausted, there are kMostAdapters; those of the opener.
+  static constexpr size_t kMostAdapters = 1000;
   Status add(const Opener& opener, const AdapterSettings& adapter, bool replace);
   // Requests that have it go on. False: there is none of that name.
   bool remove(std::string_view name);

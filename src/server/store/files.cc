@@ -74,14 +74,22 @@ Status StoredFiles::put_leftovers_aside() {
   return store_->put_aside(leftovers);
 }
 
+Result<StoredFiles::Kept> StoredFiles::kept_of(const std::string& owner) {
+  Kept kept;
+  RETURN_IF_ERROR(store_->database().run(
+      "SELECT count(*), coalesce(sum(bytes), 0) FROM files WHERE owner = ?1", {owner},
+      [&](const DatabaseRow& row) { kept = {row.integer(0), row.integer(1)}; }));
+  return kept;
+}
+
+Result<int64_t> StoredFiles::left_of(const std::string& owner) {
+  ASSIGN_OR_RETURN(const Kept kept, kept_of(owner));
+  return std::max<int64_t>(0, limits_.bytes - kept.bytes);
+}
+
 Status StoredFiles::check_room(const std::string& owner, int64_t bytes) {
-  int64_t n_files = 0, n_bytes = 0;
-  RETURN_IF_ERROR(
-      store_->database().run("SELECT count(*), coalesce(sum(bytes), 0) FROM files WHERE owner = ?1",
-                             {owner}, [&](const DatabaseRow& row) {
-                               n_files = row.integer(0);
-                               n_bytes = row.integer(1);
-                             }));
+  ASSIGN_OR_RETURN(const Kept kept, kept_of(owner));
+  const auto [n_files, n_bytes] = kept;
   if (n_files >= limits_.files) {
     return errorf(ErrorCode::kInvalidArgument,
                   "file: {} files are kept for this API key, the most there may be: delete some",

@@ -52,6 +52,11 @@ class StoredFiles {
   Result<StoredFile> link(std::string_view name, std::string_view purpose,
                           const std::filesystem::path& content);
   Status insert(const std::string& owner, const StoredFile& file);
+  // Whether the owner may keep one more file of so many bytes. Errors: kInvalidArgument (the owner's
+  // limits), those of the store.
+  Status check_room(const std::string& owner, int64_t bytes);
+  // Bytes that are left of the owner's limit, 0 at least.
+  Result<int64_t> left_of(const std::string& owner);
   Result<StoredFile> find(const std::string& owner, const std::string& id);
   // Returns at most query.limit files; `more`: there are further ones. Errors: kNotFound
   // (query.after).
@@ -65,8 +70,11 @@ class StoredFiles {
  private:
   StoredFiles(std::shared_ptr<Store> store, FileLimits limits)
       : store_(std::move(store)), limits_(limits) {}
+  struct Kept {
+    int64_t files = 0, bytes = 0;
+  };
   Status put_leftovers_aside();
-  Status check_room(const std::string& owner, int64_t bytes);
+  Result<Kept> kept_of(const std::string& owner);
   std::string path_of(const std::string& id) const { return store_->folder() / "files" / id; }
 
   std::shared_ptr<Store> store_;

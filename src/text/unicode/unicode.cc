@@ -6,6 +6,7 @@
 #include <unicode/stringpiece.h>
 #include <unicode/ubrk.h>
 #include <unicode/uchar.h>
+#include <unicode/unistr.h>
 #include <unicode/utext.h>
 
 #include <algorithm>
@@ -68,13 +69,70 @@ bool is_ascii(std::string_view text) {
                      [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-void append_normalized(std::string& out, std::string_view valid, Form form) {
+// Puts each run of marks into the order of normalized text, by their combining classes.
+void sort_marks(std::u32string& run) {
+  const auto class_of = [](char32_t c) { return u_getCombiningClass(static_cast<UChar32>(c)); };
+  for (auto begin = run.begin(); begin != run.end();) {
+    const auto end = std::find_if(begin, run.end(), [&](char32_t c) { return class_of(c) == 0; });
+    std::stable_sort(begin, end, [&](char32_t a, char32_t b) { return class_of(a) < class_of(b); });
+    begin = end == run.end() ? end : end + 1;
+  }
+}
+
+// What stands for the characters of `run` in normalized text before it is put in order.
+std::u32string decomposed(std::string_view run, Form form) {
+  const bool canonical = form == Form::kNfc || form == Form::kNfd;
+  const icu::Normalizer2* by = normalizer(canonical ? Form::kNfd : Form::kNfkd);
+  std::u32string out;
+  for (size_t i = 0; i < run.size();) {
+    const Decoded d = decode(run, i);
+    i += d.length;
+    icu::UnicodeString parts;
+    if (!by->getDecomposition(static_cast<UChar32>(d.code), parts)) {
+      out += d.code;
+      continue;
+    }
+    for (int32_t at = 0; at < parts.length(); at = parts.moveIndex32(at, 1))
+      out += static_cast<char32_t>(parts.char32At(at));
+  }
+  return out;
+}
+
+// An equivalent text in which long runs of marks are in order: ICU inserts each mark before those
+// that come later, in quadratic time where they are not.
+std::string with_marks_in_order(std::string_view valid, Form form) {
+  constexpr size_t kFewMarks = 64;
+  const icu::Normalizer2* by = normalizer(form);
+  const auto follows = [&](const Decoded& d) {
+    return d.code >= 0x300 && !by->hasBoundaryBefore(static_cast<UChar32>(d.code));
+  };
+  std::string out;
+  size_t n_copied = 0;
+  for (size_t i = 0; i < valid.size();) {
+    const size_t begin = i;
+    size_t n = 0;
+    for (Decoded d; i < valid.size() && follows(d = decode(valid, i)); i += d.length) ++n;
+    if (n > kFewMarks) {
+      std::u32string run = decomposed(valid.substr(begin, i - begin), form);
+      sort_marks(run);
+      out += valid.substr(n_copied, begin - n_copied);
+      for (const char32_t c : run) append(out, c);
+      n_copied = i;
+    }
+    if (n == 0) i += decode(valid, i).length;
+  }
+  out += valid.substr(n_copied);
+  return out;
+}
+
+void append_normalized(std::string& out, std::string_view text, Form form) {
+  const std::string valid = with_marks_in_order(text, form);
   UErrorCode status = U_ZERO_ERROR;
   std::string part;
   icu::StringByteSink<std::string> sink(&part);
   normalizer(form)->normalizeUTF8(
       0, icu::StringPiece(valid.data(), static_cast<int32_t>(valid.size())), sink, nullptr, status);
-  out += U_SUCCESS(status) ? part : std::string(valid);
+  out += U_SUCCESS(status) ? part : valid;
 }
 
 }  // namespace

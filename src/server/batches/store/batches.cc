@@ -147,12 +147,12 @@ Status BatchResults::sync() {
 
 // --- batches
 
-Result<std::unique_ptr<StoredBatches>> StoredBatches::open(StoredFiles& files) {
+Result<std::unique_ptr<StoredBatches>> StoredBatches::open(StoredFiles& files, BatchLimits limits) {
   std::error_code error;
   const fs::path folder = files.store().folder() / "batches";
   fs::create_directories(folder, error);
   if (error) return errorf(ErrorCode::kIo, "{}: {}", folder.string(), error.message());
-  std::unique_ptr<StoredBatches> batches(new StoredBatches(files));
+  std::unique_ptr<StoredBatches> batches(new StoredBatches(files, limits));
   RETURN_IF_ERROR(batches->clear(folder));
   return batches;
 }
@@ -181,19 +181,16 @@ Status StoredBatches::clear(const fs::path& folder) {
 
 Result<StoredBatch> StoredBatches::add(StoredBatch batch, int64_t window_seconds) {
   RETURN_IF_ERROR(files_.find(batch.owner, batch.input_file));
+  if (const Status room = files_.check_room(batch.owner, 0); !room) {
+    return errorf(ErrorCode::kInvalidArgument, "there is no room for results: {}",
+                  room.error().message);
+  }
   batch.id = random_id("batch_");
   batch.created = std::time(nullptr);
   batch.expires = batch.created + window_seconds;
   batch.since[static_cast<size_t>(batch.status)] = batch.created;
   RETURN_IF_ERROR(database().transact([&]() -> Status {
-    int64_t n = 0;
-    RETURN_IF_ERROR(database().run("SELECT count(*) FROM batches WHERE owner = ?1 AND ended = 0",
-                                   {batch.owner},
-                                   [&](const DatabaseRow& row) { n = row.integer(0); }));
-    if (n >= kMostUnfinished) {
-      return errorf(ErrorCode::kResourceExhausted,
-                    "{} batches of this API key have not ended, the most there may be", n);
-    }
+    RETURN_IF_ERROR(check_room(batch.owner));
     RETURN_IF_ERROR(database().run(
         "INSERT INTO batches (id, owner, key, endpoint, input_file, window, metadata, created, "
         "expires, payer) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
@@ -202,6 +199,21 @@ Result<StoredBatch> StoredBatches::add(StoredBatch batch, int64_t window_seconds
     return write(batch);
   }));
   return batch;
+}
+
+// For one more batch.
+Status StoredBatches::check_room(const std::string& owner) {
+  int64_t n = 0;
+  RETURN_IF_ERROR(database().run("SELECT count(*) FROM batches WHERE owner = ?1 AND ended = 0",
+                                 {owner}, [&](const DatabaseRow& row) { n = row.integer(0); }));
+  if (n >= limits_.unfinished) {
+    return errorf(ErrorCode::kResourceExhausted,
+                  "{} batches of this API key have not ended, the most there may be", n);
+  }
+  return database().run(
+      "DELETE FROM batches WHERE owner = ?1 AND ended <> 0 AND number <= (SELECT number FROM "
+      "batches WHERE owner = ?1 AND ended <> 0 ORDER BY number DESC LIMIT 1 OFFSET ?2)",
+      {owner, limits_.ended});
 }
 
 Status StoredBatches::write(const StoredBatch& batch) {

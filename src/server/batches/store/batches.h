@@ -74,6 +74,7 @@ class BatchResults {
   Status sync();
   // Path of the file of completed or of failed lines.
   const std::filesystem::path& path(bool failed) const { return files_[failed ? last_ : 0].path; }
+  int64_t n_bytes() const { return files_[0].bytes + files_[1].bytes; }
 
  private:
   struct File {
@@ -93,16 +94,20 @@ class BatchResults {
   std::unordered_set<std::string> done_;
 };
 
+// Batches of one owner.
+struct BatchLimits {
+  int64_t unfinished = 100;
+  int64_t ended = 1000;  // the oldest make room for new ones; their files stay
+};
+
 // Thread-safe. Another owner's batch is kNotFound, like one that does not exist.
 class StoredBatches {
  public:
-  static constexpr int64_t kMostUnfinished = 100;  // per owner
-
   // Errors: those of the store.
-  static Result<std::unique_ptr<StoredBatches>> open(StoredFiles& files);
+  static Result<std::unique_ptr<StoredBatches>> open(StoredFiles& files, BatchLimits limits = {});
 
-  // Errors: kNotFound (the input file); kResourceExhausted (the owner has too many unfinished
-  // batches).
+  // Errors: kNotFound (the input file); kInvalidArgument (the owner's files have no room for
+  // results); kResourceExhausted (the owner has too many unfinished batches).
   Result<StoredBatch> add(StoredBatch batch, int64_t window_seconds);
   Result<StoredBatch> find(const std::string& owner, const std::string& id);
   // Returns at most `limit` batches, newest first, starting after the id `after`; `more`: there are
@@ -118,6 +123,8 @@ class StoredBatches {
   // Returns the input file as it was uploaded. Errors: kNotFound, kIo.
   Result<std::string> input_of(const StoredBatch& batch);
   Result<std::unique_ptr<BatchResults>> results_of(const StoredBatch& batch);
+  // Bytes that results of the owner's batches may have, by the limit of its files.
+  Result<int64_t> room_of(const std::string& owner) { return files_.left_of(owner); }
   // Writes the batch's counts and errors and moves it to `status` now. Returns false when the batch
   // has been cancelled meanwhile and `status` is no end: `batch` then has the status kCancelling.
   Result<bool> update(StoredBatch& batch, BatchStatus status);
@@ -125,7 +132,8 @@ class StoredBatches {
   Status finish(StoredBatch& batch, BatchStatus status, BatchResults& results);
 
  private:
-  explicit StoredBatches(StoredFiles& files) : files_(files) {}
+  StoredBatches(StoredFiles& files, BatchLimits limits) : files_(files), limits_(limits) {}
+  Status check_room(const std::string& owner);
   Database& database() { return files_.store().database(); }
   std::filesystem::path stem_of(const std::string& id) {
     return files_.store().folder() / "batches" / id;
@@ -135,6 +143,7 @@ class StoredBatches {
   Status change(StoredBatch& batch, BatchStatus status, bool& taken);  // REQUIRES: a transaction
 
   StoredFiles& files_;
+  const BatchLimits limits_;
 };
 
 }  // namespace penstock

@@ -16,6 +16,8 @@ constexpr int64_t kPerReply = 256, kPerMeaning = 400;  // bytes of lists, maps a
 constexpr size_t kNeighbours = 8;                      // that are looked at
 // What came within so long is written, and synced, together.
 constexpr auto kGather = std::chrono::milliseconds(200);
+// From a write that failed to the next try, when nothing new comes.
+constexpr auto kRetry = std::chrono::seconds(1);
 constexpr size_t kMostUnwritten = 4096;  // replies; beyond, what comes is not written
 
 bool is_of(const CachedReply& reply, const std::string& model) {
@@ -178,11 +180,16 @@ void ReplyCache::work() {
   std::unique_lock lock(mutex_);
   reading_ = false;
   changed_.notify_all();
+  const auto is_called = [&] { return stopping_ || !changes_.empty(); };
   while (true) {
-    changed_.wait(lock, [&] { return stopping_ || !changes_.empty(); });
+    if (must_forget()) {
+      changed_.wait_for(lock, kRetry, is_called);
+    } else {
+      changed_.wait(lock, is_called);
+    }
     changed_.wait_for(lock, kGather, [&] { return stopping_ || hurry_; });
     try {
-      if (!changes_.empty()) write(lock);
+      if (!changes_.empty() || must_forget()) write(lock);
     } catch (const std::exception& error) {
       if (!lock.owns_lock()) lock.lock();
       writing_ = false;
@@ -191,8 +198,16 @@ void ReplyCache::work() {
       log().error("cached replies are not kept: {}", error.what());
       changed_.notify_all();
     }
-    if (stopping_) return;
+    if (stopping_) return end();
   }
+}
+
+// What was to be forgotten must not be found by the next server: where it cannot be removed, the
+// file goes.
+void ReplyCache::end() {
+  if (!must_forget()) return;
+  log().error("forgotten replies could not be removed from their file, which is deleted");
+  ReplyTable::remove(std::move(table_));
 }
 
 // What is new since the start counts, and not what the table has of the same key.
@@ -232,7 +247,7 @@ void ReplyCache::write(std::unique_lock<std::mutex>& lock) {
   const Status written = table_->write(changes);
   lock.lock();
   writing_ = false;
-  // what is new is in memory only; what must not be found again is tried again with what comes next
+  // What is new is in memory only; what must not be found again is tried again.
   if (!written) {
     if (counts_.unwritten == 0)
       log().error("cached replies are not kept: {}", written.error().message);

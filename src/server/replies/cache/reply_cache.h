@@ -49,7 +49,8 @@ class ReplyCache {
   static Result<std::unique_ptr<ReplyCache>> open(const ReplyCacheConfig& config,
                                                   const std::filesystem::path& file,
                                                   Clock clock = unix_now);
-  // Writes all unwritten replies to disk.
+  // Writes all unwritten replies to disk. Deletes the file if forgotten replies cannot be removed
+  // from it.
   ~ReplyCache();
 
   const ReplyCacheConfig& config() const { return config_; }
@@ -103,12 +104,15 @@ class ReplyCache {
   void work();
   void read_table();
   void write(std::unique_lock<std::mutex>& lock);
+  void end();
   // REQUIRES (this and the functions below): mutex_ is held.
   void insert(CachedReplyRef reply, std::span<const float> meaning);
   bool usable(Order::iterator kept, int64_t max_age);
   void remove(Order::iterator kept, int64_t& counter);
   void make_room();
   ReplyTable::Changes take_changes();
+  // Whether replies are still on disk that a failed write was to remove.
+  bool must_forget() const { return forget_all_ || !undone_.empty(); }
 
   const ReplyCacheConfig config_;
   const Clock clock_;

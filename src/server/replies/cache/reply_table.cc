@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <string_view>
+#include <system_error>
 
 namespace penstock {
 namespace {
@@ -18,7 +19,14 @@ constexpr const char* kReplySchema[] = {
 
 Result<std::unique_ptr<ReplyTable>> ReplyTable::open(const std::filesystem::path& file) {
   ASSIGN_OR_RETURN(auto database, Database::open(file, kReplySchema));
-  return std::unique_ptr<ReplyTable>(new ReplyTable(std::move(database)));
+  return std::unique_ptr<ReplyTable>(new ReplyTable(file, std::move(database)));
+}
+
+void ReplyTable::remove(std::unique_ptr<ReplyTable> table) {
+  const std::string file = table->file_.string();
+  table.reset();
+  std::error_code ignored;
+  for (const char* end : {"", "-wal", "-shm"}) std::filesystem::remove(file + end, ignored);
 }
 
 Status ReplyTable::write(const Changes& changes) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -33,6 +34,9 @@ class ReplyTable {
   // Errors: those of Database::open.
   static Result<std::unique_ptr<ReplyTable>> open(const std::filesystem::path& file);
 
+  // Closes the table and deletes its files. Errors are ignored.
+  static void remove(std::unique_ptr<ReplyTable> table);
+
   struct Changes {
     // applied first: models whose replies are removed; "": all
     std::vector<std::string> forgotten;
@@ -52,7 +56,10 @@ class ReplyTable {
               const std::function<void(CachedReply, std::vector<float> meaning)>& take);
 
  private:
-  explicit ReplyTable(std::unique_ptr<Database> database) : database_(std::move(database)) {}
+  ReplyTable(std::filesystem::path file, std::unique_ptr<Database> database)
+      : file_(std::move(file)), database_(std::move(database)) {}
+
+  std::filesystem::path file_;
   std::unique_ptr<Database> database_;
 };
 
