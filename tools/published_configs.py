@@ -30,6 +30,42 @@ NEW = dict(
 PHI3_FACTORS = dict(short_factor=[1.0 + 0.02 * i for i in range(48)], long_factor=[1.0 + 1.3 * i for i in range(48)], type="longrope")
 
 PUBLISHED = {
+    "mellum2_12b": sizes(
+        "mellum", 2304, 7168, 28, 32, 4, 98304, 131072, architectures=["MellumForCausalLM"], attention_bias=False, head_dim=128,
+        hidden_act="silu", layer_types=by_layer(28, 4), mlp_layer_types=["sparse"] * 28, moe_intermediate_size=896, norm_topk_prob=True,
+        num_experts_per_tok=8, num_local_experts=64, num_nextn_predict_layers=1, mtp_layer_types=["sliding_attention"],
+        mtp_mlp_layer_types=["sparse"], rms_norm_eps=1e-6, sliding_window=1024, tie_word_embeddings=False, rope_parameters=dict(
+            full_attention=dict(rope_type="default", rope_theta=5e5), sliding_attention=dict(rope_type="default", rope_theta=1e4))),
+    "flint": sizes(
+        "flint", 2048, 6144, 49, 32, 4, 150144, 262144, architectures=["FlintForCausalLM"], attention_bias=False, decoder_sparse_step=1,
+        head_dim=128, hidden_act="silu", mlp_only_layers=[0, 1], moe_intermediate_size=512, norm_topk_prob=True, num_experts=256,
+        num_experts_per_tok=6, rms_norm_eps=1e-6, rope_parameters=dict(rope_type="default", rope_theta=1e4),
+        shared_expert_intermediate_size=1024, sliding_window=513, tie_word_embeddings=False),
+    "kolibri1": sizes(
+        "kolibri1", 2560, None, 50, 48, 4, 128000, 262144, architectures=["Kolibri1ForCausalLM"], head_dim=128, hidden_act="silu",
+        layer_types=by_layer(50, 5), moe_intermediate_size=512, norm_topk_prob=True, num_experts_per_tok=6, num_local_experts=384,
+        rms_norm_eps=1e-6, rope_parameters=dict(rope_type="default", rope_theta=1e4), shared_expert_intermediate_size=512,
+        sliding_window=513, tie_word_embeddings=False),
+    "sarvam_30b": sizes(
+        "sarvam_moe", 4096, 8192, 19, 64, 4, 262144, 131072, architectures=["SarvamMoEForCausalLM"], first_k_dense_replace=1, head_dim=64,
+        hidden_act="silu", moe_intermediate_size=1024, n_group=1, topk_group=1, norm_topk_prob=True, num_experts=128,
+        num_experts_per_tok=6, num_nextn_predict_layers=0, num_shared_experts=1, rms_norm_eps=1e-6, rope_scaling=None, rope_theta=8e6,
+        routed_scaling_factor=2.5, tie_word_embeddings=False, use_qk_norm=True, use_qkv_bias=False),
+    "laguna_xs2": sizes(
+        "laguna", 2048, 8192, 40, 48, 8, 100352, 131072, architectures=["LagunaForCausalLM"], attention_bias=False, gating="per-head",
+        head_dim=128, hidden_act="silu", layer_types=by_layer(40, 4), mlp_layer_types=["dense"] + ["sparse"] * 39,
+        moe_apply_router_weight_on_input=False, moe_intermediate_size=512, moe_routed_scaling_factor=2.5, moe_router_logit_softcapping=0.0,
+        num_attention_heads_per_layer=by_layer(40, 4, 48, 64), num_experts=256, num_experts_per_tok=8, rms_norm_eps=1e-6,
+        shared_expert_intermediate_size=512, sliding_window=512, tie_word_embeddings=False, rope_parameters=dict(
+            full_attention=dict(rope_type="yarn", rope_theta=5e5, factor=32.0, original_max_position_embeddings=4096,
+                                partial_rotary_factor=0.5),
+            sliding_attention=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=1.0))),
+    "command_a_plus": sizes(
+        "cohere2_moe", 8192, 22528, 40, 64, 64, 256000, 8192, architectures=["Cohere2MoeForCausalLM"], attention_bias=False,
+        expert_selection_fn="softmax", first_k_dense_replace=1, head_dim=128, hidden_act="silu", layer_norm_eps=1e-5, logit_scale=0.0625,
+        norm_topk_prob=True, num_experts=8, num_experts_per_tok=2, num_shared_experts=1, prefix_dense_intermediate_size=22528,
+        prefix_dense_sliding_window_pattern=1, rms_norm_eps=None, rope_scaling=None, rope_theta=1e4,
+        shared_expert_combination_strategy="average", sliding_window=4096, sliding_window_pattern=4, tie_word_embeddings=True),
     "hunyuan_7b": sizes(
         "hunyuan_v1_dense", 4096, 14336, 32, 32, 8, 128167, 262144, architectures=["HunYuanDenseV1ForCausalLM"], attention_bias=False,
         attention_head_dim=128, head_dim=128, cla_share_factor=2, hidden_act="silu", mlp_bias=False, norm_type="rms", num_experts=1,

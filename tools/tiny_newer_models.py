@@ -113,6 +113,38 @@ MODELS = {
         no_rope_layers=[1, 0, 1], use_qk_norm=False, attn_temperature_tuning=False, interleave_moe_layer_step=2)), False),
     "glm4_moe": lambda: (T.Glm4MoeConfig(**glm4_moe(n_routed_experts=6, num_hidden_layers=3, use_qk_norm=True)), True),
     "glm4_moe_mtp": lambda: (T.Glm4MoeConfig(**glm4_moe(n_routed_experts=6, num_hidden_layers=2, use_qk_norm=True)), True),
+    "mellum_dense": lambda: (T.MellumConfig(**mixture(sliding_window=9, mlp_layer_types=["sparse", "dense", "sparse"],
+                                                      layer_types=SLIDING)), False),
+    "mellum": lambda: (T.MellumConfig(**mixture(sliding_window=9, layer_types=SLIDING,
+                                                rope_parameters={"sliding_attention": rope(), "full_attention": YARN | dict(
+                                                    rope_theta=5e5, attention_factor=1.2)})), True),
+    "mellum_full": lambda: (T.MellumConfig(**mixture(num_hidden_layers=2, norm_topk_prob=False, attention_bias=True,
+                                                     tie_word_embeddings=True)), False),
+    "flint": lambda: (T.FlintConfig(**mixture(num_hidden_layers=5, sliding_window=9, shared_expert_intermediate_size=24)), False),
+    "kolibri1": lambda: (T.Kolibri1Config(**mixture(num_hidden_layers=6, sliding_window=9, norm_topk_prob=True,
+                                                    shared_expert_intermediate_size=24)), False),
+    "kolibri1_weights": lambda: (T.Kolibri1Config(**mixture(layer_types=SLIDING, sliding_window=9, norm_topk_prob=False,
+                                                            shared_expert_intermediate_size=16)), False),
+    "cohere2_moe": lambda: (T.Cohere2MoeConfig(**mixture(
+        num_hidden_layers=5, sliding_window=9, logit_scale=0.3, tie_word_embeddings=True, first_k_dense_replace=2,
+        prefix_dense_intermediate_size=28, num_shared_experts=2, expert_selection_fn="sigmoid", rms_norm_eps=None)), True),
+    "cohere2_moe_rms": lambda: (T.Cohere2MoeConfig(**mixture(
+        layer_types=SLIDING, mlp_layer_types=["sparse", "sparse", "dense"], sliding_window=9, num_shared_experts=1,
+        prefix_dense_sliding_window_pattern=2, shared_expert_combination_strategy="sum", attention_bias=True)), False),
+    # Converted files say nothing of bounds of the router, nor which layers have windows: the last three of four.
+    "laguna": lambda: (T.LagunaConfig(**mixture(
+        num_hidden_layers=4, layer_types=["full_attention"] + ["sliding_attention"] * 3, num_attention_heads_per_layer=[2, 4, 6, 2],
+        sliding_window=9, shared_expert_intermediate_size=24, moe_routed_scaling_factor=1.5)), True),
+    "laguna_full": lambda: (T.LagunaConfig(**mixture(
+        gating="per-element", mlp_layer_types=["dense", "dense", "sparse"], sliding_window=0, shared_expert_intermediate_size=16)), True),
+    "laguna_capped": lambda: (T.LagunaConfig(**mixture(
+        gating="per-element", attention_bias=True, mlp_layer_types=["sparse", "dense", "sparse"], sliding_window=9, layer_types=SLIDING,
+        moe_router_logit_softcapping=0.8, shared_expert_intermediate_size=16, rope_parameters={
+            "sliding_attention": rope(), "full_attention": YARN | dict(rope_theta=5e5, partial_rotary_factor=0.5)})), False),
+    "sarvam_moe": lambda: (T.SarvamMoEConfig(**glm4_moe(n_routed_experts=6, num_hidden_layers=3, rope_parameters=rope(8e6))), True),
+    "bailing_moe_v2": lambda: (T.SarvamMoEConfig(**glm4_moe(
+        n_routed_experts=8, num_hidden_layers=3, n_group=4, topk_group=2, attention_bias=True, rope_parameters=rope(
+            6e5, partial_rotary_factor=0.5))), True),
     "glm4_moe_groups": lambda: (T.Glm4MoeConfig(**glm4_moe(
         n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=2, attention_bias=True, norm_topk_prob=False)), False),
     "qwen2_moe": lambda: (T.Qwen2MoeConfig(**qwen2_moe()), True),
@@ -553,6 +585,18 @@ def inputs_first(state, path):
     return {k: v.transpose(1, 2).contiguous() if ".mlp.experts." in k else v for k, v in state.items()}
 
 
+def as_ling2(state, path):
+    """Ling 2 as published: Sarvam's tensors, under a type that it shares with Ling 1 and a class of its own."""
+    config = json.load(open(path + "/config.json"))
+    parameters = config.pop("rope_parameters")
+    config |= dict(model_type="bailing_moe", architectures=["BailingMoeV2ForCausalLM"], num_experts=config.pop("n_routed_experts"),
+                   num_shared_experts=config.pop("n_shared_experts"), use_qkv_bias=config.pop("attention_bias"), rope_scaling=None,
+                   rope_theta=parameters["rope_theta"], partial_rotary_factor=parameters["partial_rotary_factor"],
+                   score_function="sigmoid", use_bias=False, moe_router_enable_expert_bias=True)
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    return state
+
+
 def said_to_be_tied(state, path):
     """A configuration that ties the output to the embedding, though the checkpoint has both: transformers ties what is alike only."""
     config = json.load(open(path + "/config.json"))
@@ -562,7 +606,7 @@ def said_to_be_tied(state, path):
 
 # Saved as they are published, two of them within a multimodal checkpoint, one with layers that predict further tokens.
 WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses,
-         "llama_two_tables": said_to_be_tied, "qwen3_vl_moe": inputs_first}
+         "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first}
 
 
 def with_next_token_layers(state):
@@ -597,6 +641,10 @@ def llama4(**more):
 def glm4_moe(**more):
     return base(moe_intermediate_size=16, num_experts_per_tok=2, first_k_dense_replace=1, routed_scaling_factor=1.5,
                 num_nextn_predict_layers=0, rope_parameters=rope(partial_rotary_factor=0.5)) | more
+
+
+def mixture(**more):
+    return base(num_hidden_layers=3, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16) | more
 
 
 def granite_moe(**more):
@@ -813,6 +861,8 @@ PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
              "deepseek_v2": lambda c: dict(scoring_func="softmax"),
              "deepseek_v3": lambda c: dict(scoring_func="sigmoid"),
              "glm4_moe_lite": lambda c: dict(scoring_func="sigmoid"),
+             "sarvam_moe": lambda c: dict(architectures=["SarvamMoEForCausalLM"], num_experts=c["n_routed_experts"],
+                                          num_shared_experts=c["n_shared_experts"]),
              "kimi_linear": lambda c: dict(
                  moe_router_activation_func="sigmoid", first_k_dense_replace=c["mlp_layer_types"].count("dense"),
                  linear_attn_config=dict(

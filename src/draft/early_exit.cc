@@ -136,9 +136,11 @@ bool is_cut_alike(const ModelConfig& first_layers, const ModelConfig& whole, Sha
   const auto same = [](Shard::Range a, Shard::Range b) {
     return a.first == b.first && a.count == b.count;
   };
-  for (int i = 0; i < first_layers.n_layers; ++i)
-    if (!same(some.kv_heads(i), all.kv_heads(i))) return false;
-  return same(some.heads(), all.heads());
+  for (int i = 0; i < first_layers.n_layers; ++i) {
+    if (!same(some.kv_heads(i), all.kv_heads(i)) || !same(some.heads(i), all.heads(i)))
+      return false;
+  }
+  return true;
 }
 
 }  // namespace

@@ -15,9 +15,10 @@ enum class Activation : uint8_t {
   // gpt-oss: min(x, m) sigmoid(a min(x, m)), of {a, m}; its gated form times clamp(up, -m, m) + 1
   kClampedSilu,
   kSigmoid,
-  kClamp,  // max(-m, min(x, m)), of {m}
+  kClamp,     // max(-m, min(x, m)), of {m}
+  kSoftplus,  // log(1 + exp(x))
 };
-inline constexpr int kNumActivations = 9;
+inline constexpr int kNumActivations = 10;
 
 // An activation function with its parameters, if it has some.
 struct ActivationFunction {

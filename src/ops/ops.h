@@ -221,6 +221,8 @@ struct ExpertRouting {
   float scale = 1.0f;  // multiplies the weights last
   // weights multiply the experts' inputs, not their outputs
   bool weigh_input = false;
+  // The selection bias is added to logits, not to scores (Kolibri).
+  bool by_logit = false;
   bool operator==(const ExpertRouting&) const = default;
 };
 
@@ -423,8 +425,8 @@ class Ops {
   virtual void activate(Tensor x, const ActivationFunction& f) = 0;  // x = f(x)
   virtual void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f,
                             Tensor out) = 0;  // out = f(gate) * up
-  // x[t] *= sigmoid(gate[t]); gate: [n_tokens, 1].
-  virtual void gate_rows(Tensor x, Tensor gate) = 0;
+  // x[t] *= f(gate[t]); gate: [n_tokens, 1]; f has no parameters.
+  virtual void gate_rows(Tensor x, Tensor gate, Activation f) = 0;
   virtual void multiply(Tensor x, Tensor by) = 0;              // x *= by, element by element
   virtual void scale_columns(Tensor x, const Vector& by) = 0;  // x[t] *= by
   // from consists of n streams and to of m, all `width` wide and concatenated. Stream q of to[t] +=

@@ -737,8 +737,10 @@ TEST(Config, MessagesSayWhatWhereExpectedGot) {
   EXPECT_THAT(
       with("general.architecture", "mamba", "model.gguf"),
       AllOf(HasSubstr("general.architecture"), HasSubstr("llama, mistral"), HasSubstr("'mamba'")));
-  EXPECT_THAT(with("llama.attention.head_count", json::array({4, 4}), "model.gguf"),
+  EXPECT_THAT(with("llama.attention.head_count", "four", "model.gguf"),
               HasSubstr("llama.attention.head_count: expected an integer"));
+  EXPECT_THAT(with("llama.attention.head_count", json::array({4}), "model.gguf"),
+              HasSubstr("llama.attention.head_count: expected 2 numbers, got 1"));
 }
 
 TEST(Config, TensorOfAnotherModelIsRefused) {

@@ -317,7 +317,7 @@ TEST(ModelCuts, HeadsAreCutWithTheirKvHeads) {
   ModelConfig config = mixture(0);  // 12 heads, 4 KV heads
   const auto cut = [&](int rank, int n_ranks) {
     const ModelCuts cuts(config, {rank, n_ranks});
-    return std::vector<int>{cuts.heads().first, cuts.heads().count, cuts.kv_heads(0).first,
+    return std::vector<int>{cuts.heads(0).first, cuts.heads(0).count, cuts.kv_heads(0).first,
                             cuts.kv_heads(0).count};
   };
   EXPECT_EQ(cut(0, 1), (std::vector<int>{0, 12, 0, 4}));

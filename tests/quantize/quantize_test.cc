@@ -159,8 +159,9 @@ INSTANTIATE_TEST_SUITE_P(
         "olmoe_normed", "nemotron", "nemotron_biases", "jais2", "jais2_plain", "helium",
         "helium_biases", "glm", "ministral", "hyperclovax", "hyperclovax_plain", "granite_swa",
         "gemma", "qwen2_5_vl", "qwen2_vl", "qwen3_vl", "mpt_clipped", "codegen", "gpt_neo",
-        "persimmon", "biogpt", "exaone", "internlm3", "vaultgemma", "flex_olmo", "afmoe",
-        "afmoe_plain", "nanochat", "minicpm3", "minicpm3_scales", "xglm"));
+        "persimmon", "biogpt", "exaone", "internlm3", "vaultgemma", "flex_olmo", "afmoe", "mellum",
+        "cohere2_moe", "laguna", "laguna_full", "sarvam_moe", "bailing_moe_v2", "afmoe_plain",
+        "nanochat", "minicpm3", "minicpm3_scales", "xglm"));
 
 // Its parameters are tensors in one format and settings in the other.
 TEST(Quantize, ActivationsKeepTheirParameters) {

@@ -225,8 +225,8 @@ class DeviceOps : public Ops {
   void copy(Tensor from, Tensor to) override {
     act([this, from, to] { inner_->copy(from, to); });
   }
-  void gate_rows(Tensor x, Tensor gate) override {
-    act([this, x, gate] { inner_->gate_rows(x, gate); });
+  void gate_rows(Tensor x, Tensor gate, Activation f) override {
+    act([this, x, gate, f] { inner_->gate_rows(x, gate, f); });
   }
   void multiply(Tensor x, Tensor by) override {
     act([this, x, by] { inner_->multiply(x, by); });

@@ -25,7 +25,7 @@ int sums_of(const ModelCuts& cuts, const ModelConfig& whole, Shard::Range layers
   int n = 0;
   for (int i = layers.first; i < layers.first + layers.count; ++i) {
     const LayerConfig& layer = whole.layers[static_cast<size_t>(i)];
-    if (layer.attention && cuts.heads().count < whole.n_heads) ++n;
+    if (layer.attention && cuts.heads(i).count < whole.n_heads_of(i)) ++n;
     const bool cut = layer.moe ? cuts.expert_ffn().count < whole.experts.ffn_dim
                                : cuts.ffn(i).count < whole.ffn_dim_of(i);
     if (cut) ++n;

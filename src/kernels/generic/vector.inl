@@ -108,6 +108,7 @@ inline F activated(F x, const ActivationParameters& f) {
     return Simd::mul(v, sigmoid(Simd::mul(v, f.p[0])));
   }
   if constexpr (A == Activation::kSigmoid) return sigmoid(x);
+  if constexpr (A == Activation::kSoftplus) return softplus(x);
   if constexpr (A == Activation::kClamp)
     return Simd::max(Simd::sub(Simd::zero(), f.p[0]), Simd::min(x, f.p[0]));
   return x;
@@ -140,6 +141,7 @@ inline void visit_activation(Activation kind, Fn&& visit) {
     case Activation::kClampedSilu: return visit(ActivationKind<Activation::kClampedSilu>());
     case Activation::kSigmoid: return visit(ActivationKind<Activation::kSigmoid>());
     case Activation::kClamp: return visit(ActivationKind<Activation::kClamp>());
+    case Activation::kSoftplus: return visit(ActivationKind<Activation::kSoftplus>());
   }
 }
 

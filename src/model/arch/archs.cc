@@ -48,6 +48,7 @@ extern const Architecture kGlm4v;
 extern const Architecture kHunyuan;
 extern const Architecture kCohere;
 extern const Architecture kCohere2;
+extern const Architecture kCohere2Moe;
 extern const Architecture kLfm2;
 extern const Architecture kLfm2Moe;
 extern const Architecture kLfm3;
@@ -77,6 +78,10 @@ extern const Architecture kOlmo;
 extern const Architecture kMixtral;
 extern const Architecture kQwen3Moe;
 extern const Architecture kQwen3VlMoe;
+extern const Architecture kMellum;
+extern const Architecture kFlint;
+extern const Architecture kKolibri;
+extern const Architecture kLaguna;
 extern const Architecture kQwen2Moe;
 extern const Architecture kGraniteMoe;
 extern const Architecture kMiniMaxM2;
@@ -88,6 +93,8 @@ extern const Architecture kGlm4MoeLite;
 extern const Architecture kLlama4;
 extern const Architecture kGptOss;
 extern const Architecture kGlm4Moe;
+extern const Architecture kSarvamMoe;
+extern const Architecture kBailing2;
 extern const Architecture kMistral4;
 extern const Architecture kSolarOpen;
 extern const Architecture kDots1;
@@ -160,6 +167,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kHunyuan,
     &kCohere,
     &kCohere2,
+    &kCohere2Moe,
     &kLfm2,
     &kLfm2Moe,
     &kLfm3,
@@ -191,6 +199,10 @@ constexpr const Architecture* kArchitectures[] = {
     &kMixtral,
     &kQwen3Moe,
     &kQwen3VlMoe,
+    &kMellum,
+    &kFlint,
+    &kKolibri,
+    &kLaguna,
     &kQwen2Moe,
     &kGraniteMoe,
     &kMiniMaxM2,
@@ -202,6 +214,8 @@ constexpr const Architecture* kArchitectures[] = {
     &kLlama4,
     &kGptOss,
     &kGlm4Moe,
+    &kSarvamMoe,
+    &kBailing2,
     &kMistral4,
     &kSolarOpen,
     &kDots1,

@@ -92,6 +92,8 @@ void drop_ropes(ModelConfig& config);
 void read_experts(ConfigReader& reader, ModelConfig& config);
 // Reads rope 0 for layers with full attention and rope 1 for those with a window (Gemma 3).
 void read_local_rope(ConfigReader& reader, ModelConfig& config);
+// Writes both ropes as an object for each kind of layer (Mellum, Laguna).
+void describe_local_rope(ConfigWriter& writer, const ModelConfig& config);
 // Lets the last layers attend to keys and values of the last other layer with an equal window
 // (Gemma 3n and 4).
 void share_last_layers(ConfigReader& reader, ModelConfig& config);

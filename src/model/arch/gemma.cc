@@ -73,6 +73,22 @@ void read_local_rope(ConfigReader& reader, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 1 : 0;
 }
 
+void describe_local_rope(ConfigWriter& writer, const ModelConfig& config) {
+  const auto share = [&config](const RopeConfig& rope) {
+    return static_cast<double>(rope.rotary_dim) / config.head_dim;
+  };
+  const RopeConfig &full = config.ropes[0], &local = config.ropes[1];
+  writer.set({"rope.freq_base_swa", ""}, local.theta);
+  writer.set_inside({"", "rope_parameters"}, "partial_rotary_factor", share(full));
+  writer.nest({"", "rope_parameters"}, "full_attention",
+              {{"sliding_attention",
+                {{"rope_type", "default"},
+                 {"rope_theta", local.theta},
+                 {"partial_rotary_factor", share(local)}}}});
+  writer.erase({"", "rope_scaling"});
+  writer.erase({"", "partial_rotary_factor"});
+}
+
 namespace {
 
 void configure_gemma3(ConfigReader& reader, ModelConfig& config) {

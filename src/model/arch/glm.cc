@@ -62,6 +62,19 @@ void glm4_moe_gguf_names(NameTable& names, const ModelConfig&) {
 
 namespace {
 
+// Sarvam and Ling 2: GLM-4.5's layers under other names.
+void bailing_names(NameTable& names, const ModelConfig&) {
+  names.embedding = "word_embeddings";
+  names[tensor::kQkv] = "attention.query_key_value";
+  names[tensor::kO] = "attention.dense";
+  names[tensor::kQNorm] = "attention.query_layernorm";
+  names[tensor::kKNorm] = "attention.key_layernorm";
+  names[tensor::kSelectionBias] = "mlp.gate.expert_bias";
+}
+
+constexpr std::string_view kBailingAliases =
+    R"({"num_shared_experts": "n_shared_experts", "use_qkv_bias": "attention_bias"})";
+
 constexpr std::string_view kGlm4Defaults =
     R"({"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1.5625e-7,
     "partial_rotary_factor": 0.5})";
@@ -113,6 +126,39 @@ extern constinit const Architecture kGlm4Moe = {
     "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "num_key_value_heads": 8})",
     .describe = describe_glm4_moe,
     .gguf_names = glm4_moe_gguf_names,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kSarvamMoe = {
+    .name = "sarvam-moe",
+    .title = "Sarvam 30B",
+    .hf_types = {"sarvam_moe", "SarvamMoEForCausalLM"},
+    .gguf_name = "bailingmoe2",
+    .configure = configure_glm4_moe,
+    .hf_names = bailing_names,
+    .forward = decoder_forward,
+    .hf_defaults =
+        R"({"head_dim": 64, "num_key_value_heads": 4, "rope_theta": 8e6, "use_qk_norm": true,
+    "num_experts_per_tok": 6, "moe_intermediate_size": 1024,
+    "routed_scaling_factor": 2.5})",
+    .hf_aliases = kBailingAliases,
+    .describe = describe_glm4_moe,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kBailing2 = {
+    .name = "bailingmoe2",
+    .title = "Ling 2, Ring 2",
+    .hf_types = {"bailing_moe_v2", "BailingMoeV2ForCausalLM"},
+    .configure = configure_glm4_moe,
+    .hf_names = bailing_names,
+    .forward = decoder_forward,
+    .hf_defaults =
+        R"({"head_dim": 128, "num_key_value_heads": 4, "rope_theta": 6e5, "use_qk_norm": true,
+    "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+    "routed_scaling_factor": 2.5})",
+    .hf_aliases = kBailingAliases,
+    .describe = describe_glm4_moe,
     .partial_rope = true,
 };
 

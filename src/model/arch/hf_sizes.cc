@@ -1,5 +1,4 @@
-// Sizes that transformers' configuration classes assume, by model_type; tools/make_hf_sizes.py
-// writes this file.
+// Sizes that transformers' configuration classes assume, by model_type; tools/make_hf_sizes.py writes this file.
 #include "model/arch/hf_sizes.h"
 
 #include <algorithm>
@@ -46,6 +45,9 @@ constexpr Row kRows[] = {
     {"cohere2",
      R"({"hidden_size": 8192, "intermediate_size": 22528, "num_hidden_layers": 40,
       "num_attention_heads": 64, "vocab_size": 256000, "max_position_embeddings": 8192})"},
+    {"cohere2_moe",
+     R"({"hidden_size": 8192, "intermediate_size": 22528, "num_hidden_layers": 40,
+      "num_attention_heads": 64, "head_dim": 128, "vocab_size": 256000, "max_position_embeddings": 8192})"},
     {"cwm",
      R"({"hidden_size": 6144, "intermediate_size": 21504, "num_hidden_layers": 64,
       "num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256, "max_position_embeddings": 131072})"},
@@ -85,6 +87,9 @@ constexpr Row kRows[] = {
     {"flex_olmo",
      R"({"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
       "num_attention_heads": 32, "vocab_size": 100352, "max_position_embeddings": 4096})"},
+    {"flint",
+     R"({"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 49,
+      "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 150144, "max_position_embeddings": 262144})"},
     {"gemma",
      R"({"hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28,
       "num_attention_heads": 16, "head_dim": 256, "vocab_size": 256000, "max_position_embeddings": 8192})"},
@@ -178,6 +183,12 @@ constexpr Row kRows[] = {
     {"kimi_linear",
      R"({"hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 27,
       "num_attention_heads": 32, "vocab_size": 163840})"},
+    {"kolibri1",
+     R"({"hidden_size": 2560, "num_hidden_layers": 50, "num_attention_heads": 48,
+      "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 128000, "max_position_embeddings": 262144})"},
+    {"laguna",
+     R"({"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 40,
+      "num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 100352, "max_position_embeddings": 131072})"},
     {"lfm2",
      R"({"hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 32,
       "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 65536, "max_position_embeddings": 128000})"},
@@ -195,6 +206,9 @@ constexpr Row kRows[] = {
       "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 202048, "max_position_embeddings": 131072})"},
     {"mamba2",
      R"({"hidden_size": 4096, "num_hidden_layers": 64, "head_dim": 64, "vocab_size": 32768})"},
+    {"mellum",
+     R"({"hidden_size": 2304, "intermediate_size": 7168, "num_hidden_layers": 28,
+      "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 98304, "max_position_embeddings": 131072})"},
     {"minicpm3",
      R"({"hidden_size": 2560, "intermediate_size": 6400, "num_hidden_layers": 62,
       "num_attention_heads": 40, "vocab_size": 73448, "max_position_embeddings": 32768})"},
@@ -288,6 +302,9 @@ constexpr Row kRows[] = {
     {"roberta",
      R"({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
       "num_attention_heads": 12, "vocab_size": 50265, "max_position_embeddings": 512})"},
+    {"sarvam_moe",
+     R"({"hidden_size": 4096, "intermediate_size": 8192, "num_hidden_layers": 19,
+      "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 262144, "max_position_embeddings": 131072})"},
     {"seed_oss",
      R"({"hidden_size": 4096, "intermediate_size": 27648, "num_hidden_layers": 64,
       "num_attention_heads": 80, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 155136, "max_position_embeddings": 524288})"},

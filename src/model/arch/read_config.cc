@@ -57,6 +57,7 @@ Activation read_activation(ConfigReader& reader, Activation fallback) {
   return fallback;
 }
 
+constexpr Key kHeads{"attention.head_count", "num_attention_heads"};
 constexpr Key kKvHeads{"attention.head_count_kv", "num_key_value_heads"};
 constexpr Key kFfnDim{"feed_forward_length", "intermediate_size"};
 
@@ -89,7 +90,8 @@ void read_layer_sizes(ConfigReader& reader, ModelConfig& config) {
       if (sizes[i] != usual) config.layers[i].*size = sizes[i];
     }
   };
-  read(kKvHeads, config.n_heads, config.n_kv_heads, &LayerConfig::n_kv_heads);
+  read(kHeads, kMaxHeads, config.n_heads, &LayerConfig::n_heads);
+  read(kKvHeads, kMaxHeads, config.n_kv_heads, &LayerConfig::n_kv_heads);
   read(kFfnDim, kMaxDim, config.ffn_dim, &LayerConfig::ffn_dim);
 }
 
@@ -118,8 +120,7 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
   config.model_dim = reader.integer({"embedding_length", "hidden_size"}, 1, kMaxDim);
   // Files of models without attention or feed-forwards say 0.
   const int least = reader.gguf() && architecture.zero_sizes ? 0 : 1;
-  config.n_heads = std::max(
-      1, reader.integer({"attention.head_count", "num_attention_heads"}, least, kMaxHeads));
+  config.n_heads = std::max(1, read_usual(reader, kHeads, least, kMaxHeads, {}));
   config.n_kv_heads =
       std::max(1, read_usual(reader, kKvHeads, least, config.n_heads, config.n_heads));
   config.max_seq_len =
@@ -188,11 +189,11 @@ const TensorInfo* listed(const WeightSource& source, std::string_view name) {
 
 void check_heads(ConfigReader& reader, const ModelConfig& config, int layer) {
   const int n_kv_heads = config.n_kv_heads_of(layer), head_dim = config.head_dim_of(layer);
-  if (config.n_heads % n_kv_heads != 0) {
+  if (config.n_heads_of(layer) % n_kv_heads != 0) {
     reader.fail(
         ErrorCode::kCorruptFile,
         fmt::format("expected a number of heads that is a multiple of the {} KV heads, got {}",
-                    n_kv_heads, config.n_heads));
+                    n_kv_heads, config.n_heads_of(layer)));
   }
   const int index = config.layers[static_cast<size_t>(layer)].rope;
   if (index < 0 || config.ropes.empty()) return;

@@ -39,7 +39,7 @@ void visit_qk_norms(TensorVisitor& v, AttentionWeights& w) {
       if (stores) v.norm({&tensor::kKNorm, c.head_dim_of(i)}, w.k_norm);
       return;
     case QkNorm::kHeads:
-      v.head_norm({&tensor::kQNorm, c.n_heads, v.cuts().heads()}, w.q_norm);
+      v.head_norm({&tensor::kQNorm, c.n_heads_of(i), v.cuts().heads(i)}, w.q_norm);
       return v.head_norm({&tensor::kKNorm, c.n_kv_heads, v.cuts().kv_heads(i)}, w.k_norm);
     case QkNorm::kRow:
       v.norm({&tensor::kQNorm, c.q_dim_of(i)}, w.q_norm);
@@ -55,8 +55,8 @@ std::string_view difference(const AttentionConfig& a, const AttentionConfig& b) 
       {{"norms", a.qk_norm == b.qk_norm && a.rope_before_norm == b.rope_before_norm &&
                      a.value_norm == b.value_norm},
        {"clamped values", nearly(a.clip, b.clip)},
-       {"gates of heads",
-        a.gated == b.gated && a.head_gates == b.head_gates && a.value_gates == b.value_gates},
+       {"gates of heads", a.gated == b.gated && a.head_gates == b.head_gates &&
+                              a.value_gates == b.value_gates && a.gate == b.gate},
        {"attention scale", nearly(a.scale, b.scale)},
        {"growing queries", nearly(x.beta, y.beta) && (x.beta == 0 || nearly(x.period, y.period))},
        {"soft cap of scores", nearly(a.softcap, b.softcap)},
@@ -72,7 +72,7 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
             kv = c.kv_dim_of(i);
   const auto& kind = c.layers[static_cast<size_t>(i)];
   const int per_head = c.attention.gated ? 2 : 1;
-  const Cut own = rows_of(times(v.cuts().heads(), per_head * head)),
+  const Cut own = rows_of(times(v.cuts().heads(i), per_head * head)),
             own_kv = rows_of(times(v.cuts().kv_heads(i), head));
   LinearSpec queries{&tensor::kQ, WeightRole::kQ,   per_head * q, dim,
                      own,         Site::kAttention, Part::kQ},
@@ -96,19 +96,21 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
   visit_qk_norms(v, w);
   if (const int n = c.n_gates_of(i); n > 0) {
     const WeightRole role = c.attention.head_gates ? WeightRole::kRouter : WeightRole::kLatent;
-    const Cut gates = rows_of(times(v.cuts().heads(), n / c.n_heads));
+    const Cut gates = rows_of(times(v.cuts().heads(i), n / c.n_heads_of(i)));
     v.linear({&tensor::kGates, role, n, dim, gates, Site::kAttention}, w.gates);
   }
   if (c.attention.sinks)
-    v.vector(
-        {.name = &tensor::kSinks, .size = c.n_heads, .part = v.cuts().heads(), .is_bias = true},
-        w.sinks);
+    v.vector({.name = &tensor::kSinks,
+              .size = c.n_heads_of(i),
+              .part = v.cuts().heads(i),
+              .is_bias = true},
+             w.sinks);
   if (c.norm.sub_norms) v.norm({&tensor::kAttnSubNorm, q}, w.sub_norm);
   v.linear({&tensor::kO,
             WeightRole::kO,
             dim,
             q,
-            columns_of(times(v.cuts().heads(), head)),
+            columns_of(times(v.cuts().heads(i), head)),
             Site::kAttentionOut,
             Part::kO,
             {},
@@ -126,7 +128,7 @@ AttentionBlock::AttentionBlock(Sublayer& sublayer) : s_(sublayer) {
   v_ = s_.ops.new_tensor(s_.n, config.kv_dim());
   attended_ = s_.ops.new_tensor(s_.n, config.q_dim());
   if (config.attention.gated) gated_q_ = s_.ops.new_tensor(s_.n, 2 * config.q_dim());
-  if (config.attention.head_gates) gates_ = s_.ops.new_tensor(s_.n, config.n_heads);
+  if (config.attention.head_gates) gates_ = s_.ops.new_tensor(s_.n, config.most_heads());
   if (config.attention.value_gates) gates_ = s_.ops.new_tensor(s_.n, config.q_dim());
 }
 
@@ -138,7 +140,7 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
   const Tensor attended = attended_.narrowed(s_.config.q_dim_of(i));
   const AttentionParams params{
       kind.kv_layer >= 0 ? kind.kv_layer : i,
-      s_.config.n_heads,
+      s_.config.n_heads_of(i),
       s_.config.attention.scale * kind.score_factor * s_.config.attention.key_factor,
       s_.config.attention.softcap,
       layer.attention.sinks.get(),
@@ -155,9 +157,12 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
     s_.ops.activate_mul(half_heads(gated_q_, 1), by_head, Activation::kSigmoid, by_head);
   }
   if (s_.config.attention.head_gates)
-    s_.ops.gate_rows(attended.reshaped(s_.config.head_dim), gates_.reshaped(1));
+    s_.ops.gate_rows(attended.reshaped(s_.config.head_dim),
+                     gates_.narrowed(s_.config.n_gates_of(i)).reshaped(1),
+                     s_.config.attention.gate);
   if (s_.config.attention.value_gates)
-    s_.ops.activate_mul(gates_.narrowed(attended.cols), attended, Activation::kSigmoid, attended);
+    s_.ops.activate_mul(gates_.narrowed(attended.cols), attended, s_.config.attention.gate,
+                        attended);
   if (layer.attention.sub_norm)
     s_.ops.norm(attended, norm_params(s_.config, layer.attention.sub_norm), attended);
   if (s_.config.rounding.activations) s_.ops.round_int8(attended);

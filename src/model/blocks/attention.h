@@ -53,6 +53,8 @@ struct AttentionConfig {
   bool head_gates = false;
   // Output gates with one number for each value of each head, by a projection of their own.
   bool value_gates = false;
+  // What the gates of these projections go through: sigmoid, or softplus (Laguna).
+  Activation gate = Activation::kSigmoid;
 
   // Factor of the scores q k. It is always set after reading, usually to head_dim^-1/2.
   float scale = 0.0f;

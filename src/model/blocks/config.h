@@ -71,8 +71,9 @@ struct LayerConfig {
   // Queries grow with their position (AttentionConfig::query_scale).
   bool query_scale = false;
   // Sizes of this layer that differ from the model's; 0 = the model's. Read them by
-  // ModelConfig::head_dim_of(), n_kv_heads_of() and ffn_dim_of().
+  // ModelConfig::head_dim_of(), n_heads_of(), n_kv_heads_of() and ffn_dim_of().
   int head_dim = 0;
+  int n_heads = 0;
   int n_kv_heads = 0;
   int ffn_dim = 0;
   // Index of the earlier layer whose keys and values this layer attends to, having none of its own;
@@ -136,6 +137,7 @@ struct ModelConfig {
   RoundingConfig rounding;
 
   int head_dim_of(int layer) const { return of_layer(layer, &LayerConfig::head_dim, head_dim); }
+  int n_heads_of(int layer) const { return of_layer(layer, &LayerConfig::n_heads, n_heads); }
   int n_kv_heads_of(int layer) const {
     return of_layer(layer, &LayerConfig::n_kv_heads, n_kv_heads);
   }
@@ -143,14 +145,15 @@ struct ModelConfig {
   // Features that experts read and return.
   int expert_dim() const { return experts.latent_dim > 0 ? experts.latent_dim : model_dim; }
   int per_layer_rows() const { return per_layer.vocab > 0 ? per_layer.vocab : vocab_size; }
-  int q_dim_of(int layer) const { return n_heads * head_dim_of(layer); }
+  int q_dim_of(int layer) const { return n_heads_of(layer) * head_dim_of(layer); }
   int kv_dim_of(int layer) const { return n_kv_heads_of(layer) * head_dim_of(layer); }
   // Number of output gates of attention that have a projection of their own; 0 = none.
   int n_gates_of(int layer) const {
-    return attention.value_gates ? q_dim_of(layer) : attention.head_gates ? n_heads : 0;
+    return attention.value_gates ? q_dim_of(layer) : attention.head_gates ? n_heads_of(layer) : 0;
   }
   // Sizes of the widest layer.
   int q_dim() const { return largest(&ModelConfig::q_dim_of, n_heads * head_dim); }
+  int most_heads() const { return largest(&ModelConfig::n_heads_of, n_heads); }
   int kv_dim() const { return largest(&ModelConfig::kv_dim_of, n_kv_heads * head_dim); }
   int widest_ffn() const { return largest(&ModelConfig::ffn_dim_of, ffn_dim); }
   // whether sizes differ, or some layers attend to keys and values of others

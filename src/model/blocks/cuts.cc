@@ -25,40 +25,19 @@ HeadCut cut_heads(int n_heads, int n_kv_heads, Shard shard) {
   }
 }
 
-// A rank has as many heads in every layer: not where layers' heads would be cut at different
-// places.
-bool cuts_all_layers_alike(const ModelConfig& model, const std::vector<int>& layers, int n_ranks) {
-  const auto ends = [&](int layer, int rank) {
-    const Shard::Range heads =
-        cut_heads(model.n_heads, model.n_kv_heads_of(layer), {rank, n_ranks}).heads;
-    return heads.first + heads.count;
-  };
-  for (int rank = 0; rank < n_ranks; ++rank) {
-    for (const int layer : layers)
-      if (ends(layer, rank) != ends(layers[0], rank)) return false;
-  }
-  return true;
-}
-
-std::vector<int> attention_layers(const ModelConfig& model) {
-  std::vector<int> layers;
-  for (int i = 0; i < model.n_layers; ++i)
-    if (model.layers[static_cast<size_t>(i)].attention) layers.push_back(i);
-  return layers;
-}
-
 }  // namespace
 
 ModelCuts::ModelCuts(const ModelConfig& whole, Shard shard, bool cuts_vocabulary)
     : whole_(whole), shard_(shard), cuts_vocabulary_(cuts_vocabulary) {
   cuts_heads_ = can_cut_heads();
   cuts_experts_ = can_cut_experts();
-  heads_ = {0, whole.n_heads};
-  if (cuts_heads_ && whole.latent.kv_rank > 0) {
-    heads_ = shard.range(whole.n_heads);
-  } else if (cuts_heads_) {
-    heads_ = cut_heads(whole.n_heads, whole.n_kv_heads_of(attention_layers(whole)[0]), shard).heads;
-  }
+}
+
+Shard::Range ModelCuts::heads(int layer) const {
+  const int n = whole_.n_heads_of(layer);
+  if (!cuts_heads_) return {0, n};
+  return whole_.latent.kv_rank > 0 ? shard_.range(n)
+                                   : cut_heads(n, whole_.n_kv_heads_of(layer), shard_).heads;
 }
 
 ModelCuts::HeadCut ModelCuts::cut_groups(int n_heads, int n_groups) const {
@@ -67,13 +46,27 @@ ModelCuts::HeadCut ModelCuts::cut_groups(int n_heads, int n_groups) const {
 }
 
 bool ModelCuts::can_cut_heads() const {
-  if (shard_.n_ranks == 1 || shard_.n_ranks > whole_.n_heads) return false;
+  if (shard_.n_ranks == 1) return false;
   if (whole_.attention.qk_norm == QkNorm::kRow || whole_.norm.sub_norms ||
       whole_.rounding.activations)
     return false;
-  const std::vector<int> layers = attention_layers(whole_);
-  return whole_.latent.kv_rank > 0 ||
-         (!layers.empty() && cuts_all_layers_alike(whole_, layers, shard_.n_ranks));
+  bool attends = false;
+  for (int i = 0; i < whole_.n_layers; ++i) {
+    if (!whole_.layers[static_cast<size_t>(i)].attention) continue;
+    if (shard_.n_ranks > whole_.n_heads_of(i)) return false;
+    attends = true;
+  }
+  return attends && (whole_.attention.alibi_max_bias == 0.0f || !layers_of_heads_differ());
+}
+
+// Slopes of ALiBi are of a rank's heads, whatever the layer.
+bool ModelCuts::layers_of_heads_differ() const {
+  for (int i = 1; i < whole_.n_layers; ++i) {
+    if (whole_.n_heads_of(i) != whole_.n_heads_of(0) ||
+        whole_.n_kv_heads_of(i) != whole_.n_kv_heads_of(0))
+      return true;
+  }
+  return false;
 }
 
 bool ModelCuts::can_cut_experts() const {
@@ -92,8 +85,9 @@ Shard::Range ModelCuts::cut_features(int n) const {
 
 Shard::Range ModelCuts::kv_heads(int layer) const {
   const int n = whole_.n_kv_heads_of(layer);
-  return cuts_heads_ && whole_.latent.kv_rank == 0 ? cut_heads(whole_.n_heads, n, shard_).groups
-                                                   : Shard::Range{0, n};
+  return cuts_heads_ && whole_.latent.kv_rank == 0
+             ? cut_heads(whole_.n_heads_of(layer), n, shard_).groups
+             : Shard::Range{0, n};
 }
 
 Shard::Range ModelCuts::ffn(int layer) const {
@@ -123,11 +117,14 @@ ModelConfig ModelCuts::rank_config() const {
   config.experts.ffn_dim = expert_ffn().count;
   config.experts.shared_dim = shared_ffn().count;
   // or more, as the layer says
-  if (cuts_heads_) config.n_heads = heads_.count, config.n_kv_heads = 1;
+  if (cuts_heads_) config.n_heads = config.n_kv_heads = 1;
   config.replace_mixers([&](const Mixer& mixer) { return mixer.of_rank(*this); });
   for (int i = 0; i < whole_.n_layers; ++i) {
     LayerConfig& layer = config.layers[static_cast<size_t>(i)];
-    if (cuts_heads_ && layer.attention) layer.n_kv_heads = kv_heads(i).count;
+    if (cuts_heads_ && layer.attention) {
+      layer.n_heads = heads(i).count, layer.n_kv_heads = kv_heads(i).count;
+      config.n_heads = std::max(config.n_heads, layer.n_heads);
+    }
     if (const Shard::Range features = ffn(i); features.count > 0) layer.ffn_dim = features.count;
   }
   config.ffn_dim = 0;

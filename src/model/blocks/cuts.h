@@ -35,7 +35,7 @@ class ModelCuts {
   // activations are rounded by rows, or if there are fewer heads than ranks. Otherwise every KV
   // head of a rank has equally many queries: KV heads are distributed, or, if there are fewer KV
   // heads than ranks, each is on several ranks. The latent of latent attention is on all ranks.
-  Shard::Range heads() const { return heads_; }
+  Shard::Range heads(int layer) const;
   Shard::Range kv_heads(int layer) const;
   // Features of dense feed-forwards. They are not cut if a norm or a cutoff reads all features of a
   // token, or if activations are rounded by rows.
@@ -57,13 +57,13 @@ class ModelCuts {
 
  private:
   bool can_cut_heads() const;
+  bool layers_of_heads_differ() const;
   bool can_cut_experts() const;
   Shard::Range cut_features(int n) const;
 
   const ModelConfig& whole_;
   Shard shard_;
   bool cuts_vocabulary_ = true, cuts_heads_ = false, cuts_experts_ = false;
-  Shard::Range heads_;
 };
 
 }  // namespace penstock

@@ -10,6 +10,7 @@ std::string_view difference(const ExpertsConfig& a, const ExpertsConfig& b) {
   return first_difference(
       {{"experts", a.count == b.count && a.ffn_dim == b.ffn_dim && a.latent_dim == b.latent_dim &&
                        a.shared_dim == b.shared_dim && a.shared_gate == b.shared_gate &&
+                       a.shared_factor == b.shared_factor && a.router_softcap == b.router_softcap &&
                        a.beside_dense == b.beside_dense},
        {"choice of experts",
         (a.count == 0 || a.routing == b.routing) && a.selection_bias == b.selection_bias}});
@@ -130,6 +131,7 @@ void ExpertsBlock::mix(int i, const NormedInput& router_input, const NormedInput
   const LayerWeights& layer = s_.weights.layers[i];
   const LinearTarget router = layer.experts.router.into(router_);
   s_.ops.norm_linear(router_input, {&router, 1});
+  if (const float cap = s_.config.experts.router_softcap; cap > 0) s_.ops.scale(router_, 1.0f, cap);
   MoeParams params;
   params.gate = layer.experts.gate.weights, params.gate_bias = layer.experts.gate.biases;
   params.up = layer.experts.up.weights, params.up_bias = layer.experts.up.biases;
@@ -158,11 +160,11 @@ void ExpertsBlock::add_shared(const LayerWeights& layer, const NormedInput& h, T
   if (layer.experts.shared_router.weight != nullptr) {
     const LinearTarget weight = layer.experts.shared_router.into(shared_weight_);
     s_.ops.norm_linear(h, {&weight, 1});
-    s_.ops.gate_rows(shared_gate_, shared_weight_);
+    s_.ops.gate_rows(shared_gate_, shared_weight_, Activation::kSigmoid);
   }
   const LinearTarget down = layer.experts.shared_down.into(shared_out_);
   s_.ops.linear(s_.padded(shared_gate_, layer.experts.shared_down), {&down, 1});
-  s_.ops.add(to, shared_out_, 1.0f);
+  s_.ops.add(to, shared_out_, s_.config.experts.shared_factor);
 }
 
 }  // namespace penstock

@@ -45,6 +45,8 @@ struct ExpertsConfig {
   // Features of an expert.
   int ffn_dim = 0;
   ExpertRouting routing;
+  // Soft bound of the router's logits, cap * tanh(logit / cap); 0 = no bound (Laguna).
+  float router_softcap = 0.0f;
   // The file has a vector that is added to scores for the choice of experts only.
   bool selection_bias = false;
   // Size of the latent that experts read and return instead of the stream, between two projections;
@@ -54,6 +56,8 @@ struct ExpertsConfig {
   int shared_dim = 0;
   // The output of shared experts is multiplied by the sigmoid of a projection.
   bool shared_gate = false;
+  // Factor of the output of shared experts (Cohere 2 with experts).
+  float shared_factor = 1.0f;
   // Mixtures are computed beside the dense feed-forward of a layer, each with norms of its own
   // (Gemma 4).
   bool beside_dense = false;

@@ -9,7 +9,7 @@ void visit(TensorVisitor& v, LatentWeights& w) {
   const auto& c = v.config();
   const LatentConfig& l = c.latent;
   const int dim = c.model_dim, each = l.plain_dim + l.rope_dim;
-  const Shard::Range heads = v.cuts().heads();
+  const Shard::Range heads = v.cuts().heads(v.layer());
   const WeightRole role = WeightRole::kLatent;
   const Cut own = rows_of(times(heads, each));
   const RotatedTails tails{c.n_heads, l.plain_dim, l.rope_dim};

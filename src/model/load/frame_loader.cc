@@ -81,7 +81,7 @@ Status FrameLoader::load(ModelWeights& weights) {
     for (float& slope : slopes)
       slope *= config_.attention.alibi_scaled ? config_.attention.scale : 1.0f;
     ASSIGN_OR_RETURN(weights.alibi_slopes,
-                     tensors_.ops().pack_vector(part_of(slopes, tensors_.cuts().heads())));
+                     tensors_.ops().pack_vector(part_of(slopes, tensors_.cuts().heads(0))));
   }
   if (!stage_.last()) return {};
   if (!names_.final_norm.empty())

@@ -270,10 +270,14 @@ void CpuOps::activate(Tensor x, const ActivationFunction& f) {
       x, [&](int row, int first, int n) { kernels_.vector->activate(f32(x, row) + first, f, n); });
 }
 
-void CpuOps::gate_rows(Tensor x, Tensor gate) {
+void CpuOps::gate_rows(Tensor x, Tensor gate, Activation f) {
   PENSTOCK_CHECK(x.rows == gate.rows && gate.cols == 1);
   for_elements(x, [&](int row, int first, int n) {
-    const float weight = 1.0f / (1.0f + std::exp(-*f32(gate, row)));
+    float weight = *f32(gate, row);
+    if (f == Activation::kSigmoid)
+      weight = 1.0f / (1.0f + std::exp(-weight));
+    else
+      kernels_.vector->activate(&weight, f, 1);
     kernels_.vector->scale_softcap(f32(x, row) + first, weight, 0.0f, n);
   });
 }

@@ -93,7 +93,7 @@ class CpuOps final : public Ops {
   void add_mixed(Tensor from, Tensor by, int width, Tensor to) override;
   void match_magnitude(Tensor x, Tensor like, float least) override;
   void keep_above(Tensor x, float deviations) override;
-  void gate_rows(Tensor x, Tensor gate) override;
+  void gate_rows(Tensor x, Tensor gate, Activation f) override;
   void multiply(Tensor x, Tensor by) override;
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override;
   void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params,

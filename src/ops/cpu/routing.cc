@@ -69,7 +69,9 @@ class Router {
     return routing_.score == RouterScore::kSigmoid ? 1.0f / (1.0f + std::exp(-logits_[e]))
                                                    : softmax_(logits_[e]);
   }
-  float biased(int e) const { return score(e) + (bias_ == nullptr ? 0.0f : bias_[e]); }
+  float biased(int e) const {
+    return (routing_.by_logit ? logits_[e] : score(e)) + (bias_ == nullptr ? 0.0f : bias_[e]);
+  }
 
   // The sum of a group's best scores.
   float group_score(int group) const {

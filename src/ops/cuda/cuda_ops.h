@@ -104,7 +104,7 @@ class CudaOps final : public Ops {
   void round_int8(Tensor x) override;
   void activate(Tensor x, const ActivationFunction& f) override;
   void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override;
-  void gate_rows(Tensor x, Tensor gate) override;
+  void gate_rows(Tensor x, Tensor gate, Activation f) override;
   void multiply(Tensor x, Tensor by) override;
   void scale_columns(Tensor x, const Vector& by) override;
   void add_mixed(Tensor from, Tensor by, int width, Tensor to) override;

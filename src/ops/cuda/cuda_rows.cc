@@ -62,9 +62,9 @@ void CudaOps::activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, 
          a_thread_per_element<ActivateRows>(gate));
 }
 
-void CudaOps::gate_rows(Tensor x, Tensor gate) {
+void CudaOps::gate_rows(Tensor x, Tensor gate, Activation f) {
   PENSTOCK_CHECK(x.rows == gate.rows && gate.cols == 1);
-  launch(MultiplyRows{rows_of(x), rows_of(gate), MultiplyRows::How::kGate},
+  launch(MultiplyRows{rows_of(x), rows_of(gate), MultiplyRows::How::kGate, f},
          a_thread_per_element<MultiplyRows>(x));
 }
 

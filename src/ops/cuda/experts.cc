@@ -21,8 +21,9 @@ Routing routing_of(const ExpertRouting& r) {
   return {r.n_active,  static_cast<Routing::Score>(r.score),
           r.n_groups,  r.n_active_groups,
           r.group_top, r.normalize,
-          r.sum_eps,   r.sum_min,
-          r.jitter,    r.scale};
+          r.by_logit,  r.sum_eps,
+          r.sum_min,   r.jitter,
+          r.scale};
 }
 
 // Table of experts without weights. Its padding is zeroed, too, since tables are compared by

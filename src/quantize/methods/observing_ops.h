@@ -110,8 +110,8 @@ class ObservingOps final : public Ops {
   void clear(Tensor x) override {
     if (!stopped_) inner_.clear(x);
   }
-  void gate_rows(Tensor x, Tensor gate) override {
-    if (!stopped_) inner_.gate_rows(x, gate);
+  void gate_rows(Tensor x, Tensor gate, Activation f) override {
+    if (!stopped_) inner_.gate_rows(x, gate, f);
   }
   void multiply(Tensor x, Tensor by) override {
     if (!stopped_) inner_.multiply(x, by);

@@ -57,7 +57,8 @@ std::vector<ScalingSite> scaling_sites(const ModelConfig& config, const LayerVal
   // not scaled.
   add(Site::kAttentionOut, Part::kV, -1);
   if (sites.size() > n_before) {
-    sites.back().repeat = config.n_heads / config.n_kv_heads;
+    const auto index = static_cast<int>(layer.layer);
+    sites.back().repeat = config.n_heads_of(index) / config.n_kv_heads_of(index);
     sites.back().head_dim = config.head_dim;
   }
   if (!config.ffn.gated) return sites;  // the activation is between up and down

@@ -29,6 +29,7 @@ const char* activation_name(Activation activation) {
     case Activation::kClampedSilu: return "silu";
     case Activation::kSigmoid: return "sigmoid";
     case Activation::kClamp: return "clamp";
+    case Activation::kSoftplus: return "softplus";
   }
   return "silu";
 }
@@ -253,6 +254,7 @@ std::string_view mixer_difference(const LayerConfig& a, const LayerConfig& b) {
 bool same_sizes(const ModelConfig& a, const ModelConfig& b, int layer) {
   const auto i = static_cast<size_t>(layer);
   return a.head_dim_of(layer) == b.head_dim_of(layer) &&
+         a.n_heads_of(layer) == b.n_heads_of(layer) &&
          a.n_kv_heads_of(layer) == b.n_kv_heads_of(layer) &&
          a.ffn_dim_of(layer) == b.ffn_dim_of(layer) &&
          a.layers[i].kv_layer == b.layers[i].kv_layer &&
@@ -283,9 +285,8 @@ bool same_cutoff(float x, float y) { return x == y || std::fabs(x - y) <= 1e-3f;
 
 std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
   const bool same_sizes_of_all =
-      a.n_layers == b.n_layers && a.n_heads == b.n_heads && a.n_kv_heads == b.n_kv_heads &&
-      a.head_dim == b.head_dim && a.latent == b.latent && a.model_dim == b.model_dim &&
-      a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size &&
+      a.n_layers == b.n_layers && a.head_dim == b.head_dim && a.latent == b.latent &&
+      a.model_dim == b.model_dim && a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size &&
       a.per_layer.dim == b.per_layer.dim && a.per_layer_rows() == b.per_layer_rows();
   if (!same_sizes_of_all) return "sizes";
   if (a.max_seq_len != b.max_seq_len) return "context length";

@@ -25,6 +25,7 @@ PENSTOCK_DEVICE float activated(const ActivationFunction& f, float x) {
     }
     case Activation::kSigmoid: return sigmoid(x);
     case Activation::kClamp: return fmaxf(-p[0], fminf(x, p[0]));
+    case Activation::kSoftplus: return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
   }
   return x;
 }

@@ -40,8 +40,9 @@ struct Router {
       // Without bias and groups logits are compared, since distinct logits may round to equal
       // scores.
       const bool by_logit = k.selection_bias == nullptr && k.routing.n_groups == 1;
-      merits[e] = by_logit ? logits[e]
-                           : scores[e] + (k.selection_bias != nullptr ? k.selection_bias[e] : 0.0f);
+      const float merit = k.routing.by_logit ? logits[e] : scores[e];
+      merits[e] =
+          by_logit ? logits[e] : merit + (k.selection_bias != nullptr ? k.selection_bias[e] : 0.0f);
     }
     t.sync_warp();
     if (k.routing.n_groups > 1) leave_groups_out();

@@ -13,7 +13,7 @@ struct Routing {
   int n_active;
   Score score;
   int n_groups, n_active_groups, group_top;
-  bool normalize;
+  bool normalize, by_logit;
   float sum_eps, sum_min, jitter, scale;
 };
 

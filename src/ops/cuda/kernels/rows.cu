@@ -102,7 +102,7 @@ PENSTOCK_BODY void MultiplyRows::operator()(const Thread& t) const {
   const int i = column_of<MultiplyRows>(t);
   if (i >= x.cols) return;
   const float factor = how == How::kElements ? by.row(t.x)[i]
-                       : how == How::kGate   ? sigmoid(by.row(t.x)[0])
+                       : how == How::kGate   ? activated(gate, by.row(t.x)[0])
                                              : by.data[i];
   x.row(t.x)[i] *= factor;
 }

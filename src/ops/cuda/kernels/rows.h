@@ -92,9 +92,10 @@ struct ActivateRows {
 // x *= by, as `how` says
 struct MultiplyRows {
   static constexpr int kThreads = 256;
-  enum class How : uint8_t { kElements, kGate, kColumns };  // by; sigmoid(by[row][0]); by[0]
+  enum class How : uint8_t { kElements, kGate, kColumns };  // by; gate(by[row][0]); by[0]
   Rows x, by;
   How how;
+  Activation gate = Activation::kSigmoid;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
