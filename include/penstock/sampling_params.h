@@ -20,12 +20,14 @@ struct SamplingParams {
   int min_tokens = 0;        // no end-of-sequence before this many tokens
   float temperature = 1.0f;  // below 1e-5 means greedy
   int top_k = 0;             // 0 or -1 = all
-  float top_p = 1.0f;
+  float top_p = 1.0f;        // 0 means greedy
   float min_p = 0.0f;
   float typical_p = 1.0f;           // Meister et al. 2022
   float repetition_penalty = 1.0f;  // Keskar et al. 2019, over prompt and output
   float presence_penalty = 0.0f;    // over output
   float frequency_penalty = 0.0f;   // over output
+  // >= 0: all three look at the last so many tokens of prompt and output; -1: at all, as above
+  int penalty_last_n = -1;
   // 0 = off; "don't repeat yourself" penalty of repeated suffixes
   float dry_multiplier = 0.0f;
   float dry_base = 1.75f;
@@ -91,8 +93,8 @@ struct SamplingParams {
     v("temperature", p.temperature,
       "flattens (> 1) or sharpens (< 1) the distribution; 0 is greedy", Range{0, 1e6});
     v("top_k", p.top_k, "keep the k most likely tokens; 0 keeps all", kAllOrCount);
-    v("top_p", p.top_p, "keep the smallest set of tokens whose probability reaches p",
-      Range::above(0, 1));
+    v("top_p", p.top_p, "keep the smallest set of tokens whose probability reaches p; 0 is greedy",
+      Range{0, 1});
     v("min_p", p.min_p, "drop tokens less likely than this fraction of the most likely one",
       Range{0, 1});
     v("typical_p", p.typical_p, "keep locally typical tokens up to this mass", Range::above(0, 1));
@@ -102,6 +104,8 @@ struct SamplingParams {
       "subtracted once from the logit of every generated token", Range{-2, 2});
     v("frequency_penalty", p.frequency_penalty,
       "subtracted per occurrence from the logit of generated tokens", Range{-2, 2});
+    v("penalty_last_n", p.penalty_last_n,
+      "last tokens of prompt and output that these three look at; -1 is all", kAllOrCount);
     v("dry_multiplier", p.dry_multiplier,
       "strength of the DRY penalty on repeated sequences; 0 is off", Range{0, 1e6});
     v("dry_base", p.dry_base, "growth of the DRY penalty per repeated token", Range{1, 1e6});

@@ -116,6 +116,7 @@ class SamplingParams:
     routed_experts_prompt_start: int = 0
     # Penstock's own.
     typical_p: float = 1.0
+    penalty_last_n: int = -1
     dry_multiplier: float = 0.0
     dry_base: float = 1.75
     dry_allowed_length: int = 2

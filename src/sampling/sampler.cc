@@ -328,6 +328,7 @@ void Sampler::reserve(int vocab_size, int max_tokens) {
   constexpr int kEditsPerToken = 3;  // two penalties and DRY
   edits_.reserve(kEditsPerToken * max_tokens);
   scratch_.repeats.reserve(max_tokens, vocab_size);
+  scratch_.last_tokens.reserve(max_tokens);
 }
 
 }  // namespace penstock

@@ -41,6 +41,7 @@ std::shared_ptr<const SamplingSpec> SamplingSpec::make(SamplingParams wanted, To
   spec->params = std::move(wanted);
   SamplingParams& params = spec->params;
   spec->vocab_size = vocab_size;
+  if (params.top_p == 0 && params.mirostat == 0) params.top_p = 1, params.temperature = 0;
   params.logit_bias = one_bias_each(std::move(params.logit_bias));
   std::erase_if(spec->bad_words, [](const std::vector<TokenId>& word) { return word.empty(); });
   std::ranges::sort(spec->dry_breakers);
@@ -51,8 +52,9 @@ std::shared_ptr<const SamplingSpec> SamplingSpec::make(SamplingParams wanted, To
   }
   spec->not_banned = mask_without(params.banned_token_ids, vocab_size);
   spec->seed = seed;
-  spec->needs_counts = params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
-                       params.frequency_penalty != 0.0f;
+  spec->penalizes = params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
+                    params.frequency_penalty != 0.0f;
+  spec->needs_counts = spec->penalizes && params.penalty_last_n < 0;
   return spec;
 }
 

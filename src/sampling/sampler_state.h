@@ -30,13 +30,16 @@ struct TokenForms {
 
 // Immutable after creation; shared by the n sequences of a request.
 struct SamplingSpec : TokenForms {
-  SamplingParams params;          // logit_bias has at most one entry per token
+  // logit_bias has at most one entry per token; greedy where top_p was 0
+  SamplingParams params;
   std::vector<uint32_t> allowed;  // bit per token id; empty = all
   // the same of banned ones where these are many; else empty
   std::vector<uint32_t> not_banned;
   uint64_t seed = 0;
   int vocab_size = 0;
   // a repetition, presence or frequency penalty is on
+  bool penalizes = false;
+  // and it looks at all tokens (params.penalty_last_n)
   bool needs_counts = false;
 
   static std::shared_ptr<const SamplingSpec> make(SamplingParams params, TokenForms forms,

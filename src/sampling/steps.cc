@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "kernels/philox.h"
 
@@ -50,7 +51,7 @@ void min_tokens(StepContext& c) {
 
 // Repetition penalty (prompt and output, by division), then frequency and presence penalties
 // (output, by subtraction).
-void penalties(StepContext& c) {
+void penalties_of_all(StepContext& c) {
   const SamplingParams& p = c.params();
   const auto seen = c.state->counts.slots();
   for (const TokenCounts::Entry& entry : seen) {
@@ -63,6 +64,31 @@ void penalties(StepContext& c) {
     c.edits->add(entry.token,
                  -(p.frequency_penalty * static_cast<float>(entry.n_output) + p.presence_penalty));
   }
+}
+
+// The same over the last tokens of prompt and output, as llama.cpp has it.
+void penalties_of_last(StepContext& c) {
+  const SamplingParams& p = c.params();
+  const size_t n = std::min(c.tokens.size(), static_cast<size_t>(p.penalty_last_n));
+  std::vector<TokenId>& last = c.scratch->last_tokens;
+  last.assign(c.tokens.end() - static_cast<std::ptrdiff_t>(n), c.tokens.end());
+  std::ranges::sort(last);
+  const auto each = [&](const auto& visit) {
+    for (auto at = last.begin(); at != last.end();) {
+      const auto end = std::find_if(at, last.end(), [&](TokenId token) { return token != *at; });
+      visit(*at, static_cast<float>(end - at));
+      at = end;
+    }
+  };
+  each([&](TokenId token, float) { c.edits->penalize(token, p.repetition_penalty); });
+  c.edits->next_phase();
+  each([&](TokenId token, float count) {
+    c.edits->add(token, -(p.frequency_penalty * count + p.presence_penalty));
+  });
+}
+
+void penalties(StepContext& c) {
+  c.params().penalty_last_n < 0 ? penalties_of_all(c) : penalties_of_last(c);
 }
 
 // DRY: a token that followed an earlier occurrence of the context's end is penalized by multiplier
@@ -82,26 +108,61 @@ void dry(StepContext& c) {
   }
 }
 
+// A mark around reasoning, of tokens or of others that run together with the text around it.
+class ThinkingMark {
+ public:
+  using Place = std::span<const TokenId>::iterator;
+  ThinkingMark(const std::vector<TokenId>& tokens, const MarkEdges* edges)
+      : tokens_(tokens), edges_(edges) {}
+
+  // Whether the first n tokens of the mark stand at a place.
+  bool begins(Place at, size_t n) const {
+    for (size_t i = 0; i < n; ++i, ++at) {
+      if (!is_token(*at, i)) return false;
+    }
+    return true;
+  }
+  // Returns the place behind the first mark, or nothing.
+  std::optional<Place> behind(Place from, Place end) const {
+    const auto size = static_cast<std::ptrdiff_t>(tokens_.size());
+    for (; end - from >= size; ++from) {
+      if (begins(from, tokens_.size())) return from + size;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  bool is_token(TokenId token, size_t i) const {
+    if (token == tokens_[i]) return true;
+    if (edges_ == nullptr || (i > 0 && i + 1 < tokens_.size())) return false;
+    return std::ranges::binary_search(i == 0 ? edges_->first : edges_->last, token);
+  }
+
+  const std::vector<TokenId>& tokens_;
+  const MarkEdges* edges_;
+};
+
 // Returns the token that must come here since the budget for reasoning is spent; kNoToken if the
 // model may choose.
 TokenId closing_token(const StepContext& c) {
   const ThinkingBudget& budget = *c.state->spec->thinking;
   const auto output = c.tokens.subspan(static_cast<size_t>(c.n_prompt));
+  if (static_cast<int64_t>(output.size()) < budget.max_tokens) return kNoToken;
   auto inside = output.begin();
   if (!budget.starts_inside) {
-    inside = std::search(output.begin(), output.end(), budget.open.begin(), budget.open.end());
-    if (inside == output.end()) return kNoToken;
-    inside += static_cast<std::ptrdiff_t>(budget.open.size());
+    const ThinkingMark open(budget.open, budget.open_edges.get());
+    const auto found = open.behind(output.begin(), output.end());
+    if (!found) return kNoToken;
+    inside = *found;
   }
   if (output.end() - inside < budget.max_tokens) return kNoToken;
-  if (std::search(inside, output.end(), budget.close.begin(), budget.close.end()) != output.end())
-    return kNoToken;
+  const ThinkingMark close(budget.close, budget.close_edges.get());
+  if (close.behind(inside, output.end())) return kNoToken;
   // This step has chosen all tokens after the budget; the model itself may have begun the closing
   // marks before its end.
   const auto spent = inside + budget.max_tokens;
   size_t n_begun = std::min(budget.close.size() - 1, static_cast<size_t>(budget.max_tokens));
-  while (n_begun > 0 &&
-         !std::equal(budget.close.begin(), budget.close.begin() + n_begun, spent - n_begun))
+  while (n_begun > 0 && !close.begins(spent - static_cast<std::ptrdiff_t>(n_begun), n_begun))
     --n_begun;
   return budget.close[n_begun + static_cast<size_t>(output.end() - spent)];
 }
@@ -148,8 +209,8 @@ constexpr SamplerStep kLogitSteps[] = {
      [](const StepContext& c) { return c.n_output() < c.params().min_tokens && !complete(c); },
      min_tokens},
     {"logit_bias", [](const StepContext& c) { return !c.params().logit_bias.empty(); }, logit_bias},
-    {"penalties", [](const StepContext& c) { return c.state->spec->needs_counts; }, penalties,
-     kAnyone, kReadsTokens},
+    {"penalties", [](const StepContext& c) { return c.state->spec->penalizes; }, penalties, kAnyone,
+     kReadsTokens},
     {"dry", [](const StepContext& c) { return c.params().dry_multiplier > 0; }, dry, kAnyone,
      kReadsTokens},
     // Last, so that nothing can forbid the end of the reasoning.

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "sampling/candidates.h"
 #include "sampling/logit_edits.h"
@@ -19,6 +20,7 @@ struct GrammarWork {
 struct SamplerScratch {
   GrammarWork grammar;
   RepeatFinder repeats;
+  std::vector<TokenId> last_tokens;
 };
 
 struct StepContext {

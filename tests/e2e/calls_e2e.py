@@ -12,6 +12,7 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import script_model
 import scripted_replies
 from live_server import Server
 
@@ -218,6 +219,7 @@ class Client:
             self.all.append(self.own.connection)
         self.own.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         reply = self.own.connection.getresponse()
+        self.own.warning = reply.headers["X-Penstock-Warning"]
         return reply.status, reply.read()
 
     def close(self):
@@ -247,6 +249,10 @@ class Calls(unittest.TestCase):
         for name, template in (("phi", PHI), ("kimi", KIMI), ("unknown", scripted_replies.TEMPLATE), ("toolless", "{{ messages[0].content }}")):
             models.append({"name": name, "model": folder, "chat_template": template + "\n", "kv_cache_memory": "4MiB",
                            "ignore_tools_without_place": True})
+        # The mark is several tokens, and the last of them is not its own.
+        thinker = ["<", "think", ">\nso", " and", " on", " it", " goes", " for", " ever", "</", "thi", "nk>Done."]
+        folder = script_model.write(cls.folder / "thinker", {"x": thinker}, scripted_replies.TEMPLATE)
+        models.append({"name": "thinker", "model": str(folder), "reasoning_parser": "think", "kv_cache_memory": "4MiB"})
         (cls.folder / "models.json").write_text(json.dumps({"models": models}))
         cls.server = cls.enterClassContext(Server("--models-config", cls.folder / "models.json", model=None))
         cls.client = Client(cls.server.port)
@@ -370,6 +376,25 @@ class Calls(unittest.TestCase):
         calls = '<|tool_call|>[{"name": "now", "arguments": {}}]<|/tool_call|>'
         self.assertEqual(self.prompt("phi"), '<|system|>You are a helpful assistant with some tools.<|tool|>[{"name": "now", "parameters": {}}]'
                          f"<|/tool|><|end|><|user|>hi<|end|><|assistant|>{calls}<|end|><|tool|>noon<|end|><|assistant|>")
+
+    def test_a_format_that_is_not_known_is_told(self):
+        self.assertIn("how this model writes calls of tools is not known", self.server.log())
+        for model, warning in (("unknown", "its calls stay text"), ("toolless", "left out")):
+            for api in APIS.values():
+                for stream in (False, True):
+                    body = {**api.body("one", 4), "model": model, "stream": stream}
+                    self.assertEqual(self.client.post(api.path, body)[0], 200)
+                    self.assertIn(warning, self.client.own.warning, (model, api.path))
+                    self.client.post(api.path, {key: value for key, value in body.items() if key != "tools"})
+                    self.assertIsNone(self.client.own.warning, (model, api.path))
+
+    def test_the_budget_for_thoughts_is_kept_where_their_mark_is_several_tokens(self):
+        for budget, thoughts in ((0, "so"), (2, "so and on"), (50, "so and on it goes for ever")):
+            body = {"model": "thinker", "messages": [{"role": "user", "content": "x"}], "temperature": 0, "max_tokens": 20,
+                    "thinking_token_budget": budget}
+            status, reply = self.client.post("/v1/chat/completions", body)
+            self.assertEqual(status, 200, reply)
+            self.assertEqual(json.loads(reply)["choices"][0]["message"]["reasoning"], thoughts)
 
     def test_ids_of_other_servers_fit_a_template_that_shows_them(self):
         self.assertIn("<|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>", self.prompt("kimi"))

@@ -97,6 +97,12 @@ class Generate(unittest.TestCase):
         self.assertEqual(text(temperature=0, stop=word), greedy[:greedy.index(word)])
         self.assertNotEqual(text(temperature=0, repeat_penalty=50, num_predict=40), text(temperature=0, num_predict=40))
         self.assertEqual(text(temperature=0, repeat_penalty=50, repeat_last_n=0, num_predict=40), text(temperature=0, num_predict=40))
+        far = text(temperature=0, repeat_penalty=50, repeat_last_n=-1, num_predict=120)
+        self.assertEqual(text(temperature=0, repeat_penalty=50, repeat_last_n=64, num_predict=120), text(temperature=0, repeat_penalty=50, num_predict=120))
+        self.assertNotEqual(text(temperature=0, repeat_penalty=50, num_predict=120), far)  # the default looks at the last 64
+        self.assertEqual(text(top_p=0), greedy)
+        self.assertEqual(text(temperature=0, num_ctx=0), greedy)
+        self.assertEqual(text(temperature=0, num_ctx=-1), greedy)
         self.assertEqual(text(temperature=0, num_ctx=64, num_gpu=1, num_thread=2, use_mmap=True), greedy)
 
     def test_without_a_limit_the_context_is_filled(self):
@@ -236,7 +242,7 @@ class Models(unittest.TestCase):
                 ("/api/generate", {"prompt": "x", "suffix": "y", "system": "z"}, "system"),
                 ("/api/generate", {"prompt": "x", "raw": True, "system": "y"}, "system"),
                 ("/api/generate", {"prompt": "x", "options": {"num_ctx": 10 ** 8}}, "options.num_ctx"),
-                ("/api/generate", {"prompt": "x", "options": {"repeat_penalty": 1.1, "repeat_last_n": 64}}, "options.repeat_last_n"),
+                ("/api/generate", {"prompt": "x", "options": {"repeat_last_n": -2}}, "options.repeat_last_n"),
                 ("/api/generate", {"prompt": "x", "options": {"temperatur": 1}}, "temperatur"),
                 ("/api/generate", {"prompt": "x", "options": {"top_p": 7}}, "options.top_p"),
                 ("/api/generate", {"prompt": "x", "top_logprobs": 3}, "top_logprobs"),

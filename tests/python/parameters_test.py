@@ -276,6 +276,7 @@ SAMPLED = {
     "include_stop_str_in_output": (True, dict(stop=[" the"], **LONG)),
     "structured_outputs": (StructuredOutputsParams(choice=["Yes", "No"]), {}), "logit_bias": ({300: 100.0}, {}),
     "allowed_token_ids": ([300, 301], {}), "bad_words": ([], LONG), "skip_reading_prefix_cache": (True, {}), "typical_p": (0.05, {}),
+    "penalty_last_n": (0, dict(repetition_penalty=1.8, **LONG)),
     "dry_multiplier": (4.0, dict(dry_allowed_length=1, **LONG)), "dry_base": (1000.0, dict(REPEATS, dry_multiplier=0.5, dry_allowed_length=0)),
     "dry_allowed_length": (40, REPEATS), "dry_penalty_last_n": (1, REPEATS), "dry_sequence_breakers": ([" "], REPEATS),
     "xtc_probability": (1.0, {}), "xtc_threshold": (0.5, dict(xtc_probability=1.0)), "mirostat": (2, {}),

@@ -83,13 +83,18 @@ inline std::vector<double> edited_logits(std::vector<double> logits, const Sampl
     for (const TokenId token : c.end_ids) logits[token] = ninf;
   }
   for (const auto& [token, bias] : p.logit_bias) logits[token] += std::clamp(bias, -100.0f, 100.0f);
-  std::map<TokenId, int> in_output;
-  for (size_t i = c.n_prompt; i < c.tokens.size(); ++i) ++in_output[c.tokens[i]];
-  for (const TokenId token : std::set<TokenId>(c.tokens.begin(), c.tokens.end())) {
+  const size_t n_last =
+      std::min(c.tokens.size(), static_cast<size_t>(std::max(p.penalty_last_n, 0)));
+  const size_t first = p.penalty_last_n < 0 ? 0 : c.tokens.size() - n_last;
+  std::map<TokenId, int> counted;
+  for (size_t i = p.penalty_last_n < 0 ? c.n_prompt : first; i < c.tokens.size(); ++i)
+    ++counted[c.tokens[i]];
+  const auto from = c.tokens.begin() + static_cast<std::ptrdiff_t>(first);
+  for (const TokenId token : std::set<TokenId>(from, c.tokens.end())) {
     double& x = logits[token];
     x = x > 0 ? x / p.repetition_penalty : x * p.repetition_penalty;
   }
-  for (const auto& [token, count] : in_output) {
+  for (const auto& [token, count] : counted) {
     logits[token] -= double{p.frequency_penalty} * count + double{p.presence_penalty};
   }
   if (p.dry_multiplier > 0) {

@@ -81,9 +81,8 @@ void expect_distribution(const std::vector<float>& logits, const SamplingParams&
   EXPECT_LT(chi, chi_square_limit(bins - 1)) << "bins " << bins;
 }
 
-// The token that follows, with a budget of `n` tokens for reasoning between 7 and 8 9.
-TokenId with_budget(int n, bool inside, std::vector<TokenId> tokens, int n_prompt) {
-  const ThinkingBudget budget{n, {7}, {8, 9}, inside};
+// The token that follows.
+TokenId with_budget(const ThinkingBudget& budget, std::vector<TokenId> tokens, int n_prompt) {
   SamplingParams params;
   params.temperature = 0;
   params.banned_token_ids = {8};
@@ -92,6 +91,30 @@ TokenId with_budget(int n, bool inside, std::vector<TokenId> tokens, int n_promp
   logits[3] = 1;
   std::vector<TokenLogprob> none;
   return Sampler().sample({state, tokens, n_prompt}, logits, none).token;
+}
+
+// The same with a budget of `n` tokens for reasoning between 7 and 8 9.
+TokenId with_budget(int n, bool inside, std::vector<TokenId> tokens, int n_prompt) {
+  return with_budget({n, {7}, {8, 9}, inside}, std::move(tokens), n_prompt);
+}
+
+TEST(Sampler, MarksOfReasoningMayRunTogetherWithTheTextAroundThem) {
+  // 5 and 10 stand for 6 and 7 where text is in front or behind, 1 and 2 for 8 and 9.
+  const auto open = std::make_shared<MarkEdges>(MarkEdges{{5, 6}, {7, 10}});
+  const auto close = std::make_shared<MarkEdges>(MarkEdges{{1, 8}, {2, 9}});
+  const ThinkingBudget budget{2, {6, 11, 7}, {8, 11, 9}, false, open, close};
+  const std::vector<std::pair<std::vector<TokenId>, TokenId>> cases = {
+      {{0, 6, 11, 10, 4, 4}, 8},                 // spent
+      {{0, 5, 11, 7, 4, 4}, 8},                  // likewise
+      {{0, 5, 11, 10, 4, 1}, 11},                // the model has begun to close
+      {{0, 5, 11, 10, 4, 4, 8, 11, 9}, 3},       // closed by the budget
+      {{0, 6, 11, 7, 1, 11, 2, 4}, 3},           // closed by the model
+      {{0, 6, 11, 7, 1, 11, 2, 4, 4, 4, 4}, 3},  // what follows
+      {{0, 6, 5, 7, 4, 4, 4}, 3},                // inside of a mark only its own tokens
+  };
+  for (const auto& [tokens, expected] : cases) {
+    EXPECT_EQ(with_budget(budget, tokens, 1), expected) << testing::PrintToString(tokens);
+  }
 }
 
 TEST(Sampler, TheBudgetForReasoningForcesItsEnd) {
@@ -141,6 +164,15 @@ std::vector<Case> distribution_cases() {
   add("repetition", [](P& p) { p.repetition_penalty = 1.5f; });
   add("presence", [](P& p) { p.presence_penalty = 1.2f; });
   add("frequency", [](P& p) { p.frequency_penalty = -0.7f; });
+  for (const auto& [name, n] : {std::pair{"penalties_of_none", 0},
+                                {"penalties_of_the_last", 1},
+                                {"penalties_of_the_last_3", 3},
+                                {"penalties_of_the_last_1000", 1000}}) {
+    add(name, [n = n](P& p) {
+      p.repetition_penalty = 1.4f, p.presence_penalty = 0.5f, p.frequency_penalty = 0.3f;
+      p.penalty_last_n = n;
+    });
+  }
   add("penalties", [](P& p) {
     p.repetition_penalty = 0.8f, p.presence_penalty = 0.5f, p.frequency_penalty = 0.3f;
   });
@@ -754,6 +786,14 @@ TEST(Philox, MatchesThePublishedVectors) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
+TEST(Sampler, ATopPOfZeroIsGreedy) {
+  SamplingParams params;
+  params.top_p = 0;
+  EXPECT_TRUE(SamplingSpec::make(params, {}, 1, 10)->greedy());
+  params.top_p = 1e-6f;
+  EXPECT_FALSE(SamplingSpec::make(params, {}, 1, 10)->greedy());
+}
+
 TEST(Validate, NamesTheParameterTheRangeAndTheValue) {
   const auto message = [](auto edit) {
     SamplingParams params;
@@ -764,10 +804,11 @@ TEST(Validate, NamesTheParameterTheRangeAndTheValue) {
   EXPECT_EQ(message([](SamplingParams&) {}), "");
   EXPECT_EQ(message([](SamplingParams& p) { p.temperature = -1; }),
             "temperature: expected a number in [0, 1000000], got -1");
-  EXPECT_EQ(message([](SamplingParams& p) { p.top_p = 0; }),
-            "top_p: expected a number in (0, 1], got 0");
+  EXPECT_EQ(message([](SamplingParams& p) { p.top_p = 0; }), "");
+  EXPECT_EQ(message([](SamplingParams& p) { p.top_p = -0.5f; }),
+            "top_p: expected a number in [0, 1], got -0.5");
   EXPECT_EQ(message([](SamplingParams& p) { p.top_p = std::nanf(""); }),
-            "top_p: expected a number in (0, 1], got nan");
+            "top_p: expected a number in [0, 1], got nan");
   EXPECT_EQ(message([](SamplingParams& p) { p.n = 0; }), "n: expected 1 to 1024, got 0");
   EXPECT_EQ(message([](SamplingParams& p) { p.stop_token_ids = {5, 100}; }),
             "stop_token_ids: expected token ids in [0, 100), got 100");

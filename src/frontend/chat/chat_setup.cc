@@ -40,6 +40,33 @@ void hide_grammars(Json& tools) {
   }
 }
 
+// The tokens that a mark's first and last token may run together with; null for a mark of one token.
+std::shared_ptr<const MarkEdges> edges_of(const std::vector<TokenId>& mark,
+                                          const Tokenizer& tokenizer) {
+  if (mark.size() < 2) return nullptr;
+  const std::string_view first = tokenizer.token_bytes(mark.front(), true),
+                         last = tokenizer.token_bytes(mark.back());
+  if (first.empty() || last.empty()) return nullptr;
+  auto edges = std::make_shared<MarkEdges>();
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.is_special(id)) continue;
+    const std::string_view bytes = tokenizer.token_bytes(id);
+    if (bytes.ends_with(first)) edges->first.push_back(id);
+    if (bytes.starts_with(last)) edges->last.push_back(id);
+  }
+  return edges;
+}
+
+ThinkingBudget thinking_marks(const Session& session, const ReasoningRow& marks) {
+  const auto tokens = [&](const char* text) {
+    return session.encode(text, {.add_bos = false, .parse_special = true});
+  };
+  ThinkingBudget budget{.open = tokens(marks.open), .close = tokens(marks.close)};
+  budget.open_edges = edges_of(budget.open, session.tokenizer());
+  budget.close_edges = edges_of(budget.close, session.tokenizer());
+  return budget;
+}
+
 bool mentions(const std::string& source, const char* word) {
   return source.find(word) != std::string::npos;
 }
@@ -97,6 +124,8 @@ Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session,
         "a format)");
   ASSIGN_OR_RETURN(setup->reasoning_parser_,
                    choose(config.reasoning_parser, detect_reasoning(source), false));
+  if (const ReasoningRow* marks = find_reasoning(setup->reasoning_parser_); marks != nullptr)
+    setup->thinking_ = thinking_marks(session, *marks);
   return setup;
 }
 
@@ -123,12 +152,9 @@ Status ChatSetup::check_length(const Conversation& conversation) const {
 }
 
 std::optional<ThinkingBudget> ChatSetup::thinking_budget(int n_tokens, bool starts_inside) const {
-  const ReasoningRow* marks = find_reasoning(reasoning_parser_);
-  if (marks == nullptr) return std::nullopt;
-  const auto tokens = [&](const char* text) {
-    return session_->encode(text, {.add_bos = false, .parse_special = true});
-  };
-  return ThinkingBudget{n_tokens, tokens(marks->open), tokens(marks->close), starts_inside};
+  std::optional<ThinkingBudget> budget = thinking_;
+  if (budget) budget->max_tokens = n_tokens, budget->starts_inside = starts_inside;
+  return budget;
 }
 
 Result<bool> ChatSetup::check_tools(const Conversation& conversation) const {

@@ -104,6 +104,8 @@ class ChatSetup {
   Error missing_;  // why prompter_ is absent
   std::string tool_parser_, reasoning_parser_, system_prompt_;
   bool trust_request_template_ = false, ignore_tools_ = false;
+  // Its marks; nullopt: how the model reasons is not known.
+  std::optional<ThinkingBudget> thinking_;
   // How the model writes calls is not known, and not because it was told so.
   bool calls_unknown_ = false;
 };

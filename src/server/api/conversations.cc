@@ -229,6 +229,7 @@ Result<ChatTask> read_task(Conversation conversation, GenerationCall& call) {
   auto task = call.model->chat().read(std::move(conversation));
   if (!task) return renamed(std::move(task).error(), call.structured_field);
   call.params.structured_outputs = std::move(task->constraint);
+  call.warning = std::move(task->warning);
   return task;
 }
 

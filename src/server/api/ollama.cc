@@ -26,10 +26,14 @@ constexpr RenamedParam kSamplingOptions[] = {{"temperature", "temperature"},
                                              {"repeat_penalty", "repetition_penalty"},
                                              {"presence_penalty", "presence_penalty"},
                                              {"frequency_penalty", "frequency_penalty"},
+                                             {"repeat_last_n", "penalty_last_n"},
                                              {"mirostat", "mirostat"},
                                              {"mirostat_tau", "mirostat_tau"},
                                              {"mirostat_eta", "mirostat_eta"},
                                              {"stop", "stop"}};
+
+// Ollama's default: tokens that penalties look at.
+constexpr int kRepeatLastN = 64;
 
 // How a model is loaded, which happened when the server started.
 constexpr const char* kLoadCounts[] = {"num_batch", "num_gpu", "main_gpu", "num_thread",
@@ -94,14 +98,6 @@ Status check_options(const json& options, const ServedModel& model) {
                   "options.num_ctx: expected at most {} (see --max-model-len), got {}",
                   model.max_model_len(), n_ctx);
   }
-  const json& penalty = get_field(options, "repeat_penalty");
-  const int64_t last_n = get_int(options, "repeat_last_n", -1);
-  if (penalty.is_number() && penalty.get<double>() != 1 && last_n > 0) {
-    return errorf(
-        ErrorCode::kInvalidArgument,
-        "options.repeat_last_n: expected -1 (the penalty is over the whole text) or 0, got {}",
-        last_n);
-  }
   return {};
 }
 
@@ -162,7 +158,7 @@ Result<json> params_of_ollama(const json& body, const ServedModel& model) {
   RETURN_IF_ERROR(check_options(options, model));
   json params = json::object();
   take_renamed(options, kSamplingOptions, params);
-  if (get_int(options, "repeat_last_n", -1) == 0) params["repetition_penalty"] = 1.0;
+  if (!params.contains("penalty_last_n")) params["penalty_last_n"] = kRepeatLastN;
   if (const int64_t n = get_int(options, "num_predict", 0); n > 0) params["max_tokens"] = n;
   if (const json& seed = get_field(options, "seed"); seed.is_number() && seed >= 0)
     params["seed"] = seed;
@@ -245,10 +241,12 @@ nlohmann::json option_fields() {
   fields["num_predict"] =
       integer(-2, INT32_MAX, "most tokens to generate; 0 and below: what fits the context");
   fields["seed"] = field({"integer"}, "random seed; below 0: any");
-  fields["num_ctx"] = integer(
-      0, INT32_MAX, "no effect: the context is the server's, and at most that may be asked");
+  fields["num_ctx"] = integer(-1, INT32_MAX,
+                              "no effect: the context is the server's, and at most that may be "
+                              "asked; 0 and -1: whatever it is");
   fields["repeat_last_n"] =
-      integer(-1, INT32_MAX, "-1: repeat_penalty is over the whole text; 0: there is none");
+      integer(-1, INT32_MAX,
+              "last tokens that the penalties look at, 64 where this is absent; -1: all; 0: none");
   fields["tfs_z"] = only(1.0, "not supported by this server");
   for (const char* name : kLoadCounts)
     fields[name] = field({"integer"}, "no effect: the model is loaded");
