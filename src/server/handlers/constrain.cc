@@ -7,6 +7,7 @@
 #include "server/api/structured.h"
 #include "server/http/unattended_exchange.h"
 #include "server/services/compile_queue.h"
+#include "server/services/config.h"
 #include "server/services/request_record.h"
 #include "server/services/services.h"
 
