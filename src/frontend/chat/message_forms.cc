@@ -145,14 +145,16 @@ class FormsFinder {
       return text.find(kOne) != std::string::npos && text.find(kTwo) != std::string::npos;
     };
     const Json user = said("user", forms_.user, kTwo),
-               reply = said("assistant", forms_.assistant, kTwo);
+               reply = said("assistant", forms_.assistant, "hello");
     const Json system = said("system", forms_.system, kOne);
     if (has_both(prompt_of({system, user}))) {
       const auto runs = [&](const char* role) {
         return has_both(prompt_of({system, said(role, forms_.system, kTwo), somebody()}));
       };
       const auto anywhere = [&](const char* role) {
-        return has_both(prompt_of({user, reply, said(role, forms_.system, kOne), somebody()}));
+        // Some templates show the last message of the system alone.
+        return has_both(prompt_of(
+            {system, somebody(), reply, said(role, forms_.system, kTwo), somebody()}));
       };
       forms_.system_runs = runs("system");
       forms_.system_anywhere = anywhere("system");
