@@ -29,7 +29,7 @@ void errors(LLM& llm) {
   SamplingParams params;
   params.top_p = 2;
   const Result<RequestOutput> refused = llm.generate("Once", params);
-  // top_p: expected a number in (0, 1], got 2
+  // top_p: expected a number in [0, 1], got 2
   if (!refused) std::cout << refused.error().message << "\n";
 }
 

@@ -220,7 +220,7 @@ def prove_endpoint(penstock, model):
     from live_server import Server
     with Server(model=model) as server:
         reply = server.post("/count", {"text": "Once upon a time"})
-        refused = server.post("/count", {"text": "Once upon a time", "colour": 1})
+        refused = server.post("/count", {"text": "Once upon a time", "Text": 1})
         if reply.status != 200 or not reply.json()["count"] > 0 or refused.status != 400:
             raise Violation(f"/count: {reply.status} {reply.body}, {refused.status}")
 

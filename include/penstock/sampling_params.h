@@ -26,7 +26,7 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;  // Keskar et al. 2019, over prompt and output
   float presence_penalty = 0.0f;    // over output
   float frequency_penalty = 0.0f;   // over output
-  // >= 0: all three look at the last so many tokens of prompt and output; -1: at all, as above
+  // 0 to 4096: all three look at so many last tokens of prompt and output; -1: at all, as above
   int penalty_last_n = -1;
   // 0 = off; "don't repeat yourself" penalty of repeated suffixes
   float dry_multiplier = 0.0f;
@@ -105,7 +105,7 @@ struct SamplingParams {
     v("frequency_penalty", p.frequency_penalty,
       "subtracted per occurrence from the logit of generated tokens", Range{-2, 2});
     v("penalty_last_n", p.penalty_last_n,
-      "last tokens of prompt and output that these three look at; -1 is all", kAllOrCount);
+      "last tokens of prompt and output that these three look at; -1 is all", Range{-1, 4096});
     v("dry_multiplier", p.dry_multiplier,
       "strength of the DRY penalty on repeated sequences; 0 is off", Range{0, 1e6});
     v("dry_base", p.dry_base, "growth of the DRY penalty per repeated token", Range{1, 1e6});

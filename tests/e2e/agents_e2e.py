@@ -239,7 +239,8 @@ class Codex(unittest.TestCase):
             self.assertIn(words, error(RESPONSES, self.body(self.said("x"), tools=[tool])))
 
     def test_what_carries_history_that_cannot_be_shown_is_refused(self):
-        for item in ({"type": "compaction", "encrypted_content": "x"}, {"type": "item_reference", "id": "msg_1"},
+        self.assertIn("encrypted_content: expected", error(RESPONSES, self.body({"type": "compaction", "encrypted_content": "x"})))
+        for item in ({"type": "item_reference", "id": "msg_1"},
                      {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_image", "image_url": "data:image/png;base64,"}]}):
             self.assertIn("not supported", error(RESPONSES, self.body(item)))
 
@@ -251,7 +252,7 @@ class Codex(unittest.TestCase):
             self.assertEqual((call["type"], call["name"], warning), ("custom_tool_call", "say", ""))
             self.assertRegex(call["input"], '^ab[ab]"x$')
         bad = {**tool, "format": {**tool["format"], "definition": "start: nothing"}}
-        self.assertIn("tools[0]", error(RESPONSES, {"input": "saying", "tools": [bad]}))
+        self.assertIn('the rule "nothing" is not defined', error(RESPONSES, {"input": "saying", "tools": [bad]}))
 
     def test_the_model_is_shown_a_grammar_once(self):
         custom = {"name": "apply_patch", "description": "Edits files.", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": LARK}}}

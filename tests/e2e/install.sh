@@ -41,4 +41,4 @@ check engine "$(printf '10 tokens, length\n11 tokens, length\n12 tokens, length\
 python3 "$PENSTOCK_SOURCE/tests/e2e/script_model.py" "$scratch/script" >"$scratch/log"
 guide=$(cd "$scratch" && "$scratch/build/guide" "$model" "$scratch/script")
 check "tools" "$(printf 'get_weather {"city":"Paris"}\nIt is sunny in Paris.')" "$(tail -2 <<<"$guide")"
-[[ $guide == "top_p: expected a number in (0, 1], got 2"* && $guide == *"need not be computed again"* ]]
+[[ $guide == "top_p: expected a number in [0, 1], got 2"* && $guide == *"need not be computed again"* ]]

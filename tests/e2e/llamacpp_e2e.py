@@ -168,7 +168,7 @@ class Completion(unittest.TestCase):
 
     def test_what_cannot_be_honoured_is_refused_by_name(self):
         for field, value in (("dynatemp_range", 0.5), ("min_keep", 2), ("top_n_sigma", 1),
-                             ("lora", [{"id": 0, "scale": 1}]), ("samplers", ["best"]), ("repeat_last_n", 64), ("temperature", -1), ("nonsense", 1)):
+                             ("lora", [{"id": 0, "scale": 1}]), ("samplers", ["best"]), ("repeat_last_n", 5000), ("temperature", -1), ("temperatur", 1)):
             reply = completion({"repeat_penalty": 1.5, field: value}, 400)
             self.assertIn(field, reply["error"]["message"])
         self.assertIn("prompt", completion({"prompt": {"prompt_string": "x", "multimodal_data": ["QQ=="]}}, 400)["error"]["message"])

@@ -65,7 +65,7 @@ class Chats(unittest.TestCase):
         self.assertNotEqual(said(penal), said(plain))
         self.assertEqual(said(chat(story, **self.asked, repeat_penalty=1.8, repeat_last_n=0)), said(plain))
         self.assertEqual(said(chat(story, **self.asked, repeat_penalty=1, repeat_last_n=64)), said(plain))
-        self.assertIn("repeat_last_n", refusal(chat(story, 400, **self.asked, repeat_penalty=1.8, repeat_last_n=64)))
+        self.assertIn("repeat_last_n", refusal(chat(story, 400, **self.asked, repeat_penalty=1.8, repeat_last_n=5000)))
         self.assertIn("repeat_penalty", refusal(chat(story, 400, repeat_penalty=1.5, repetition_penalty=1.2)))
         warm = {**self.asked, "temperature": 1.5, "top_k": 1}
         self.assertEqual(said(chat(story, **warm, seed=1)), said(plain))
@@ -257,7 +257,7 @@ class Compaction(unittest.TestCase):
             body = {"input": [{"type": "compaction", "encrypted_content": content}, *self.talk]}
             for path in (self.path, "/v1/responses"):
                 self.assertIn("input[0].encrypted_content", refusal(script.post(path, body, 400)))
-        for body, word in (({}, "input"), ({"input": "x", "tools": []}, "tools"), ({"input": "x", "previous_response_id": "resp_1"}, "previous_response_id"),
+        for body, word in (({}, "input"), ({"input": "x", "previous_response_id": "resp_1"}, "previous_response_id"),
                            ({"input": "x" * 3000}, "context")):
             self.assertIn(word, refusal(script.post(self.path, body, 400)))
 
@@ -334,7 +334,7 @@ class Invocations(unittest.TestCase):
         self.assertEqual("".join(one["choices"][0]["delta"].get("content", "") for one in chunks), "Hello there!")
 
     def test_what_is_refused(self):
-        for body, word in (({}, "messages"), ({"zzz": 1}, "messages"), ({"messages": []}, "messages"), ({"messages": user("x"), "zzz": 1}, "zzz"),
+        for body, word in (({}, "messages"), ({"zzz": 1}, "messages"), ({"messages": []}, "messages"), ({"messages": user("x"), "temperatur": 1}, "temperatur"),
                            ({"input": "a"}, "served for text")):
             self.assertIn(word, refusal(script.post("/invocations", body, 400)))
         self.assertIn("gpt-9", refusal(script.post("/invocations", {"messages": user("x"), "model": "gpt-9"}, 404)))

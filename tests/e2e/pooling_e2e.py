@@ -155,7 +155,7 @@ class Refusals(unittest.TestCase):
         self.refused(sentences, path, {"input": ["a", long]}, "input 1: expected at most 32 tokens, got 62")
         for body in ({}, {"input": []}, {"input": None}, {"input": [["a"]]}, {"input": [1, "a"]}, {"input": [[]]}, {"input": {"a": 1}},
                      {"input": [-1]}, {"input": "a", "encoding_format": "hex"}, {"input": "a", "dimensions": 0},
-                     {"input": "a", "dimensions": 999}, {"input": [99999]}, {"input": "a", "nonsense": 1},
+                     {"input": "a", "dimensions": 999}, {"input": [99999]}, {"input": "a", "dimension": 1},
                      {"input": "a", "truncate_prompt_tokens": 999}, {"input": "a", "prompt_name": "nobody"},
                      {"input": ["a"] * 2049}, {"input": "a", "priority": 3}):
             self.refused(sentences, path, body)

@@ -741,6 +741,8 @@ TEST(Config, MessagesSayWhatWhereExpectedGot) {
               HasSubstr("llama.attention.head_count: expected an integer"));
   EXPECT_THAT(with("llama.attention.head_count", json::array({4}), "model.gguf"),
               HasSubstr("llama.attention.head_count: expected 2 numbers, got 1"));
+  EXPECT_THAT(with("llama.attention.head_count", json::array({4, 8}), "model.gguf"),
+              HasSubstr("llama.attention.head_count: 4 and 8 heads"));
 }
 
 TEST(Config, TensorOfAnotherModelIsRefused) {

@@ -42,12 +42,13 @@ PlaceExchange find_exchange(const WaitingQueue& waiting, std::span<Sequence* con
     last = sequence.tenant;
     return any;
   };
+  int n_tries = 16;
   for (int q = 0; q < WaitingQueue::kBackground; ++q) {
     for (Sequence* sequence : waiting.queues()[q]) {
       if (sequence->arrival > rules.arrived_by || has_place(*sequence)) continue;
       if (!rules.may_start(*sequence)) continue;
       if (Sequence* place = place_for(*sequence, waiting, running, rules)) return {sequence, place};
-      return {};
+      if (--n_tries == 0) return {};
     }
   }
   return {};

@@ -328,7 +328,9 @@ bool Scheduler::begin(Sequence& sequence, double now, int end, Plan& plan) {
 // Where nothing that waits finds room: for those whose tenant has nothing running.
 void Scheduler::exchange_place(double now, int end, Plan& plan) {
   if (now < next_exchange_) return;
-  next_exchange_ = now + config_.exchange_after / 4;
+  constexpr double kLongest = 60;
+  exchange_pause_ = std::max(exchange_pause_, config_.exchange_after / 4);
+  next_exchange_ = now + exchange_pause_;
   const PlaceExchange exchange =
       find_exchange(waiting_, running_,
                     {.arrived_by = now - config_.exchange_after,
@@ -340,7 +342,8 @@ void Scheduler::exchange_place(double now, int end, Plan& plan) {
                          }});
   if (exchange.waiting == nullptr) return;
   preempt(*exchange.running, plan);
-  begin(*exchange.waiting, now, end, plan);
+  const bool fits = begin(*exchange.waiting, now, end, plan);
+  exchange_pause_ = fits ? 0 : std::min(2 * exchange_pause_, kLongest);
 }
 
 bool Scheduler::may_start(Sequence& sequence) const {

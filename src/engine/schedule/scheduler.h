@@ -186,7 +186,9 @@ class Scheduler {
   // whether there is a sequence that is not in the background
   bool others_here_ = false;
   double next_exchange_ = -1e9;  // when exchange_place() looks again, seconds
-  double others_seen_ = -1e9;    // last time at which there was one, seconds
+  // doubled where the place that was taken did not suffice: what gave it is computed again in vain
+  double exchange_pause_ = 0;
+  double others_seen_ = -1e9;  // last time at which there was one, seconds
   int64_t n_queried_ = 0, n_hit_ = 0;
 };
 

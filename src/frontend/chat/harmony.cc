@@ -68,12 +68,14 @@ class HarmonyParser final : public ReplyParser {
 
   // What begins like no header is text: there is no message then.
   bool step_header() {
-    const std::string_view rest = std::string_view(buffer_).substr(skip_space(buffer_));
+    const size_t n_space = skip_space(buffer_);
+    const std::string_view rest = std::string_view(buffer_).substr(n_space);
     const auto begins = [&](std::string_view mark) {
       return rest.starts_with(mark) || may_become(rest, mark);
     };
-    if (!begins(kChannel) && !begins(kStart) && !begins(kRecipient) &&
-        std::ranges::none_of(kEnds, begins)) {
+    const bool may_be_header = begins(kChannel) || begins(kStart) || begins(kRecipient) ||
+                               std::ranges::any_of(kEnds, begins);
+    if (n_space > kMostHeader || !may_be_header) {
       state_ = State::kPlain;
       return true;
     }
@@ -82,8 +84,8 @@ class HarmonyParser final : public ReplyParser {
         return buffer_.erase(0, buffer_.find(end) + end.size()), true;
     }
     const size_t hit = buffer_.find(kMessage);
-    if (hit == std::string::npos) {
-      if (buffer_.size() <= kMostHeader) return false;
+    if (hit > kMostHeader) {
+      if (hit == std::string::npos && buffer_.size() <= kMostHeader + kMessage.size()) return false;
       state_ = State::kPlain;
       return true;
     }

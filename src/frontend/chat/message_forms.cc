@@ -153,8 +153,8 @@ class FormsFinder {
       };
       const auto anywhere = [&](const char* role) {
         // Some templates show the last message of the system alone.
-        return has_both(prompt_of(
-            {system, somebody(), reply, said(role, forms_.system, kTwo), somebody()}));
+        return has_both(
+            prompt_of({system, somebody(), reply, said(role, forms_.system, kTwo), somebody()}));
       };
       forms_.system_runs = runs("system");
       forms_.system_anywhere = anywhere("system");

@@ -71,6 +71,9 @@ struct Architecture {
   bool gguf_multiplied = false;
   // GGUF files without attention or feed-forwards in any layer state 0 heads or features.
   bool zero_sizes = false;
+  // Layers may have different numbers of query heads; files of other architectures that list
+  // different ones are refused.
+  bool heads_by_layer = false;
   // Keys beyond the common ones that it reads and that change results: files of other architectures
   // that have them are refused.
   std::span<const MeaningfulKey> own_keys = {};

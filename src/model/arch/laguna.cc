@@ -124,6 +124,7 @@ extern constinit const Architecture kLaguna = {
     "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512})",
     .describe = describe_laguna,
     .partial_rope = true,
+    .heads_by_layer = true,
 };
 
 }  // namespace penstock

@@ -188,6 +188,13 @@ const TensorInfo* listed(const WeightSource& source, std::string_view name) {
 }
 
 void check_heads(ConfigReader& reader, const ModelConfig& config, int layer) {
+  const Architecture* row = find_architecture(config.arch);
+  if (config.n_heads_of(layer) != config.n_heads && (row == nullptr || !row->heads_by_layer)) {
+    reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: {} and {} heads: layers of architecture {} have equally many",
+                    reader.name(kHeads), config.n_heads, config.n_heads_of(layer), config.arch));
+  }
   const int n_kv_heads = config.n_kv_heads_of(layer), head_dim = config.head_dim_of(layer);
   if (config.n_heads_of(layer) % n_kv_heads != 0) {
     reader.fail(

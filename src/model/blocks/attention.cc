@@ -40,7 +40,7 @@ void visit_qk_norms(TensorVisitor& v, AttentionWeights& w) {
       return;
     case QkNorm::kHeads:
       v.head_norm({&tensor::kQNorm, c.n_heads_of(i), v.cuts().heads(i)}, w.q_norm);
-      return v.head_norm({&tensor::kKNorm, c.n_kv_heads, v.cuts().kv_heads(i)}, w.k_norm);
+      return v.head_norm({&tensor::kKNorm, c.n_kv_heads_of(i), v.cuts().kv_heads(i)}, w.k_norm);
     case QkNorm::kRow:
       v.norm({&tensor::kQNorm, c.q_dim_of(i)}, w.q_norm);
       return v.norm({&tensor::kKNorm, c.kv_dim_of(i)}, w.k_norm);

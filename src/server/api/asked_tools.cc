@@ -162,10 +162,11 @@ class ToolReader {
                     name.empty() ? type : name);
     }
     if (names_.contains(name)) return name;
-    for (const auto& [shown, form] : asked.forms) {
-      if (form.name == name) return shown;
+    if (shown_.empty()) {
+      for (const auto& [shown, form] : asked.forms) shown_.emplace(form.name, shown);
     }
-    return name;
+    const auto found = shown_.find(name);
+    return found == shown_.end() ? name : found->second;
   }
 
  private:
@@ -173,6 +174,7 @@ class ToolReader {
   std::set<std::string, std::less<>> names_;     // that are shown
   std::set<std::string, std::less<>> renamed_;   // those of them that are not plain functions
   std::set<std::string, std::less<>> left_out_;  // types and names
+  mutable std::map<std::string, std::string, std::less<>> shown_;  // of asked.forms, by their names
 };
 
 // OpenAI's tool_choice.

@@ -64,6 +64,10 @@ Status put_in_todays_form(json& message, size_t index) {
     }
   }
   if (json call = take_field(message, "function_call"); call.is_object()) {
+    if (!get_field(message, "tool_calls").is_null()) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "messages[{}].function_call: cannot stand beside tool_calls", index);
+    }
     const std::string name = get_string(call, "name");
     json calls = json::array({tool_call("call_" + name, name, take_field(call, "arguments"))});
     message["tool_calls"] = std::move(calls);
@@ -72,9 +76,14 @@ Status put_in_todays_form(json& message, size_t index) {
     message["role"] = "tool";
     message["tool_call_id"] = "call_" + get_string(message, "name");
   }
-  if (json refusal = take_field(message, "refusal");
-      refusal.is_string() && get_field(message, "content").is_null())
-    message["content"] = std::move(refusal);
+  json refusal = take_field(message, "refusal");
+  if (!refusal.is_string() || refusal == "") return {};
+  const json& content = get_field(message, "content");
+  if (!content.is_null() && content != "" && content != json::array()) {
+    return errorf(ErrorCode::kInvalidArgument, "messages[{}].refusal: cannot stand beside content",
+                  index);
+  }
+  message["content"] = std::move(refusal);
   return {};
 }
 
@@ -229,7 +238,6 @@ Result<ChatTask> read_task(Conversation conversation, GenerationCall& call) {
   auto task = call.model->chat().read(std::move(conversation));
   if (!task) return renamed(std::move(task).error(), call.structured_field);
   call.params.structured_outputs = std::move(task->constraint);
-  call.warning = std::move(task->warning);
   return task;
 }
 

@@ -41,7 +41,6 @@ struct GenerationCall {
   // and whether tools are strict that do not say it.
   const char* tool_schemas = nullptr;
   bool strict_tools = false;
-  std::string warning;                          // of ChatTask, for the client
   std::shared_ptr<const TokenMatcher> matcher;  // made of structured_outputs by constrain()
   std::vector<ThinkingBudget> thinking;         // one per prompt, or none
   std::optional<std::chrono::milliseconds> timeout;

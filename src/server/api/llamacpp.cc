@@ -18,6 +18,7 @@ constexpr RenamedParam kLlamaParams[] = {{"temperature", "temperature"},
                                          {"min_p", "min_p"},
                                          {"typical_p", "typical_p"},
                                          {"repeat_penalty", "repetition_penalty"},
+                                         {"repeat_last_n", "penalty_last_n"},
                                          {"presence_penalty", "presence_penalty"},
                                          {"frequency_penalty", "frequency_penalty"},
                                          {"dry_multiplier", "dry_multiplier"},
@@ -165,15 +166,6 @@ void read_samplers(const json& body, json& params) {
   }
 }
 
-Status check_repeats(const json& body, const char* penalty_field) {
-  const json& penalty = get_field(body, penalty_field);
-  const int64_t last_n = get_int(body, "repeat_last_n", -1);
-  if (!penalty.is_number() || penalty.get<double>() == 1 || last_n <= 0) return {};
-  return errorf(ErrorCode::kInvalidArgument,
-                "repeat_last_n: expected -1 (the penalty is over the whole text) or 0, got {}",
-                last_n);
-}
-
 Status read_bias(const json& body, const Tokenizer& tokenizer, json& params) {
   const json& given = get_field(body, "logit_bias");
   BiasReader biases(tokenizer);
@@ -200,12 +192,10 @@ Status read_bias(const json& body, const Tokenizer& tokenizer, json& params) {
 }
 
 Result<json> params_of_llamacpp(const json& body, const ServedModel& model) {
-  RETURN_IF_ERROR(check_repeats(body, "repeat_penalty"));
   json params = json::object();
   take_renamed(body, kLlamaParams, params);
   take_renamed(body, kLlamaOthers, params);
   read_samplers(body, params);
-  if (get_int(body, "repeat_last_n", -1) == 0) params["repetition_penalty"] = 1.0;
   if (const json& seed = get_field(body, "seed");
       seed.is_number() && seed >= 0 && seed != kRandomSeed)
     params["seed"] = seed;
@@ -252,7 +242,7 @@ json llamacpp_settings(const SamplingParams& params, int64_t n_predict, bool str
   for (const auto& [token, bias] : params.logit_bias)
     settings["logit_bias"].push_back({{"token", token}, {"bias", bias}});
   settings["stream"] = stream;
-  settings["repeat_last_n"] = -1;
+  settings["repeat_last_n"] = params.penalty_last_n;
   for (const char* name : {"dynatemp_range", "n_keep", "n_discard", "min_keep"}) settings[name] = 0;
   settings["dynatemp_exponent"] = 1.0;
   settings["samplers"] = {"penalties", "dry",   "temperature", "min_p",
@@ -349,7 +339,7 @@ nlohmann::json llamacpp_fields() {
        {"seed", field({"integer"}, "random seed; below 0: any")},
        {"ignore_eos", boolean("go on after the end-of-sequence token")},
        {"repeat_last_n",
-        integer(-1, INT32_MAX, "-1: repeat_penalty is over the whole text; 0: there is none")},
+        integer(-1, 4096, "the penalties look at so many last tokens; -1: at all; 0: at none")},
        {"n_indent", integer(0, 1024, "the text ends before a line that is indented by less")},
        {"t_max_predict_ms",
         integer(0, INT32_MAX, "the text ends after this time and a line break; 0: it does not")},

@@ -17,8 +17,6 @@ nlohmann::json llamacpp_prompt_field();
 // A checked body as read_generation's fields. Errors: kInvalidArgument, what cannot be honoured.
 Result<nlohmann::ordered_json> params_of_llamacpp(const nlohmann::ordered_json& body,
                                                   const ServedModel& model);
-// Pieces of that. penalty_field: the field that has the penalty; repeat_last_n must not bound it.
-Status check_repeats(const nlohmann::ordered_json& body, const char* penalty_field);
 // "samplers": the fields of the steps that it leaves out are set to what does nothing.
 void read_samplers(const nlohmann::ordered_json& body, nlohmann::ordered_json& params);
 // "logit_bias" in all its forms, as logit_bias and banned_token_ids.

@@ -13,6 +13,7 @@ struct ChatName {
   const char* field;  // here
 };
 constexpr ChatName kChatNames[] = {{"repeat_penalty", "repetition_penalty"},
+                                   {"repeat_last_n", "penalty_last_n"},
                                    {"typ_p", "typical_p"},
                                    {"n_predict", "max_tokens"},
                                    {"thinking_budget_tokens", "thinking_token_budget"}};
@@ -53,11 +54,8 @@ Status take_probabilities(json& body) {
 Status take_llamacpp_chat_fields(json& body, const ServedModel& model) {
   constexpr size_t kMostNew = 24;
   reserve_fields(body, body.size() + kMostNew);
-  const int64_t last_n = get_int(body, "repeat_last_n", -1);
   RETURN_IF_ERROR(rename_fields(body));
   drop_unset(body);
-  RETURN_IF_ERROR(check_repeats(body, "repetition_penalty"));
-  if (last_n == 0) body["repetition_penalty"] = 1.0;
   read_samplers(body, body);
   RETURN_IF_ERROR(take_probabilities(body));
   if (!get_field(body, "logit_bias").is_null()) {

@@ -84,6 +84,7 @@ const nlohmann::json& llamacpp_embedding_request() {
         integer(-1, 64,
                 "the vectors' norm: -1 none, 0 largest 32760, 1 taxicab, 2 Euclidean "
                 "(also when absent), above: the p-norm");
+    fields["pooling"] = refused("the checkpoint says how its vectors are made");
     fields["prompt_name"] = text("of the checkpoint's prompts, put before every text");
     return closed(std::move(fields));
   }();

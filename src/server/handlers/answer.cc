@@ -8,7 +8,6 @@
 #include "server/keys/ledger/spending.h"
 #include "server/replies/reuse.h"
 #include "server/routing/errors.h"
-#include "server/services/client_warnings.h"
 #include "server/services/config.h"
 #include "server/services/request_record.h"
 #include "server/services/services.h"
@@ -191,10 +190,6 @@ net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCa
                             bool stream, ReplyShape& shape) {
   if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {
     co_return co_await exchange.reply(shape.error(read.error()));
-  }
-  if (!call.warning.empty()) {
-    warn_client(exchange.request(), call.warning);
-    tell_warnings(services, exchange);
   }
   if (const Status fits = check_reply(services, call, stream); !fits)
     co_return co_await exchange.reply(shape.error(fits.error()));

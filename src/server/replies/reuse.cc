@@ -131,8 +131,8 @@ Bypass Reuse::bypass() const {
   if (wish_.off) return Bypass::kRefused;
   if (config.only_on_request && !wish_.asked) return Bypass::kNotAsked;
   if (params.prompt_logprobs) return Bypass::kPromptLogprobs;
-  const bool drawn =
-      params.temperature >= kGreedy && params.top_p > 0 && !params.seed && !params.use_beam_search;
+  const bool greedy = params.temperature < kGreedy || (params.top_p == 0 && params.mirostat == 0);
+  const bool drawn = !greedy && !params.seed && !params.use_beam_search;
   return drawn && !config.sampled && !wish_.asked ? Bypass::kSampled : Bypass::kNone;
 }
 
