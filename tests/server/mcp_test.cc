@@ -191,6 +191,8 @@ TEST_F(McpTest, WaitsBeforeItStartsAgainWhatDoesNotStart) {
   for (size_t at = 0; (at = text.find("start\n", at)) != std::string::npos; ++at) ++n_starts;
   EXPECT_LE(n_starts, 3);
   EXPECT_THAT(names()[0], HasSubstr("it is tried again in"));
+  for (int i = 0; i < 200 && log().find("ended with code 7") == std::string::npos; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
   EXPECT_THAT(log(), HasSubstr("ended with code 7"));
 }
 

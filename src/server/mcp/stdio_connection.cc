@@ -115,6 +115,7 @@ void StdioConnection::read_all() {
 
 // Whoever waits hears of it before the program has ended, which may take a second.
 void StdioConnection::end(const std::string& why) {
+  const bool by_itself = !leaving_;  // whoever hears of it may leave
   {
     const std::lock_guard lock(mutex_);
     why_ended_ = why;
@@ -126,7 +127,7 @@ void StdioConnection::end(const std::string& why) {
     process_.input.reset();
   }
   const std::string how = process_.end(kPatience);
-  if (!leaving_) notices_.log(fmt::format("{}; the program {}", why, how));
+  if (by_itself) notices_.log(fmt::format("{}; the program {}", why, how));
 }
 
 void StdioConnection::log_line(std::string_view line) {
