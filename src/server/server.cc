@@ -223,7 +223,9 @@ Status Server::run(const std::function<void()>& on_ready) {
   watch.request_stop();
   watch.join();
   batches_.reset();  // before the threads that its lines use
-  background_.drain(readiness_.drain_end());
+  background_.drain(readiness_.drain_end(), [this] {
+    if (mcp_ != nullptr) mcp_->cancel_all();
+  });
   if (mcp_ != nullptr) mcp_->stop();
   apart_.stop();
   compilations_.stop();  // what these have begun uses the models

@@ -148,6 +148,21 @@ class Calls(Case):
             self.assertEqual(ended["status"], "failed")
             self.assertIn("fake has no tool absent", ended["error"]["message"])
 
+    def test_in_the_background_when_the_queue_is_full(self):
+        with self.serve("--data-dir", self.folder / "data", "--max-num-seqs", 1, "--max-queued-requests", 1) as server:
+            self.ask(server)  # its tools are known: the first round is refused before anything is sent
+            made = [self.ask(server, background=True) for _ in range(12)]
+            n_completed = 0
+            for one in made:
+                ended = wait_for(lambda one=one: (now := server.get(f"{RESPONSES}/{one['id']}").json())["status"] in ENDED and now)
+                if ended["status"] == "completed":
+                    self.assertEqual(self.types(ended), ["mcp_list_tools", "mcp_call", "message"])
+                    n_completed += 1
+                else:  # a later round is not tried again
+                    self.assertIn("the queue is full", ended["error"]["message"])
+                    self.assertEqual(self.types(ended), ["mcp_list_tools", "mcp_call"])
+            self.assertGreater(n_completed, 0)
+
 
 class Approval(Case):
     def test_yes_and_no(self):
@@ -179,6 +194,26 @@ class Approval(Case):
             self.assertEqual(names[:3], ["response.created", "response.in_progress", "response.output_item.added"])
             self.assertIn("response.mcp_call.completed", names)
             self.assertEqual(self.types(events[-1]["response"]), ["mcp_call", "message"])
+
+    def test_each_is_run_once(self):
+        request = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "fake", "name": "get_weather",
+                   "arguments": '{"city": "Rome"}'}
+        yes = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+        no = {**yes, "approve": False}
+        user = {"role": "user", "content": "plain"}
+        run = {"type": "mcp_call", "id": "mcp_1", "server_label": "fake", "name": "get_weather", "arguments": "{}", "output": "sun",
+               "approval_request_id": "mcpr_1"}
+        with self.serve() as server:
+            for items, n_calls in (([yes, yes, yes], 1), ([yes, no], 1), ([no, yes], 2), ([yes, run, yes], 2), ([request, yes], 3)):
+                self.ask(server, [user, request, *items])
+                self.assertEqual(len(self.calls()), n_calls, items)
+            error = self.ask(server, [user, request, {**request, "arguments": "{}"}, yes], status=400)["error"]
+            self.assertIn("input[2].id: there is another mcp_approval_request", error["message"])
+            large = {**request, "arguments": json.dumps({str(i): 0 for i in range(200000)})}
+            begin = time.monotonic()
+            error = self.ask(server, [user, large, yes], status=400)["error"]
+            self.assertIn("bytes of arguments, expected at most 65536", error["message"])
+            self.assertLess(time.monotonic() - begin, 10)
 
     def test_what_is_no_answer(self):
         with self.serve() as server:
@@ -247,6 +282,17 @@ class Bounds(Case):
             made = self.ask(server, max_output_tokens=whole - 1)
             self.assertEqual((made["status"], made["incomplete_details"]), ("incomplete", {"reason": "max_output_tokens"}))
             self.assertEqual(made["usage"]["output_tokens"], whole - 1)
+
+    def test_time(self):
+        requests = [{"type": "mcp_approval_request", "id": f"mcpr_{i}", "server_label": "fake", "name": "wait",
+                     "arguments": '{"seconds": 60}'} for i in range(3)]
+        answers = [{"type": "mcp_approval_response", "approval_request_id": f"mcpr_{i}", "approve": True} for i in range(3)]
+        with self.serve("--max-tool-time", 2) as server:
+            made = self.ask(server, [{"role": "user", "content": "plain"}, *requests, *answers], {"allowed_tools": ["wait"]})
+            self.assertEqual((made["status"], made["incomplete_details"]), ("incomplete", {"reason": "max_tool_time"}))
+            self.assertEqual([item["error"] for item in made["output"] if item["type"] == "mcp_call"],
+                             ["tools/call: no answer in time"] + ["not called: the response's time for tools is up"] * 2)
+            self.assertEqual(len(self.calls()), 1)
 
     def test_choice(self):
         with self.serve() as server:

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/json_text.h"
+#include "server/api/mcp_approvals.h"
 #include "server/api/mcp_items.h"
 #include "server/mcp/child_process.h"
 #include "server/mcp/http_transfer.h"
@@ -78,11 +79,23 @@ class McpTest : public testing::Test {
     std::ifstream file(notes_);
     return {std::istreambuf_iterator<char>(file), {}};
   }
+  int n_starts() const {
+    const std::string text = notes();
+    int n = 0;
+    for (size_t at = 0; (at = text.find("start\n", at)) != std::string::npos; ++at) ++n;
+    return n;
+  }
   // Waits until a note is there.
   bool noted(const std::string& what) const {
     for (int i = 0; i < 500 && notes().find(what) == std::string::npos; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     return notes().find(what) != std::string::npos;
+  }
+  // Waits until a line is there.
+  bool logged(const std::string& what) {
+    for (int i = 0; i < 500 && log().find(what) == std::string::npos; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return log().find(what) != std::string::npos;
   }
   std::string log() {
     const std::lock_guard lock(mutex_);
@@ -99,7 +112,7 @@ class McpTest : public testing::Test {
 TEST_F(McpTest, ListsAndCalls) {
   config_.env.emplace_back("FAKE_MCP_PAGE", "3");
   EXPECT_EQ(server().known_tools(), nullptr);
-  EXPECT_EQ(names().size(), 14u);
+  EXPECT_EQ(names().size(), 18u);
   EXPECT_EQ(names().front(), "get_weather");
   EXPECT_THAT(notes(), HasSubstr("initialize 2025-06-18\nnotifications/initialized\ntools/list"));
   const McpTools known = server().known_tools();
@@ -131,9 +144,9 @@ TEST_F(McpTest, NoiseIsLoggedWithinBounds) {
 }
 
 TEST_F(McpTest, ListsAgainWhenToolsHaveChanged) {
-  EXPECT_EQ(names().size(), 14u);
+  EXPECT_EQ(names().size(), 18u);
   EXPECT_EQ(call("grow"), "grown");
-  EXPECT_EQ(names().back(), "grown14");
+  EXPECT_EQ(names().back(), "grown18");
 }
 
 TEST_F(McpTest, ResultsAreBounded) {
@@ -145,6 +158,7 @@ TEST_F(McpTest, ResultsAreBounded) {
 }
 
 TEST_F(McpTest, WaitsNoLongerThanAllowed) {
+  names();
   const auto start = Steady::now();
   EXPECT_THAT(call("wait", {{"seconds", 60}}, wait(std::chrono::milliseconds(1500))),
               HasSubstr("no answer in time"));
@@ -153,6 +167,79 @@ TEST_F(McpTest, WaitsNoLongerThanAllowed) {
   EXPECT_EQ(call("get_time"), "noon");  // the same program
   EXPECT_EQ(notes().find("start", 5), std::string::npos);
 }
+
+TEST_F(McpTest, SendsNothingWhenTheTimeIsUp) {
+  names();
+  EXPECT_EQ(call("get_time", McpJson::object(), wait(std::chrono::milliseconds(-1))),
+            "error: tools/call: the time was up before it was sent");
+  EXPECT_EQ(notes().find("call"), std::string::npos);
+}
+
+// Half a message would be the end of the program, which serves others too.
+TEST_F(McpTest, AMessageThatHasBegunIsWritten) {
+  const McpJson large = {{"text", std::string(1 << 20, 'x')}};
+  for (const bool leaves : {false, true}) {
+    EXPECT_EQ(call("deaf", {{"seconds", 2}}), "deaf for 2 s");
+    std::stop_source stop;
+    std::jthread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      if (leaves) stop.request_stop();
+    });
+    const auto time = std::chrono::milliseconds(leaves ? 20000 : 500);
+    EXPECT_EQ(call("echo", large, wait(time, stop.get_token())),
+              leaves ? "error: tools/call: cancelled" : "error: tools/call: no answer in time");
+    EXPECT_EQ(call("get_time"), "noon");
+  }
+  EXPECT_EQ(n_starts(), 1);
+}
+
+TEST_F(McpTest, AStartGoesOnWhenItsClientLeaves) {
+  config_.env.emplace_back("FAKE_MCP_START", "1");
+  std::stop_source stop;
+  std::jthread first([&] {
+    const auto tools = server().tools(wait(std::chrono::seconds(30), stop.get_token()));
+    EXPECT_FALSE(tools);
+  });
+  ASSERT_TRUE(noted("start"));
+  stop.request_stop();
+  first.join();
+  EXPECT_EQ(names().size(), 18u);
+  EXPECT_EQ(n_starts(), 1);
+}
+
+TEST_F(McpTest, WhoWaitsForAStartMayLeave) {
+  config_.env.emplace_back("FAKE_MCP_START", "4");
+  server();
+  std::jthread first([&] { EXPECT_EQ(names().size(), 18u); });
+  ASSERT_TRUE(noted("start"));
+  const auto begin = Steady::now();
+  EXPECT_EQ(call("get_time", McpJson::object(), wait(std::chrono::seconds(1))),
+            "error: start: the time was up before it was sent");
+  EXPECT_LT(Steady::now() - begin, std::chrono::seconds(3));
+}
+
+TEST_F(McpTest, ToolsThatChangeWhileTheyAreListed) {
+  config_.env.emplace_back("FAKE_MCP_CHANGES", "1");
+  EXPECT_EQ(names().size(), 18u);
+  EXPECT_EQ(server().known_tools(), nullptr);
+}
+
+TEST_F(McpTest, ALongErrorWithoutALinesEndIsRead) {
+  EXPECT_EQ(call("mutter"), "quiet");
+  EXPECT_EQ(call("mutter"), "quiet");
+  EXPECT_THAT(log(), HasSubstr("xxx"));
+  EXPECT_LE(std::ranges::count(log(), '\n'), 50);
+}
+
+TEST_F(McpTest, AFloodHoldsUpNoEnd) {
+  EXPECT_THAT(call("flood", McpJson::object(), wait(std::chrono::seconds(2))),
+              HasSubstr("no answer in time"));
+  const auto start = Steady::now();
+  server_.reset();
+  EXPECT_LT(Steady::now() - start, std::chrono::seconds(5));
+}
+
+TEST_F(McpTest, PingsAreAnswered) { EXPECT_EQ(call("pester"), "40 answers"); }
 
 TEST_F(McpTest, StopsWhenNobodyWaits) {
   names();
@@ -186,14 +273,9 @@ TEST_F(McpTest, WaitsBeforeItStartsAgainWhatDoesNotStart) {
   config_.env.emplace_back("FAKE_MCP_DIES", "1");
   EXPECT_THAT(names()[0], HasSubstr("initialize: the program has closed its output"));
   for (int i = 0; i < 20; ++i) names();
-  const std::string text = notes();
-  int n_starts = 0;
-  for (size_t at = 0; (at = text.find("start\n", at)) != std::string::npos; ++at) ++n_starts;
-  EXPECT_LE(n_starts, 3);
+  EXPECT_LE(n_starts(), 3);
   EXPECT_THAT(names()[0], HasSubstr("it is tried again in"));
-  for (int i = 0; i < 200 && log().find("ended with code 7") == std::string::npos; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(25));
-  EXPECT_THAT(log(), HasSubstr("ended with code 7"));
+  EXPECT_TRUE(logged("ended with code 7")) << log();
 }
 
 TEST_F(McpTest, SaysWhatCannotBeStarted) {
@@ -253,7 +335,7 @@ class McpHttpTest : public McpTest {
 
 TEST_F(McpHttpTest, AnswersAsJson) {
   serve({});
-  EXPECT_EQ(names().size(), 14u);
+  EXPECT_EQ(names().size(), 18u);
   EXPECT_EQ(call("get_weather", {{"city", "Rome"}}), "sun in Rome");
   EXPECT_EQ(call("fail"), "failed: it went wrong");
   EXPECT_THAT(call("none"), HasSubstr("code -32602"));
@@ -263,10 +345,11 @@ TEST_F(McpHttpTest, AnswersAsJson) {
 
 TEST_F(McpHttpTest, AnswersAsEvents) {
   serve({{"FAKE_MCP_EVENTS", "1"}});
-  EXPECT_EQ(names().size(), 14u);
+  EXPECT_EQ(names().size(), 18u);
   EXPECT_THAT(call("asks"), HasSubstr("-32601"));
+  EXPECT_EQ(call("pester"), "16 answers");  // no more of one stream
   EXPECT_EQ(call("grow"), "grown");
-  EXPECT_EQ(names().size(), 15u);
+  EXPECT_EQ(names().size(), 19u);
 }
 
 TEST_F(McpHttpTest, BeginsAnewWhereTheSessionIsOver) {
@@ -304,6 +387,16 @@ TEST_F(McpHttpTest, SaysWhyThereIsNoAnswer) {
   EXPECT_THAT(names()[0], HasSubstr("initialize: "));
 }
 
+TEST(McpMessages, AreReadInBoundedWork) {
+  std::string keys = "{";
+  for (size_t i = 0; i + 2 < kMostMcpValues; ++i) keys += fmt::format("\"{}\":0,", i);
+  const auto start = Steady::now();
+  EXPECT_EQ(read_rpc(keys + "\"last\":0}").size(), kMostMcpValues - 1);
+  EXPECT_LT(Steady::now() - start, std::chrono::seconds(10));
+  EXPECT_TRUE(read_rpc(keys + "\"last\":[0,0,0]}").is_discarded());
+  EXPECT_TRUE(read_rpc("{").is_discarded());
+}
+
 TEST(McpEventData, WhereverItIsCut) {
   const std::string text = ": note\r\ndata: one\r\ndata:two\r\n\r\ndata: three\n\nid: 4\n\rdata: x";
   for (size_t cut = 0; cut <= text.size(); ++cut) {
@@ -320,8 +413,9 @@ TEST(McpEventData, WhereverItIsCut) {
 TEST(McpItems, CallsAndQuestions) {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   bool open = false;
+  ToolResults results;
   const auto add = [&](const char* text) {
-    add_mcp_item(bounded_json<nlohmann::ordered_json>(text), messages, open);
+    add_mcp_item(bounded_json<nlohmann::ordered_json>(text), messages, open, results);
   };
   add(R"({"type": "mcp_list_tools", "server_label": "a", "tools": []})");
   EXPECT_TRUE(messages.empty());
@@ -341,6 +435,97 @@ TEST(McpItems, CallsAndQuestions) {
   add(R"({"type": "mcp_approval_response", "approval_request_id": "mcpr_2", "approve": false,
           "reason": "no"})");
   EXPECT_THAT(messages[7]["content"].get<std::string>(), HasSubstr("Reason: no"));
+}
+
+// Looking through all messages for each would take minutes.
+TEST(McpItems, ManyAnswersToNothing) {
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  bool open = false;
+  ToolResults results;
+  constexpr int kItems = 50000;
+  const auto start = Steady::now();
+  for (int i = 0; i < kItems; ++i) {
+    const std::string id = std::to_string(i);
+    add_mcp_item({{"type", "mcp_call"}, {"id", "mcp_" + id}, {"approval_request_id", id}}, messages,
+                 open, results);
+  }
+  EXPECT_EQ(messages.size(), 2u * kItems);
+  EXPECT_LT(Steady::now() - start, std::chrono::seconds(20));
+}
+
+class McpApprovalsTest : public testing::Test {
+ protected:
+  Status ask(const std::string& id, const std::string& arguments = "{}", bool earlier = false) {
+    return add({{"type", "mcp_approval_request"},
+                {"id", id},
+                {"server_label", "s"},
+                {"name", "f"},
+                {"arguments", arguments}},
+               earlier);
+  }
+  Status answer(const std::string& id, bool yes) {
+    return add({{"type", "mcp_approval_response"}, {"approval_request_id", id}, {"approve", yes}},
+               false);
+  }
+  Status made(const std::string& id) {
+    return add({{"type", "mcp_call"}, {"id", "mcp_" + id}, {"approval_request_id", id}}, false);
+  }
+  Status add(const nlohmann::ordered_json& item, bool earlier) {
+    return approvals_.add(item, fmt::format("input[{}]", n_++), earlier);
+  }
+  // ID=ARGUMENTS of each call, or "error: " and its message.
+  std::vector<std::string> approved() const {
+    const auto calls = approvals_.approved();
+    if (!calls) return {"error: " + calls.error().message};
+    std::vector<std::string> all;
+    for (const ApprovedCall& one : *calls) all.push_back(one.request_id + "=" + one.arguments);
+    return all;
+  }
+
+  McpApprovals approvals_;
+  int n_ = 0;
+};
+
+TEST_F(McpApprovalsTest, EachIsMadeOnceAndTheLastAnswerCounts) {
+  for (const char* id : {"a", "b", "c", "d"}) ASSERT_TRUE(ask(id));
+  EXPECT_THAT(approved(), testing::IsEmpty());
+  for (const char* id : {"b", "a", "a", "c", "d"}) ASSERT_TRUE(answer(id, true));
+  EXPECT_THAT(approved(), testing::ElementsAre("b={}", "a={}", "c={}", "d={}"));
+  ASSERT_TRUE(answer("a", false));
+  ASSERT_TRUE(made("b"));
+  ASSERT_TRUE(answer("b", true));  // after its call
+  ASSERT_TRUE(answer("c", false));
+  ASSERT_TRUE(answer("c", true));
+  EXPECT_THAT(approved(), testing::ElementsAre("d={}", "c={}"));
+}
+
+TEST_F(McpApprovalsTest, AQuestionKeepsWhatItAsks) {
+  ASSERT_TRUE(ask("a", R"({"x": 1})", true));
+  ASSERT_TRUE(ask("a", R"({"x": 1})"));
+  const Status other = ask("a", R"({"x": 2})");
+  ASSERT_FALSE(other);
+  EXPECT_THAT(other.error().message, HasSubstr("input[2].id: there is another"));
+  ASSERT_TRUE(answer("a", true));
+  EXPECT_THAT(approved(), testing::ElementsAre(R"(a={"x": 1})"));
+  EXPECT_THAT(answer("none", true).error().message, HasSubstr("got \"none\""));
+}
+
+TEST_F(McpApprovalsTest, Bounds) {
+  ASSERT_TRUE(ask("large", std::string(kMostMcpArguments + 1, ' ')));
+  EXPECT_THAT(approved(), testing::IsEmpty());
+  ASSERT_TRUE(answer("large", true));
+  EXPECT_THAT(
+      approved(),
+      testing::ElementsAre(HasSubstr("input[1]: agrees to a call with 65537 bytes of arguments")));
+  ASSERT_TRUE(answer("large", false));
+  for (size_t i = 0; i < kMostMcpCalls; ++i) {
+    ASSERT_TRUE(ask(std::to_string(i)));
+    ASSERT_TRUE(answer(std::to_string(i), true));
+  }
+  EXPECT_EQ(approved().size(), kMostMcpCalls);
+  ASSERT_TRUE(ask("one more"));
+  ASSERT_TRUE(answer("one more", true));
+  EXPECT_THAT(approved(), testing::ElementsAre(HasSubstr("agree to at most 64 calls, got 65")));
 }
 
 }  // namespace

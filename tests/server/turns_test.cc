@@ -2,7 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <new>
+#include <thread>
+
+#include "server/http/turn_threads.h"
 
 namespace penstock {
 namespace {
@@ -28,6 +37,19 @@ TEST(Turns, OneOfEachAskerAfterTheOther) {
   EXPECT_TRUE(turns.empty());
 }
 
+TEST(Turns, AnAskerMayBePassedOver) {
+  Turns<int> turns;
+  for (const int number : {10, 11}) turns.add("one", number);
+  for (const int number : {20, 21}) turns.add("two", number);
+  const auto not_one = [](const std::string& asker) { return asker != "one"; };
+  EXPECT_EQ(turns.take_if(not_one), 20);
+  EXPECT_EQ(turns.take(), 10);
+  EXPECT_EQ(turns.take_if(not_one), 21);
+  EXPECT_EQ(turns.take_if(not_one), std::nullopt);
+  EXPECT_EQ(turns.take(), 11);
+  EXPECT_TRUE(turns.empty());
+}
+
 TEST(Turns, WhatCannotBeKeptChangesNothing) {
   for (const bool known : {false, true}) {
     Turns<Costly> turns;
@@ -43,6 +65,27 @@ TEST(Turns, WhatCannotBeKeptChangesNothing) {
     turns.add("two", Costly(4));
     EXPECT_EQ(turns.take().number, 4);
   }
+}
+
+TEST(TurnThreads, SomeOfThemWorkForOneAsker) {
+  constexpr int kMost = 2;
+  TurnThreads threads(kMost + 1, kMost);
+  net::io_context context;
+  std::atomic<int> n_running{0}, most{0}, n_left{6};
+  std::atomic<int> left_at_other{0};
+  const auto of_one = [&] {
+    most = std::max<int>(most, ++n_running);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    --n_running, --n_left;
+  };
+  const auto of_other = [&] { left_at_other = n_left.load(); };
+  for (int i = n_left; i > 0; --i)
+    net::co_spawn(context, threads.run("one", of_one), net::detached);
+  net::co_spawn(context, threads.run("other", of_other), net::detached);
+  context.run();
+  EXPECT_EQ(n_left, 0);
+  EXPECT_EQ(most, kMost);
+  EXPECT_GE(left_at_other, 4);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 """An MCP server that does what a test wants, over standard input and output or, with --http, over HTTP at a port it prints.
 
 Only the standard library. Environment: FAKE_MCP_PAGE (tools of one page), FAKE_MCP_VERSION, FAKE_MCP_START (seconds before it
-answers), FAKE_MCP_DIES (it ends at once), FAKE_MCP_NOTES (a file that gets a line for what happens to it).
+answers), FAKE_MCP_DIES (it ends at once), FAKE_MCP_CHANGES (its tools change while they are listed), FAKE_MCP_NOTES (a file that gets a line for what happens to it).
 """
 import http.server
 import json
@@ -36,6 +36,10 @@ TOOLS = [
     {"name": "grow", "description": "Adds a tool.", "inputSchema": schema()},
     {"name": "noise", "description": "Lines that are no messages.", "inputSchema": schema()},
     {"name": "forget", "description": "Ends the session (HTTP).", "inputSchema": schema()},
+    {"name": "deaf", "description": "Reads nothing for a while (standard input).", "inputSchema": schema(seconds="number")},
+    {"name": "mutter", "description": "Many bytes of standard error without a line's end.", "inputSchema": schema()},
+    {"name": "flood", "description": "Lines of messages without an end.", "inputSchema": schema()},
+    {"name": "pester", "description": "Pings the client often.", "inputSchema": schema()},
 ]
 
 
@@ -82,6 +86,8 @@ class Server:
             note("tools/list")
             first = int(params.get("cursor") or 0)
             page = {"tools": TOOLS[first:first + PAGE]}
+            if "FAKE_MCP_CHANGES" in os.environ:
+                self.send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
             if first + PAGE < len(TOOLS):
                 page["nextCursor"] = str(first + PAGE)
             return page
@@ -125,6 +131,27 @@ class Server:
         said = [self.answers.get(timeout=10) for _ in range(2)]
         return text(json.dumps(sorted(said, key=lambda one: one["id"])))
 
+    def deaf(self, _, seconds):
+        return text(f"deaf for {seconds} s")
+
+    def mutter(self, _):
+        for _ in range(80):
+            sys.stderr.write("x" * (1 << 16))
+        sys.stderr.flush()
+        return text("quiet")
+
+    def flood(self, _):
+        while True:
+            sys.stdout.write('{"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}\n' * 1000)
+
+    def pester(self, _):
+        for i in range(40):
+            self.send({"jsonrpc": "2.0", "id": i, "method": "ping"})
+        end = time.monotonic() + 1
+        while time.monotonic() < end and self.answers.qsize() < 40:
+            time.sleep(0.02)
+        return text(f"{self.answers.qsize()} answers")
+
     def look(self, _):
         return text(json.dumps({"environment": sorted(os.environ), "files": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
                                 "group": os.getpgrp() == os.getpid()}))
@@ -166,7 +193,10 @@ def serve_stdio():
         if (reply := server.handle(message)) is not None:
             send(reply)
     for line in sys.stdin:
-        threading.Thread(target=answer, args=(json.loads(line),), daemon=True).start()
+        message = json.loads(line)
+        threading.Thread(target=answer, args=(message,), daemon=True).start()
+        if message.get("params", {}).get("name") == "deaf":
+            time.sleep(message["params"]["arguments"]["seconds"])
     note("end of input")
 
 

@@ -1,5 +1,6 @@
 #include "server/api/conversations.h"
 
+#include "base/work.h"
 #include "server/api/api_request.h"
 #include "server/api/conversation_parts.h"
 #include "server/api/message_blocks.h"
@@ -142,6 +143,7 @@ Result<AskedConversation> conversation_of_response(json& body, size_t n_earlier)
     input.messages.push_back(message_of("user", take_field(body, "input")));
   } else {
     for (size_t i = 0; i < body["input"].size(); ++i) {
+      give_way();
       RETURN_IF_ERROR(
           input.add(body["input"][i], fmt::format("input[{}]", i - std::min(i, n_earlier))));
     }

@@ -21,18 +21,6 @@ void add_call(const json& item, const std::string& result, json& messages, bool&
   open = false;
 }
 
-// False: there is no such call.
-bool replace_result(const std::string& id, const std::string& result, json& messages) {
-  for (size_t i = messages.size(); i > 0 && !id.empty(); --i) {
-    json& message = messages[i - 1];
-    if (get_string(message, "role") != "tool" || get_string(message, "tool_call_id") != id)
-      continue;
-    message["content"] = result;
-    return true;
-  }
-  return false;
-}
-
 std::string result_of(const json& item) {
   const std::string problem = get_string(item, "error"), output = get_string(item, "output");
   if (problem.empty()) return output;
@@ -43,23 +31,38 @@ constexpr const char* kNotAllowed = "The user did not allow this call; it was no
 
 }  // namespace
 
+json* ToolResults::find(const std::string& id, json& messages) {
+  for (; n_seen_ < messages.size(); ++n_seen_) {
+    const json& message = messages[n_seen_];
+    if (get_string(message, "role") == "tool")
+      places_[get_string(message, "tool_call_id")] = n_seen_;
+  }
+  const auto found = id.empty() ? places_.end() : places_.find(id);
+  return found == places_.end() ? nullptr : &messages[found->second];
+}
+
 bool is_mcp_item(std::string_view type) {
   return type == "mcp_list_tools" || type == "mcp_call" || type == "mcp_approval_request" ||
          type == "mcp_approval_response";
 }
 
-void add_mcp_item(const json& item, json& messages, bool& open) {
+void add_mcp_item(const json& item, json& messages, bool& open, ToolResults& results) {
   const std::string type = get_string(item, "type");
   const std::string request = get_string(item, "approval_request_id");
   if (type == "mcp_approval_request") {
-    add_call(item, kNotAllowed, messages, open);
+    if (results.find(get_string(item, "id"), messages) == nullptr)
+      add_call(item, kNotAllowed, messages, open);
   } else if (type == "mcp_approval_response") {
     open = false;
     const std::string reason = get_string(item, "reason");
-    if (!get_bool(item, "approve") && !reason.empty())
-      replace_result(request, kNotAllowed + (" Reason: " + reason), messages);
-  } else if (type == "mcp_call" && !replace_result(request, result_of(item), messages)) {
-    add_call(item, result_of(item), messages, open);
+    if (get_bool(item, "approve") || reason.empty()) return;
+    if (json* const message = results.find(request, messages))
+      (*message)["content"] = kNotAllowed + (" Reason: " + reason);
+  } else if (type == "mcp_call") {
+    if (json* const message = results.find(request, messages))
+      (*message)["content"] = result_of(item);
+    else
+      add_call(item, result_of(item), messages, open);
   }
 }
 

@@ -5,35 +5,49 @@
 #include <algorithm>
 #include <set>
 
+#include "base/work.h"
 #include "frontend/json_fields.h"
 #include "server/api/api_request.h"
 
 namespace penstock {
 namespace {
 
-bool has(const json& names, const std::string& name) {
-  return std::ranges::find(names, json(name)) != names.end();
-}
 bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// filter: a list of names, or {tool_names, read_only}; null matches every tool.
-bool matches(const json& filter, const McpTool& tool) {
-  if (filter.is_null()) return true;
-  if (filter.is_array()) return has(filter, tool.name);
-  const json& names = get_field(filter, "tool_names");
-  const json& read_only = get_field(filter, "read_only");
-  return (names.is_null() || has(names, tool.name)) &&
-         (read_only.is_null() || read_only == tool.read_only);
+// names: a list, or null for all.
+std::optional<ToolFilter::Names> read_names(const json& names) {
+  if (names.is_null()) return std::nullopt;
+  ToolFilter::Names all;
+  for (const json& one : names) all.insert(one.get<std::string>());
+  return all;
 }
 
-bool request_asks(const json& approval, bool otherwise, const McpTool& tool) {
-  if (approval.is_null()) return otherwise;
-  if (approval.is_string()) return approval == "always";
+// filter: a list of names, or {tool_names, read_only}; null matches every tool.
+ToolFilter read_filter(const json& filter) {
+  ToolFilter read;
+  read.names = read_names(filter.is_object() ? get_field(filter, "tool_names") : filter);
+  const json& read_only = get_field(filter, "read_only");
+  if (read_only.is_boolean()) read.read_only = read_only.get<bool>();
+  return read;
+}
+
+ApprovalRule read_rule(const json& approval) {
+  ApprovalRule rule;
+  if (approval.is_string()) rule.asks = approval == "always";
   const json &always = get_field(approval, "always"), &never = get_field(approval, "never");
-  if (!always.is_null() && matches(always, tool)) return true;
-  return never.is_null() || !matches(never, tool);
+  if (!approval.is_object()) return rule;
+  rule.asks = true;
+  if (!always.is_null()) rule.always = read_filter(always);
+  if (!never.is_null()) rule.never = read_filter(never);
+  return rule;
+}
+
+bool request_asks(const ApprovalRule& rule, bool otherwise, const McpTool& tool) {
+  if (rule.always && rule.always->matches(tool)) return true;
+  if (rule.never && rule.never->matches(tool)) return false;
+  return rule.asks.value_or(otherwise);
 }
 
 // The operator's word counts where it asks; else the request's.
@@ -74,13 +88,30 @@ Result<McpUse> read_use(const McpServers* servers, const std::string& key, const
                   "{}.server_label: expected a configured MCP server ({}), got \"{}\"", where,
                   fmt::join(servers->names(key), ", "), use.label);
   }
-  use.allowed = get_field(tool, "allowed_tools");
-  use.approval = get_field(tool, "require_approval");
+  use.allowed = read_filter(get_field(tool, "allowed_tools"));
+  use.approval = read_rule(get_field(tool, "require_approval"));
   use.where = std::move(where);
   return use;
 }
 
+// Of the names that the request allows each is a tool's.
+Status check_names(const McpUse& use) {
+  if (!use.allowed.names) return {};
+  std::set<std::string_view> there;
+  for (const McpTool& tool : *use.tools) there.insert(tool.name);
+  for (const std::string& name : *use.allowed.names) {
+    if (there.contains(name)) continue;
+    return errorf(ErrorCode::kInvalidArgument, "{}.allowed_tools: {} has no tool {}", use.where,
+                  use.label, name);
+  }
+  return {};
+}
+
 }  // namespace
+
+bool ToolFilter::matches(const McpTool& tool) const {
+  return (!names || names->contains(tool.name)) && (!read_only || *read_only == tool.read_only);
+}
 
 Result<McpRequest> McpRequest::take(const McpServers* servers, const std::string& key, json& body) {
   McpRequest request;
@@ -114,38 +145,22 @@ Status McpRequest::take_choice(json& choice) {
 
 // The lists of earlier responses, and what the client says to their questions.
 Result<std::vector<ApprovedCall>> McpRequest::read_items(const json& input, size_t n_earlier) {
-  std::map<std::string, ApprovedCall> asked;
-  std::vector<ApprovedCall> approved;
+  McpApprovals approvals;
   for (size_t i = 0; i < (input.is_array() ? input.size() : 0); ++i) {
+    give_way();
     const json& item = input[i];
-    const std::string type = get_string(item, "type");
-    const std::string where = fmt::format("input[{}]", i - std::min(i, n_earlier));
-    if (type == "mcp_list_tools") {
+    if (get_string(item, "type") == "mcp_list_tools") {
       const auto use = std::ranges::find(uses_, get_string(item, "server_label"), &McpUse::label);
       if (use != uses_.end() && get_field(item, "error").is_null()) use->told = true;
-    } else if (type == "mcp_approval_request") {
-      const std::string id = get_string(item, "id");
-      asked[id] = {id, get_string(item, "server_label"), get_string(item, "name"),
-                   get_string(item, "arguments"), where};
-    } else if (type == "mcp_approval_response") {
-      const auto request = asked.find(get_string(item, "approval_request_id"));
-      if (request == asked.end()) {
-        return errorf(ErrorCode::kInvalidArgument,
-                      "{}.approval_request_id: expected the id of an mcp_approval_request before "
-                      "it, got \"{}\"",
-                      where, get_string(item, "approval_request_id"));
-      }
-      request->second.where = where;
-      if (get_bool(item, "approve")) approved.push_back(request->second);
-    } else if (type == "mcp_call") {
-      const std::string id = get_string(item, "approval_request_id");
-      std::erase_if(approved, [&](const ApprovedCall& one) { return one.request_id == id; });
     }
+    RETURN_IF_ERROR(
+        approvals.add(item, fmt::format("input[{}]", i - std::min(i, n_earlier)), i < n_earlier));
   }
+  ASSIGN_OR_RETURN(std::vector<ApprovedCall> approved, approvals.approved());
   for (const ApprovedCall& one : approved) {
     if (std::ranges::find(uses_, one.label, &McpUse::label) == uses_.end()) {
       return errorf(ErrorCode::kInvalidArgument,
-                    "{}: agrees to a call of the MCP server {}, which tools does not name",
+                    "{}: agrees to a call of the MCP server {:.80}, which tools does not name",
                     one.where, one.label);
     }
   }
@@ -155,7 +170,7 @@ Result<std::vector<ApprovedCall>> McpRequest::read_items(const json& input, size
 json McpRequest::listed(const McpUse& use) {
   json all = json::array();
   for (const McpTool& tool : *use.tools) {
-    if (matches(use.allowed, tool)) all.push_back(tool.listed);
+    if (use.allowed.matches(tool)) all.push_back(tool.listed);
   }
   return all;
 }
@@ -165,17 +180,9 @@ Status McpRequest::show(json& functions, ToolChoice& choice) {
   std::set<std::string> names;
   for (const json& one : functions) names.insert(get_string(get_field(one, "function"), "name"));
   for (const McpUse& use : uses_) {
-    const json& listed =
-        use.allowed.is_object() ? get_field(use.allowed, "tool_names") : use.allowed;
-    for (const json& name : listed.is_array() ? listed : json::array()) {
-      if (std::ranges::find(*use.tools, name.get<std::string>(), &McpTool::name) !=
-          use.tools->end())
-        continue;
-      return errorf(ErrorCode::kInvalidArgument, "{}.allowed_tools: {} has no tool {}", use.where,
-                    use.label, name.get<std::string>());
-    }
+    RETURN_IF_ERROR(check_names(use));
     for (const McpTool& tool : *use.tools) {
-      if (!matches(use.allowed, tool)) continue;
+      if (!use.allowed.matches(tool)) continue;
       if (!names.insert(tool.name).second) {
         return errorf(ErrorCode::kInvalidArgument,
                       "{}: there is another tool with the name {}; leave one out, for example by "

@@ -4,23 +4,39 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "frontend/chat/reply_grammar.h"
+#include "server/api/mcp_approvals.h"
 #include "server/mcp/mcp_servers.h"
 
 namespace penstock {
+
+// Some of the tools of a server.
+struct ToolFilter {
+  using Names = std::set<std::string>;
+  std::optional<Names> names;     // nullopt: of any name
+  std::optional<bool> read_only;  // nullopt: whatever they say of it
+  bool matches(const McpTool& tool) const;
+};
+
+// Whether the client has to agree to calls, as a request says it.
+struct ApprovalRule {
+  std::optional<bool> asks;  // of the tools below that are not named; nullopt: nothing is said
+  std::optional<ToolFilter> always, never;
+};
 
 // One of the request's tools of type mcp.
 struct McpUse {
   McpServer* server = nullptr;
   std::string label;
-  std::string where;               // "tools[0]"
-  nlohmann::ordered_json allowed;  // null: all
-  nlohmann::ordered_json approval;
+  std::string where;  // "tools[0]"
+  ToolFilter allowed;
+  ApprovalRule approval;
   bool told = false;  // an earlier response of the conversation lists its tools
   McpTools tools;     // null until they are known
 };
@@ -29,11 +45,6 @@ struct McpUse {
 struct McpCallee {
   const McpUse* use;
   bool asks;  // the client has to agree first
-};
-
-// A call that the client has agreed to.
-struct ApprovedCall {
-  std::string request_id, label, name, arguments, where;
 };
 
 class McpRequest {
@@ -48,8 +59,8 @@ class McpRequest {
 
   std::vector<McpUse>& uses() { return uses_; }
   // Calls that the input's items agree to and that have not been run, with the items before
-  // `n_earlier` of other responses. Errors: kInvalidArgument, an answer to nothing, or of a server
-  // that the request does not name.
+  // `n_earlier` of other responses. Errors: those of McpApprovals; kInvalidArgument, an answer of a
+  // server that the request does not name.
   Result<std::vector<ApprovedCall>> read_items(const nlohmann::ordered_json& input,
                                                size_t n_earlier);
 

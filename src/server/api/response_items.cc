@@ -170,7 +170,7 @@ Status ResponseItems::add_reasoning(const json& item, const std::string& where) 
 
 Status ResponseItems::add_other(json& item, const std::string& type, const std::string& where) {
   if (is_mcp_item(type)) {
-    add_mcp_item(item, messages, open_);
+    add_mcp_item(item, messages, open_, results_);
     return {};
   }
   if (type == "compaction") {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "server/api/mcp_items.h"
 
 namespace penstock {
 
@@ -26,6 +27,7 @@ class ResponseItems {
   nlohmann::ordered_json& open_reply();
 
   bool open_ = false;  // the last message is an assistant's that may still grow
+  ToolResults results_;
 };
 
 // Reasoning in the form that clients give back without reading it (encrypted_content). It is not a

@@ -215,9 +215,17 @@ Json response_tool_choice() {
   return result;
 }
 
+Json response_item() {
+  const char* const types =
+      "message, function_call, function_call_output, mcp_call, mcp_approval_response, ...: "
+      "docs/api.md";
+  return open({{"type", field({"string"}, types)}, {"role", field({"string"}, "of a message")}});
+}
+
 // What only an operator may say is refused with a reason of its own.
 Json mcp_tool() {
-  const Json names = list({{"type", "string"}}, "names of tools");
+  Json names = list({{"type", "string"}}, "names of tools");
+  names["maxItems"] = 512;
   const Json filter = closed(
       {{"tool_names", names}, {"read_only", boolean("those that say that they change nothing")}});
   const Json modes = {{"enum", {"always", "never"}}, {"title", "\"always\" or \"never\""}};
@@ -433,8 +441,6 @@ const Json& responses_request() {
     Json fields = sampling_fields();
     merge(fields, engine_fields());
     for (const char* name : {"n", "max_tokens", "logprobs", "prompt_logprobs"}) fields.erase(name);
-    const Json item = open({{"type", field({"string"}, "message, function_call, ...: docs/api.md")},
-                            {"role", field({"string"}, "of a message")}});
     // What its type needs is checked by take_tools().
     const Json tool =
         open({{"type",
@@ -456,7 +462,8 @@ const Json& responses_request() {
         fields,
         {{"model", text("the served model's name")},
          {"input",
-          {{"anyOf", {plain("string"), {{"type", "array"}, {"items", item}, {"minItems", 1}}}},
+          {{"anyOf",
+            {plain("string"), {{"type", "array"}, {"items", response_item()}, {"minItems", 1}}}},
            {"title", "a string or a list of items"}}},
          {"instructions", text("a system message before the input")},
          {"max_output_tokens", integer(1, INT32_MAX, "most tokens of the reply")},

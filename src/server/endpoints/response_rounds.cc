@@ -1,6 +1,7 @@
 #include "server/endpoints/response_rounds.h"
 
 #include "base/json_text.h"
+#include "frontend/chat/ordered_json.h"
 #include "server/api/conversations.h"
 #include "server/handlers/round_exchange.h"
 #include "server/routing/errors.h"
@@ -47,6 +48,20 @@ class RoundShape final : public ReplyShape {
   const std::function<std::string()> open_;
 };
 
+constexpr const char* kTimeIsUp = "max_tool_time";
+
+// Errors: kInvalidArgument, for the model.
+Result<json> arguments_of(const McpCallItem& call) {
+  if (const size_t n_bytes = call.arguments.size(); n_bytes > kMostMcpArguments) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "not called: its arguments have {} bytes, expected at most {}", n_bytes,
+                  kMostMcpArguments);
+  }
+  json arguments = ordered_json_of(call.arguments.empty() ? "{}" : call.arguments);
+  if (arguments.is_object()) return arguments;
+  return errorf(ErrorCode::kInvalidArgument, "not called: its arguments are no JSON object");
+}
+
 class Rounds {
  public:
   Rounds(Services& services, Exchange& exchange, ResponseCall& call, ResponseShape& shape)
@@ -73,10 +88,11 @@ class Rounds {
   net::awaitable<bool> tell(const std::string& events);
   net::awaitable<void> end(std::string reason);
   net::awaitable<bool> fail(HttpReply reply);
-  net::awaitable<Status> wait_for(McpServers::WorkOnServer work);
+  net::awaitable<Status> wait_for(const McpServer& server, McpServers::WorkOnServer work);
 
   McpWait until(const std::stop_token& stop) const { return {deadline_, stop}; }
   int tokens_left() const;
+  Status check_bounds();
 
   Services& services_;
   McpServers& servers_;
@@ -89,7 +105,8 @@ class Rounds {
   int n_rounds_ = 0;
   int64_t n_calls_ = 0;
   size_t n_added_bytes_ = 0;  // to the conversation
-  std::string reason_;        // why the response is incomplete
+  size_t n_result_bytes_ = 0;
+  std::string reason_;  // why the response is incomplete
 };
 
 // The beginning, once, with the lists that are known.
@@ -118,11 +135,11 @@ net::awaitable<bool> Rounds::tell(const std::string& events) {
 }
 
 // Keeps a stream alive meanwhile.
-net::awaitable<Status> Rounds::wait_for(McpServers::WorkOnServer work) {
+net::awaitable<Status> Rounds::wait_for(const McpServer& server, McpServers::WorkOnServer work) {
   McpServers::Tick tick{services_.config.keep_alive_interval, [this] {
                           if (begun_ && exchange_.all_sent()) exchange_.put(": keep-alive\n\n");
                         }};
-  co_return co_await servers_.run(exchange_, tick, std::move(work));
+  co_return co_await servers_.run(server, exchange_, tick, std::move(work));
 }
 
 // error: its HTTP status, where nothing has been sent.
@@ -167,7 +184,7 @@ net::awaitable<bool> Rounds::list(McpUse& use) {
   if (!co_await tell(begun)) co_return false;
   Result<McpTools> tools;
   const Status waited = co_await wait_for(
-      [&](const std::stop_token& stop) { tools = use.server->tools(until(stop)); });
+      *use.server, [&](const std::stop_token& stop) { tools = use.server->tools(until(stop)); });
   if (!waited) tools = tl::unexpected(waited.error());
   Result<json> listed = json::array();
   if (tools)
@@ -195,7 +212,30 @@ net::awaitable<bool> Rounds::run_approved() {
         !added)
       co_return co_await fail(error_reply(added.error(), "input"));
   }
-  co_return true;
+  if (reason_ != kTimeIsUp) co_return true;
+  co_await end(reason_);
+  co_return false;
+}
+
+// Whether one more call may be made; an error is why not, and the reason why the response ends.
+Status Rounds::check_bounds() {
+  const auto bound = [this](int64_t most, const char* of) -> Status {
+    if (most < 0 || n_calls_ < most) return {};
+    reason_ = "max_tool_calls";
+    return errorf(ErrorCode::kResourceExhausted, "not called: {} {}", of, most);
+  };
+  if (Steady::now() >= deadline_) {
+    reason_ = kTimeIsUp;
+    return errorf(ErrorCode::kDeadlineExceeded, "not called: the response's time for tools is up");
+  }
+  RETURN_IF_ERROR(bound(call_.max_tool_calls, "max_tool_calls is"));
+  RETURN_IF_ERROR(bound(kMostMcpCalls, "the most calls of a response are"));
+  if (n_result_bytes_ < kMostMcpResults) return {};
+  reason_ = "max_tool_calls";
+  return errorf(ErrorCode::kResourceExhausted,
+                "not called: the results of the response have {} "
+                "bytes already",
+                n_result_bytes_);
 }
 
 net::awaitable<bool> Rounds::run_call(size_t place) {
@@ -203,19 +243,20 @@ net::awaitable<bool> Rounds::run_call(size_t place) {
   const McpCallee* const callee = mcp_.find(call.name);
   Result<McpResult> result =
       errorf(ErrorCode::kNotFound, "{} has no tool {} that may be called", call.label, call.name);
-  const auto arguments = bounded_json<json>(call.arguments.empty() ? "{}" : call.arguments);
-  if (call_.max_tool_calls >= 0 && n_calls_ >= call_.max_tool_calls) {
-    reason_ = "max_tool_calls";
-    result = errorf(ErrorCode::kResourceExhausted, "not called: max_tool_calls is {}",
-                    call_.max_tool_calls);
-  } else if (!arguments.is_object()) {
-    result = errorf(ErrorCode::kInvalidArgument, "not called: its arguments are no JSON object");
+  const Status may = check_bounds();
+  const auto arguments = arguments_of(call);
+  if (!may) {
+    result = tl::unexpected(may.error());
+  } else if (!arguments) {
+    result = tl::unexpected(arguments.error());
   } else if (callee != nullptr && callee->use->label == call.label) {
     ++n_calls_;
-    const Status waited = co_await wait_for([&](const std::stop_token& stop) {
-      result = callee->use->server->call(call.name, arguments, until(stop));
+    McpServer& server = *callee->use->server;
+    const Status waited = co_await wait_for(server, [&](const std::stop_token& stop) {
+      result = server.call(call.name, *arguments, until(stop));
     });
     if (!waited) result = tl::unexpected(waited.error());
+    if (result) n_result_bytes_ += result->text.size();
   }
   co_return co_await tell(shape_.end_call(place, result));
 }
@@ -251,8 +292,8 @@ net::awaitable<bool> Rounds::run_calls() {
     co_await end(reason_);
     co_return false;
   }
-  if (n_rounds_ >= servers_.config().max_rounds || Steady::now() >= deadline_)
-    reason_ = "max_tool_calls";
+  if (n_rounds_ >= servers_.config().max_rounds) reason_ = "max_tool_calls";
+  if (Steady::now() >= deadline_) reason_ = kTimeIsUp;
   if (tokens_left() == 0) reason_ = "max_output_tokens";
   if (!reason_.empty()) {
     co_await end(reason_);

@@ -40,8 +40,12 @@ BackgroundRuns::Work background_work(Services& services, const SharedCall& call)
   return
       [&services, call](BackgroundRun& run, UnattendedExchange& exchange) -> net::awaitable<void> {
         const auto start = std::chrono::steady_clock::now();
-        ResponseShape shape(services, **call, &run);
-        co_await generate(services, exchange, **call, shape);
+        // Rounds add tools and messages to the call, which a later try does not have yet.
+        std::optional<ResponseCall> own;
+        if ((*call)->mcp) own = **call;
+        ResponseCall& tried = own ? *own : **call;
+        ResponseShape shape(services, tried, &run);
+        co_await generate(services, exchange, tried, shape);
         services.accounts.note_use(exchange, start);
         const bool again =
             exchange.status() == 429 && !exchange.gone() && !record_of(exchange).over_budget;

@@ -12,7 +12,7 @@
 
 namespace penstock {
 
-TurnThreads::TurnThreads(size_t n_threads) {
+TurnThreads::TurnThreads(size_t n_threads, size_t most_of_one) : most_of_one_(most_of_one) {
   try {
     while (threads_.size() < n_threads) threads_.emplace_back([this] { serve(); });
   } catch (...) {  // the system has no more threads
@@ -21,25 +21,37 @@ TurnThreads::TurnThreads(size_t n_threads) {
   }
 }
 
-bool TurnThreads::add(const std::string& asker, Job job, size_t most) {
+bool TurnThreads::add(Job job, size_t most) {
   const std::lock_guard lock(mutex_);
+  const std::string asker = job.asker;
   if (waiting_.size_of(asker) >= most) return false;
+  n_running_.try_emplace(asker, 0);
   waiting_.add(asker, std::move(job));
   wake_.notify_one();
   return true;
 }
 
+void TurnThreads::end_of(const std::string& asker) {
+  const std::lock_guard lock(mutex_);
+  const auto running = n_running_.find(asker);
+  if (--running->second == 0 && waiting_.size_of(asker) == 0) n_running_.erase(running);
+}
+
 void TurnThreads::serve() {
   for (;;) {
-    Job job;
+    std::optional<Job> job;
     {
+      const auto may = [this](const std::string& asker) {
+        return n_running_.find(asker)->second < most_of_one_;
+      };
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      wake_.wait(lock, [&] { return stopping_ || (job = waiting_.take_if(may)); });
       if (stopping_) return;
-      job = waiting_.take();
+      ++n_running_.find(job->asker)->second;
     }
-    job.work();
-    job.done();
+    job->work();
+    end_of(job->asker);
+    job->done();
   }
 }
 
@@ -69,7 +81,7 @@ net::awaitable<bool> TurnThreads::run(std::string asker, std::function<void()> w
     const auto come_back = [kept, executor](bool ran) {
       post_surely(executor.get_executor(), [kept, ran] { std::move (*kept)(ran); });
     };
-    if (!add(asker, {guarded, [come_back] { come_back(true); }}, most)) come_back(false);
+    if (!add({guarded, [come_back] { come_back(true); }, asker}, most)) come_back(false);
   };
   const bool ran = co_await net::async_initiate<const net::use_awaitable_t<>, void(bool)>(
       begin, net::use_awaitable);

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <functional>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -18,15 +19,17 @@ namespace net = boost::asio;
 // Any thread may call.
 class TurnThreads {
  public:
-  explicit TurnThreads(size_t n_threads);
+  static constexpr size_t kAny = std::numeric_limits<size_t>::max();
+
+  // most_of_one: so many threads work for one asker at once.
+  explicit TurnThreads(size_t n_threads, size_t most_of_one = kAny);
   ~TurnThreads() { stop(); }
   TurnThreads(const TurnThreads&) = delete;
   TurnThreads& operator=(const TurnThreads&) = delete;
 
   // Does `work` on one of the threads and comes back to the caller's executor. Throws what the work
   // throws. False: it was not done, as `most` of the asker wait already.
-  net::awaitable<bool> run(std::string asker, std::function<void()> work,
-                           size_t most = std::numeric_limits<size_t>::max());
+  net::awaitable<bool> run(std::string asker, std::function<void()> work, size_t most = kAny);
   // Waits for what is being done; what waits never is.
   void stop();
 
@@ -34,13 +37,17 @@ class TurnThreads {
   struct Job {
     std::function<void()> work;  // throws nothing
     std::function<void()> done;  // once, on whichever thread; throws nothing
+    std::string asker;
   };
-  bool add(const std::string& asker, Job job, size_t most);
+  bool add(Job job, size_t most);
+  void end_of(const std::string& asker);
   void serve();
 
+  const size_t most_of_one_;
   std::mutex mutex_;
   std::condition_variable wake_;
   Turns<Job> waiting_;
+  std::map<std::string, size_t> n_running_;  // by asker, also of those that only wait
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

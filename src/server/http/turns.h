@@ -4,6 +4,7 @@
 #include <deque>
 #include <list>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -32,17 +33,15 @@ class Turns {
     }
   }
   // Allocates nothing. REQUIRES: !empty()
-  T take() {
-    const auto own = turns_.front();
-    T one = std::move(own->second.front());
-    own->second.pop_front();
-    if (own->second.empty()) {
-      turns_.pop_front();
-      waiting_.erase(own);
-    } else {
-      turns_.splice(turns_.end(), turns_, turns_.begin());
+  T take() { return take_of(turns_.begin()); }
+  // The turn of the first asker for whom may(asker) is true; nullopt: there is none. Allocates
+  // nothing.
+  template <class May>
+  std::optional<T> take_if(May&& may) {
+    for (auto turn = turns_.begin(); turn != turns_.end(); ++turn) {
+      if (may((*turn)->first)) return take_of(turn);
     }
-    return one;
+    return std::nullopt;
   }
   template <class F>
   void for_each(F&& f) const {
@@ -53,8 +52,23 @@ class Turns {
 
  private:
   using Waiting = std::map<std::string, std::deque<T>>;
-  Waiting waiting_;                              // by asker, none empty
-  std::list<typename Waiting::iterator> turns_;  // the askers that wait
+  using Askers = std::list<typename Waiting::iterator>;
+
+  T take_of(typename Askers::iterator turn) {
+    const auto own = *turn;
+    T one = std::move(own->second.front());
+    own->second.pop_front();
+    if (own->second.empty()) {
+      turns_.erase(turn);
+      waiting_.erase(own);
+    } else {
+      turns_.splice(turns_.end(), turns_, turn);
+    }
+    return one;
+  }
+
+  Waiting waiting_;  // by asker, none empty
+  Askers turns_;     // those that wait
 };
 
 }  // namespace penstock

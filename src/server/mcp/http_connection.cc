@@ -1,8 +1,8 @@
 #include "server/mcp/http_connection.h"
 
+#include <algorithm>
 #include <optional>
 
-#include "base/json_text.h"
 #include "frontend/json_fields.h"
 #include "server/mcp/http_transfer.h"
 
@@ -12,6 +12,7 @@ namespace {
 using Steady = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kToSay(2);  // what nobody answers
+constexpr int kMostAnswers = 16;           // to requests in one stream
 
 }  // namespace
 
@@ -42,9 +43,9 @@ Status McpHttpConnection::post(const std::string& body, const McpWait& wait,
   return {};
 }
 
-// Beside the stream in which it came, whose other side may wait for it.
-void McpHttpConnection::answer(const McpJson& request) {
-  (void)post(rpc_answer(request), {Steady::now() + kToSay, {}},
+// Beside the stream in which it came, whose other side may wait for it. wait: of the stream.
+void McpHttpConnection::answer(const McpJson& request, const McpWait& wait) {
+  (void)post(rpc_answer(request), {std::min(wait.deadline, Steady::now() + kToSay), wait.stop},
              [](std::string_view) { return false; });
 }
 
@@ -52,10 +53,11 @@ Result<McpJson> McpHttpConnection::request(std::string_view method, const McpJso
                                            const McpWait& wait) {
   const int64_t id = next_id_++;
   std::optional<Result<McpJson>> outcome;
+  int n_answers = 0;
   const Status posted = post(rpc_request(id, method, params), wait, [&](std::string_view text) {
-    const auto message = bounded_json<McpJson>(text);
+    const auto message = read_rpc(text);
     if (message.is_discarded() || !message.is_object()) return true;
-    if (is_rpc_request(message)) answer(message);
+    if (is_rpc_request(message) && ++n_answers <= kMostAnswers) answer(message, wait);
     if (message.value("method", McpJson()) == "notifications/tools/list_changed")
       notices_.tools_changed();
     if (!is_rpc_response(message) || rpc_id(message) != id) return true;

@@ -29,7 +29,7 @@ class McpHttpConnection final : public McpConnection {
   Session session() const;
   Status post(const std::string& body, const McpWait& wait,
               std::function<bool(std::string_view)> take);
-  void answer(const McpJson& request);
+  void answer(const McpJson& request, const McpWait& wait);
 
   const McpServerConfig config_;
   const McpNotices notices_;

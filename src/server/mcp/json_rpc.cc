@@ -1,6 +1,8 @@
 #include "server/mcp/json_rpc.h"
 
+#include "frontend/chat/ordered_json.h"
 #include "frontend/json_fields.h"
+#include "server/mcp/mcp_config.h"
 
 namespace penstock {
 namespace {
@@ -25,6 +27,11 @@ std::string rpc_request(int64_t id, std::string_view method, const McpJson& para
 
 std::string rpc_notification(std::string_view method, const McpJson& params) {
   return line_of(envelope_of(method, params));
+}
+
+McpJson read_rpc(std::string_view text) {
+  if (count_values(text) > kMostMcpValues) return McpJson(McpJson::value_t::discarded);
+  return ordered_json_of(text);
 }
 
 std::string rpc_answer(const McpJson& request) {

@@ -21,6 +21,10 @@ std::string rpc_notification(std::string_view method, const McpJson& params);
 // no such method.
 std::string rpc_answer(const McpJson& request);
 
+// A message as it came; discarded: it is no JSON, nests too deeply or has more values than
+// kMostMcpValues.
+McpJson read_rpc(std::string_view text);
+
 // What a message is. Neither: it is ignored.
 inline bool is_rpc_response(const McpJson& message) {
   return message.is_object() && message.contains("id") && !message.contains("method");

@@ -51,9 +51,13 @@ struct McpConfig {
   std::chrono::milliseconds max_time{300000};
 };
 
-// What nobody may exceed: bytes of one message, tools of one server, bytes of all their
-// descriptions and schemas.
-inline constexpr size_t kMostMcpMessage = size_t{4} << 20, kMostMcpTools = 512,
-                        kMostMcpToolBytes = size_t{1} << 20;
+// What nobody may exceed: bytes of one message and its values, tools of one server, bytes of all
+// their descriptions and schemas.
+inline constexpr size_t kMostMcpMessage = size_t{4} << 20, kMostMcpValues = size_t{1} << 18,
+                        kMostMcpTools = 512, kMostMcpToolBytes = size_t{1} << 20;
+// The same of one response: its calls, of which so many are those that the client agrees to, bytes
+// of a call's arguments, and bytes of all results after which no call is made.
+inline constexpr size_t kMostMcpCalls = 64, kMostMcpArguments = 64 * 1024,
+                        kMostMcpResults = size_t{4} << 20;
 
 }  // namespace penstock

@@ -48,14 +48,22 @@ McpWait McpServer::bounded(const McpWait& wait) const {
   return {std::min(wait.deadline, Steady::now() + config_.timeout), wait.stop};
 }
 
+// An error where nobody waits any more.
+Status McpServer::check_time(std::string_view method, const McpWait& wait) {
+  if (wait.stop.stop_requested()) return errorf(ErrorCode::kCancelled, "{}: cancelled", method);
+  if (Steady::now() < wait.deadline) return {};
+  return errorf(ErrorCode::kDeadlineExceeded, "{}: the time was up before it was sent", method);
+}
+
 void McpServer::forget_tools() {
   const std::lock_guard lock(mutex_);
   tools_ = nullptr;
+  ++n_changes_;
 }
 
 void McpServer::leave() {
+  leaving_.request_stop();
   const std::lock_guard lock(mutex_);
-  leaving_ = true;
   if (connection_ != nullptr) connection_->leave();
 }
 
@@ -73,18 +81,20 @@ Result<McpServer::Connection> McpServer::connect(const McpWait& wait) {
     const std::lock_guard lock(mutex_);
     if (connection_ != nullptr && connection_->alive()) return connection_;
   }
-  const std::unique_lock lock(connecting_, wait.deadline);
-  if (!lock) return no_answer_in_time("start", wait);
-  return open(wait);
+  constexpr std::chrono::milliseconds kLook(50);  // for a stop
+  std::unique_lock lock(connecting_, std::defer_lock);
+  while (!lock.try_lock_for(kLook)) RETURN_IF_ERROR(check_time("start", wait));
+  return open();
 }
 
-// REQUIRES: connecting_.
-Result<McpServer::Connection> McpServer::open(const McpWait& wait) {
+// REQUIRES: connecting_. A start takes the time that it takes, whoever leaves meanwhile: the next
+// one needs it too.
+Result<McpServer::Connection> McpServer::open() {
   Connection lost;
   bool died_young = false;
   {
     const std::lock_guard lock(mutex_);
-    if (leaving_) return errorf(ErrorCode::kCancelled, "this server stops");
+    if (leaving_.stop_requested()) return errorf(ErrorCode::kCancelled, "this server stops");
     if (connection_ != nullptr && connection_->alive()) return connection_;
     lost = std::exchange(connection_, nullptr);
     tools_ = nullptr;
@@ -101,13 +111,13 @@ Result<McpServer::Connection> McpServer::open(const McpWait& wait) {
       return errorf(ErrorCode::kIo, "it is tried again in {} s: {}", left, last_failure_);
   }
   auto opened = open_now();
-  const Status greeted = opened ? greet(**opened, wait) : Status(tl::unexpected(opened.error()));
+  const Status greeted = opened ? greet(**opened) : Status(tl::unexpected(opened.error()));
   if (!greeted) {
     if (greeted.error().code != ErrorCode::kCancelled) note_failure(greeted.error().message);
     return tl::unexpected(greeted.error());
   }
   const std::lock_guard lock(mutex_);
-  if (leaving_) return errorf(ErrorCode::kCancelled, "this server stops");
+  if (leaving_.stop_requested()) return errorf(ErrorCode::kCancelled, "this server stops");
   connected_ = Steady::now();
   if (config_.command.empty()) n_failures_ = 0;
   return connection_ = *std::move(opened);
@@ -121,13 +131,13 @@ Result<McpServer::Connection> McpServer::open_now() {
   return connection;
 }
 
-Status McpServer::greet(McpConnection& connection, const McpWait& wait) {
+Status McpServer::greet(McpConnection& connection) {
   constexpr std::array<std::string_view, 4> kKnown = {"2025-11-25", kMcpVersion, "2025-03-26",
                                                       "2024-11-05"};
   const McpJson params = {{"protocolVersion", kMcpVersion},
                           {"capabilities", McpJson::object()},
                           {"clientInfo", {{"name", "penstock"}, {"version", kVersion}}}};
-  const McpWait until = bounded(wait);
+  const McpWait until{Steady::now() + config_.timeout, leaving_.get_token()};
   ASSIGN_OR_RETURN(const McpJson hello, connection.request("initialize", params, until));
   const std::string version = get_string(hello, "protocolVersion");
   if (std::ranges::find(kKnown, version) == kKnown.end()) {
@@ -140,11 +150,18 @@ Status McpServer::greet(McpConnection& connection, const McpWait& wait) {
 Result<McpJson> McpServer::request(std::string_view method, const McpJson& params,
                                    const McpWait& wait) {
   for (int i = 0;; ++i) {
+    RETURN_IF_ERROR(check_time(method, wait));
     ASSIGN_OR_RETURN(const Connection connection, connect(wait));
+    RETURN_IF_ERROR(check_time(method, wait));  // a start takes a while
     auto result = connection->request(method, params, bounded(wait));
     const bool session_over = !result && result.error().code == ErrorCode::kNotFound;
     if (!session_over || i > 0) return result;
   }
+}
+
+int64_t McpServer::n_changes() const {
+  const std::lock_guard lock(mutex_);
+  return n_changes_;
 }
 
 McpTools McpServer::known_tools() const {
@@ -161,6 +178,7 @@ Result<McpTools> McpServer::tools(const McpWait& wait) {
 Result<McpTools> McpServer::list(const McpWait& wait) {
   std::vector<McpTool> tools;
   McpJson params = McpJson::object();
+  const int64_t n_changes = this->n_changes();
   size_t n_seen = 0, n_bytes = 0;
   for (bool more = true; more;) {
     ASSIGN_OR_RETURN(const McpJson page, request("tools/list", params, wait));
@@ -184,8 +202,8 @@ Result<McpTools> McpServer::list(const McpWait& wait) {
   }
   const auto listed = std::make_shared<const std::vector<McpTool>>(std::move(tools));
   const std::lock_guard lock(mutex_);
-  tools_ = listed;
-  listed_ = Steady::now();
+  // What has changed meanwhile is asked for again the next time.
+  if (n_changes == n_changes_) tools_ = listed, listed_ = Steady::now();
   return McpTools(listed);
 }
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,15 +48,17 @@ class McpServer {
   using Connection = std::shared_ptr<McpConnection>;
 
   Result<Connection> connect(const McpWait& wait);
-  Result<Connection> open(const McpWait& wait);
+  Result<Connection> open();
   Result<Connection> open_now();
-  Status greet(McpConnection& connection, const McpWait& wait);
+  Status greet(McpConnection& connection);
   // Once more where the session was over before the request came.
   Result<McpJson> request(std::string_view method, const McpJson& params, const McpWait& wait);
   Result<McpTools> list(const McpWait& wait);
   McpWait bounded(const McpWait& wait) const;
+  static Status check_time(std::string_view method, const McpWait& wait);
   void note_failure(const std::string& why);
   void forget_tools();
+  int64_t n_changes() const;
 
   const McpServerConfig config_;
   const std::function<void(std::string_view)> warn_;
@@ -64,10 +67,11 @@ class McpServer {
   mutable std::mutex mutex_;
   Connection connection_;
   McpTools tools_;
+  int64_t n_changes_ = 0;  // how often the tools were forgotten
   Time listed_{}, connected_{}, next_try_{};
   int n_failures_ = 0;  // in a row
   std::string last_failure_;
-  bool leaving_ = false;
+  std::stop_source leaving_;
 };
 
 }  // namespace penstock

@@ -7,13 +7,15 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cassert>
 #include <exception>
 
 namespace penstock {
 namespace {
 
-constexpr size_t kThreads = 8;     // calls that wait for servers at once
-constexpr size_t kMostOfOne = 32;  // that wait for a thread, of one client
+constexpr size_t kThreads = 8;       // of one server: calls that wait for it at once
+constexpr size_t kThreadsOfOne = 4;  // of these for one client
+constexpr size_t kMostOfOne = 32;    // that wait for a thread, of one client
 
 bool may_use(const McpServerConfig& config, const std::string& key) {
   return key.empty() || config.keys.empty() ||
@@ -34,34 +36,48 @@ struct McpServers::Job {
 };
 
 McpServers::McpServers(McpConfig config, const std::function<void(std::string_view)>& warn)
-    : config_(std::move(config)), threads_(kThreads) {
+    : config_(std::move(config)) {
   for (const McpServerConfig& one : config_.servers)
-    servers_.push_back(std::make_unique<McpServer>(one, warn));
+    servers_.push_back(std::make_unique<Served>(one, warn));
+}
+
+McpServers::Served::Served(const McpServerConfig& config,
+                           const std::function<void(std::string_view)>& warn)
+    : server(config, warn), threads(kThreads, kThreadsOfOne) {}
+
+void McpServers::cancel_all() {
+  stopping_.request_stop();
+  for (const auto& one : servers_) one->server.leave();
 }
 
 void McpServers::stop() {
   cancel_all();
-  for (const auto& server : servers_) server->leave();
-  threads_.stop();
+  for (const auto& one : servers_) one->threads.stop();
   servers_.clear();
 }
 
 McpServer* McpServers::find(std::string_view name, const std::string& key) const {
-  for (const auto& server : servers_) {
-    if (server->config().name == name && may_use(server->config(), key)) return server.get();
+  for (const auto& one : servers_) {
+    McpServer& server = one->server;
+    if (server.config().name == name && may_use(server.config(), key)) return &server;
   }
   return nullptr;
 }
 
 std::vector<std::string> McpServers::names(const std::string& key) const {
   std::vector<std::string> all;
-  for (const auto& server : servers_) {
-    if (may_use(server->config(), key)) all.push_back(server->config().name);
+  for (const auto& one : servers_) {
+    const McpServerConfig& config = one->server.config();
+    if (may_use(config, key)) all.push_back(config.name);
   }
   return all;
 }
 
-net::awaitable<Status> McpServers::run(Exchange& exchange, const Tick& tick, WorkOnServer work) {
+net::awaitable<Status> McpServers::run(const McpServer& server, Exchange& exchange,
+                                       const Tick& tick, WorkOnServer work) {
+  const auto is_it = [&server](const auto& one) { return &one->server == &server; };
+  const auto served = std::ranges::find_if(servers_, is_it);
+  assert(served != servers_.end());
   const auto job = std::make_shared<Job>(exchange.executor(), std::move(work));
   const std::stop_callback stops(stopping_.get_token(), [&job] { job->stop.request_stop(); });
   if (exchange.gone()) co_return errorf(ErrorCode::kCancelled, "cancelled");
@@ -79,7 +95,7 @@ net::awaitable<Status> McpServers::run(Exchange& exchange, const Tick& tick, Wor
     job->done = true;
     job->arrival.cancel();
   };
-  net::co_spawn(exchange.executor(), carry_out(threads_, exchange.request().asker(), job),
+  net::co_spawn(exchange.executor(), carry_out((*served)->threads, exchange.request().asker(), job),
                 net::detached);
   while (!job->done) {
     job->arrival.expires_after(tick.interval);

@@ -32,24 +32,30 @@ class McpServers {
     std::chrono::milliseconds interval;
     std::function<void()> tell;
   };
-  // Does `work` on one of the threads, in turns with what others want of them. It is told to stop
-  // when the client leaves and when the servers are stopped. Errors: kResourceExhausted (too much
-  // of this client's waits already), kCancelled.
+  // Does `work` on one of the server's threads, in turns with what others want of them. It is told
+  // to stop when the client leaves and when the servers are stopped. Errors: kResourceExhausted
+  // (too much of this client's waits already), kCancelled.
   using WorkOnServer = std::function<void(const std::stop_token&)>;
-  net::awaitable<Status> run(Exchange& exchange, const Tick& tick, WorkOnServer work);
+  net::awaitable<Status> run(const McpServer& server, Exchange& exchange, const Tick& tick,
+                             WorkOnServer work);
 
-  // What is under way is told to stop.
-  void cancel_all() { stopping_.request_stop(); }
+  // What is under way is told to stop, and nothing is started any more.
+  void cancel_all();
   // Waits for that, and ends the servers.
   void stop();
 
  private:
   struct Job;
+  // A server, and the threads that wait for it alone: a slow one holds up no other.
+  struct Served {
+    Served(const McpServerConfig& config, const std::function<void(std::string_view)>& warn);
+    McpServer server;
+    TurnThreads threads;
+  };
 
   const McpConfig config_;
-  std::vector<std::unique_ptr<McpServer>> servers_;
+  std::vector<std::unique_ptr<Served>> servers_;
   std::stop_source stopping_;
-  TurnThreads threads_;
 };
 
 }  // namespace penstock

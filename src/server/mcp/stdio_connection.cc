@@ -1,15 +1,15 @@
 #include "server/mcp/stdio_connection.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-
-#include "base/json_text.h"
 
 namespace penstock {
 namespace {
@@ -17,8 +17,11 @@ namespace {
 using Steady = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPatience(250);  // for a program to end by itself
+constexpr std::chrono::milliseconds kLook(100);      // for a stop
 constexpr size_t kMostLogged = 400;                  // bytes of a line
 constexpr int kMostLines = 50;                       // of the log, each minute
+constexpr std::chrono::seconds kToAnswer(2);         // the program's requests, each minute
+constexpr std::chrono::seconds kToWrite(60);         // what is left of a message that has begun
 
 // While it lives, writing to a program that has ended is an error and no signal.
 class WithoutSigpipe {
@@ -41,12 +44,20 @@ class WithoutSigpipe {
   sigset_t pipe_, before_;
 };
 
+// Of somebody who has a message to write.
+Status still_waits(const McpWait& wait) {
+  if (wait.stop.stop_requested()) return errorf(ErrorCode::kCancelled, "cancelled");
+  if (Steady::now() < wait.deadline) return {};
+  return errorf(ErrorCode::kDeadlineExceeded, "the program does not read its input");
+}
+
 }  // namespace
 
 template <class Take>
-bool StdioConnection::Lines::read(int fd, Take&& take) {
+bool StdioConnection::Lines::read(int fd, size_t most, bool cuts, Take&& take) {
   std::array<char, 16384> buffer;
-  for (;;) {
+  constexpr int kAtOnce = 16;
+  for (int i = 0; i < kAtOnce; ++i) {
     const ssize_t n = ::read(fd, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return true;
@@ -58,8 +69,12 @@ bool StdioConnection::Lines::read(int fd, Take&& take) {
       take(std::string_view(held));
     }
     held += piece;
-    if (held.size() > kMostMcpMessage) return false;
+    if (held.size() <= most) continue;
+    if (!cuts) return false;
+    take(std::string_view(held));
+    held.clear();
   }
+  return true;
 }
 
 Result<std::unique_ptr<McpConnection>> StdioConnection::open(const McpServerConfig& config,
@@ -99,9 +114,12 @@ void StdioConnection::read_all() {
                                       {reads_errors ? process_.errors.get() : -1, POLLIN, 0}}};
       if (poll(ready.data(), ready.size(), -1) < 0 && errno != EINTR) break;
       if (ready[2].revents != 0)
-        reads_errors = errors.read(process_.errors.get(), [this](auto line) { log_line(line); });
+        reads_errors = errors.read(process_.errors.get(), kMostLogged, true,
+                                   [this](auto line) { log_line(line); });
       if (ready[1].revents == 0) continue;
-      if (output.read(process_.output.get(), [this](auto line) { take_line(line); })) continue;
+      if (output.read(process_.output.get(), kMostMcpMessage, false,
+                      [this](auto line) { take_line(line); }))
+        continue;
       why = output.held.size() > kMostMcpMessage
                 ? fmt::format("has written a line of more than {} bytes", kMostMcpMessage)
                 : "has closed its output";
@@ -110,12 +128,12 @@ void StdioConnection::read_all() {
   } catch (const std::bad_alloc&) {
     why = "has written more than there is memory for";
   }
-  end(why);
+  end(stuck_ ? "does not read its input" : why);
 }
 
 // Whoever waits hears of it before the program has ended, which may take a second.
 void StdioConnection::end(const std::string& why) {
-  const bool by_itself = !leaving_;  // whoever hears of it may leave
+  const bool by_itself = !leaving_ || stuck_;  // whoever hears of it may leave
   {
     const std::lock_guard lock(mutex_);
     why_ended_ = why;
@@ -130,29 +148,27 @@ void StdioConnection::end(const std::string& why) {
   if (by_itself) notices_.log(fmt::format("{}; the program {}", why, how));
 }
 
-void StdioConnection::log_line(std::string_view line) {
+void StdioConnection::look_at_minute() {
   const auto now = Steady::now();
-  if (now - logging_since_ > std::chrono::minutes(1)) {
-    if (n_logged_ > kMostLines)
-      notices_.log(fmt::format("{} lines were left out", n_logged_ - kMostLines));
-    logging_since_ = now;
-    n_logged_ = 0;
-  }
-  if (line.empty() || ++n_logged_ > kMostLines) return;
+  if (now - minute_.begin <= std::chrono::minutes(1)) return;
+  if (minute_.n_logged > kMostLines)
+    notices_.log(fmt::format("{} lines were left out", minute_.n_logged - kMostLines));
+  minute_ = {.begin = now};
+}
+
+void StdioConnection::log_line(std::string_view line) {
+  look_at_minute();
+  if (line.empty() || ++minute_.n_logged > kMostLines) return;
   std::string shown(line.substr(0, kMostLogged));
   for (char& c : shown) c = c >= 0 && (c < ' ' || c == 0x7f) ? ' ' : c;  // nothing for terminals
   notices_.log(shown);
 }
 
 void StdioConnection::take_line(std::string_view line) {
-  const auto message = bounded_json<McpJson>(line);
+  if (leaving_) return;
+  const auto message = read_rpc(line);
   if (message.is_discarded()) return log_line(line);  // what a program prints by mistake
-  if (is_rpc_request(message)) {
-    // On the reading thread, which a program that does not read must not hold up for long.
-    constexpr std::chrono::seconds kToAnswer(1);
-    (void)write(rpc_answer(message), {Steady::now() + kToAnswer, {}});
-    return;
-  }
+  if (is_rpc_request(message)) return answer(message);
   if (message.is_object() &&
       message.value("method", McpJson()) == "notifications/tools/list_changed")
     return notices_.tools_changed();
@@ -165,6 +181,17 @@ void StdioConnection::take_line(std::string_view line) {
     waits->second = rpc_outcome(message);
   }
   answered_.notify_all();
+}
+
+// On the reading thread, which a program that does not read its input must not hold up for long.
+// What is no longer than a pipe takes at once is written whole or not at all.
+void StdioConnection::answer(const McpJson& request) {
+  look_at_minute();
+  const std::string line = rpc_answer(request);
+  if (line.size() >= PIPE_BUF) return;
+  const auto start = Steady::now();
+  (void)write(line, {start + std::max(kToAnswer - minute_.answering, Steady::duration()), {}});
+  minute_.answering += Steady::now() - start;
 }
 
 Result<McpJson> StdioConnection::request(std::string_view method, const McpJson& params,
@@ -199,13 +226,20 @@ Status StdioConnection::notify(std::string_view method, const McpJson& params,
 
 Status StdioConnection::write(std::string_view line, const McpWait& wait) {
   const std::string text = std::string(line) + "\n";
-  const std::unique_lock lock(writing_, wait.deadline);
-  if (!lock) return errorf(ErrorCode::kDeadlineExceeded, "the program does not read its input");
+  std::unique_lock lock(writing_, std::defer_lock);
+  while (!lock.try_lock_for(std::min<Steady::duration>(kLook, wait.deadline - Steady::now())))
+    RETURN_IF_ERROR(still_waits(wait));
   const WithoutSigpipe quiet;
-  for (std::string_view rest = text; !rest.empty();) {
-    const Status some = write_some(rest, wait);
+  std::string_view rest = text;
+  while (rest.size() == text.size()) RETURN_IF_ERROR(write_some(rest, wait));
+  // Nothing can follow half a message: it is written whole, whoever leaves meanwhile, as the
+  // program serves others too.
+  const McpWait own{Steady::now() + kToWrite, {}};
+  while (!rest.empty()) {
+    const Status some = write_some(rest, own);
     if (some) continue;
-    if (rest.size() < text.size()) leave();  // half a message stands there: nothing can follow it
+    stuck_ = !leaving_;
+    leave();
     return some;
   }
   return {};
@@ -213,7 +247,7 @@ Status StdioConnection::write(std::string_view line, const McpWait& wait) {
 
 Status StdioConnection::write_some(std::string_view& rest, const McpWait& wait) {
   const int fd = process_.input.get();
-  if (fd < 0 || ended_) return errorf(ErrorCode::kIo, "the program has ended");
+  if (fd < 0 || ended_ || leaving_) return errorf(ErrorCode::kIo, "the program has ended");
   const ssize_t n = ::write(fd, rest.data(), rest.size());
   if (n >= 0) {
     rest.remove_prefix(static_cast<size_t>(n));
@@ -222,12 +256,9 @@ Status StdioConnection::write_some(std::string_view& rest, const McpWait& wait) 
   if (errno == EINTR) return {};
   if (errno != EAGAIN)
     return errorf(ErrorCode::kIo, "the program does not read its input: {}", std::strerror(errno));
-  if (wait.stop.stop_requested()) return errorf(ErrorCode::kCancelled, "cancelled");
-  if (Steady::now() >= wait.deadline)
-    return errorf(ErrorCode::kDeadlineExceeded, "the program does not read its input");
-  constexpr int kLookMs = 100;  // for a stop
+  RETURN_IF_ERROR(still_waits(wait));
   pollfd ready{fd, POLLOUT, 0};
-  poll(&ready, 1, kLookMs);
+  poll(&ready, 1, static_cast<int>(kLook.count()));
   return {};
 }
 

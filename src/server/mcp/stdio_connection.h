@@ -34,10 +34,18 @@ class StdioConnection final : public McpConnection {
   // Lines of one of the program's outputs, as they come.
   struct Lines {
     std::string held;
-    // Calls `take` for each whole line of what the descriptor has; false: it is at its end, or a
-    // line is too long.
+    // Calls `take` for each whole line of what the descriptor has, but for a bounded part of it at
+    // once; false: it is at its end, or a line has more than `most` bytes. cuts: such a line is
+    // taken in parts instead.
     template <class Take>
-    bool read(int fd, Take&& take);
+    bool read(int fd, size_t most, bool cuts, Take&& take);
+  };
+  // Of what is written to the log in a minute, and how long the program's requests may hold up the
+  // reading in it.
+  struct Minute {
+    std::chrono::steady_clock::time_point begin{};
+    int n_logged = 0;
+    std::chrono::steady_clock::duration answering{};
   };
   using Outcome = std::optional<Result<McpJson>>;
 
@@ -45,6 +53,8 @@ class StdioConnection final : public McpConnection {
   void read_all();
   void take_line(std::string_view line);
   void log_line(std::string_view line);
+  void answer(const McpJson& request);
+  void look_at_minute();
   void end(const std::string& why);
   Status write(std::string_view line, const McpWait& wait);
   Status write_some(std::string_view& rest, const McpWait& wait);
@@ -59,8 +69,8 @@ class StdioConnection final : public McpConnection {
   int64_t next_id_ = 1;
   std::string why_ended_;
   std::atomic<bool> ended_{false}, leaving_{false};
-  int n_logged_ = 0;  // of the thread, as the next
-  std::chrono::steady_clock::time_point logging_since_{};
+  std::atomic<bool> stuck_{false};  // it has left half a message in its input for too long
+  Minute minute_;                   // of the thread
   std::thread thread_;
 };
 

@@ -156,7 +156,8 @@ void BackgroundRuns::cancel_those_of(const std::string& payer) {
   for (const std::string& id : ids) cancel(id);
 }
 
-void BackgroundRuns::drain(std::chrono::steady_clock::time_point end) {
+void BackgroundRuns::drain(std::chrono::steady_clock::time_point end,
+                           const std::function<void()>& at_end) {
   std::unique_lock lock(mutex_);
   const auto none = [&] { return runs_.empty(); };
   if (ended_.wait_until(lock, end, none)) return;
@@ -165,6 +166,11 @@ void BackgroundRuns::drain(std::chrono::steady_clock::time_point end) {
     net::post(thread_, [run = run] {
       if (run->leave_) run->leave_();
     });
+  }
+  if (at_end) {
+    lock.unlock();
+    at_end();
+    lock.lock();
   }
   ended_.wait(lock, none);
 }

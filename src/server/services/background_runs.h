@@ -79,8 +79,9 @@ class BackgroundRuns {
   void cancel(const std::string& id);
   // The same of all that the API key of that id has asked for.
   void cancel_those_of(const std::string& payer);
-  // Waits for the runs to end, until `end`; then cuts them.
-  void drain(std::chrono::steady_clock::time_point end);
+  // Waits for the runs to end, until `end`; then cuts them, and calls `at_end` for what they wait
+  // for.
+  void drain(std::chrono::steady_clock::time_point end, const std::function<void()>& at_end = {});
   int n_running() const;
   bool full() const { return n_bytes_ > kMostBytesOfAll; }
 
