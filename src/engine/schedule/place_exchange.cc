@@ -21,10 +21,10 @@ Sequence* place_for(const Sequence& waiting, const WaitingQueue& queue,
   std::tuple<int64_t, int, uint64_t> best_rank;
   for (Sequence* one : running) {
     if (is_background(*one) || queue.queue_of(*one) < queue.queue_of(waiting)) continue;
-    if (!rules.full && one->n_tokens() < waiting.n_tokens()) continue;
     const int64_t n = n_of_tenant(running, *one);
     const std::tuple rank{-n, one->n_tokens(), ~one->arrival_order};
-    if (n < 2 || !rules.may_be_taken(*one) || (best != nullptr && rank > best_rank)) continue;
+    if (n < 2 || (best != nullptr && rank > best_rank)) continue;
+    if (!rules.may_be_taken(*one) || !rules.suffices(waiting, *one)) continue;
     best = one;
     best_rank = rank;
   }

@@ -14,17 +14,16 @@ struct PlaceExchange {
 };
 
 struct PlaceRules {
-  double arrived_by =
-      0;  // the waiting sequence has arrived by then, in seconds as Sequence::arrival
-  // Whether every place is taken; false: blocks are missing, and only a sequence that is at least
-  // as long makes room.
-  bool full = true;
+  // the waiting sequence has arrived by then, in seconds as Sequence::arrival
+  double arrived_by = 0;
   std::function<bool(Sequence&)> may_start;           // of a waiting sequence
   std::function<bool(const Sequence&)> may_be_taken;  // of a running one
+  // whether the waiting sequence (first) finds room once the running one has given its place
+  std::function<bool(const Sequence&, const Sequence&)> suffices;
 };
 
 // The first of those that wait whose tenant has nothing running, and of the tenant that has the
-// most running, two at least, the shortest sequence: it is computed again soonest. Sequences in the
+// most running, two at least, the shortest sequence that suffices: it is computed again soonest. Sequences in the
 // background have no part in it, and those of lower priority take no place of others.
 PlaceExchange find_exchange(const WaitingQueue& waiting, std::span<Sequence* const> running,
                             const PlaceRules& rules);

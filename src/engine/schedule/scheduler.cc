@@ -328,22 +328,24 @@ bool Scheduler::begin(Sequence& sequence, double now, int end, Plan& plan) {
 // Where nothing that waits finds room: for those whose tenant has nothing running.
 void Scheduler::exchange_place(double now, int end, Plan& plan) {
   if (now < next_exchange_) return;
-  constexpr double kLongest = 60;
+  constexpr double kShortest = 0.1, kLongest = 60;
   exchange_pause_ = std::max(exchange_pause_, config_.exchange_after / 4);
   next_exchange_ = now + exchange_pause_;
-  const PlaceExchange exchange =
-      find_exchange(waiting_, running_,
-                    {.arrived_by = now - config_.exchange_after,
-                     .full = n_running() >= config_.max_num_seqs,
-                     .may_start = [&](Sequence& one) { return may_start(one); },
-                     .may_be_taken =
-                         [&](const Sequence& one) {
-                           return std::ranges::find(plan.admitted, &one) == plan.admitted.end();
-                         }});
+  const PlaceExchange exchange = find_exchange(
+      waiting_, running_,
+      {.arrived_by = now - config_.exchange_after,
+       .may_start = [&](Sequence& one) { return may_start(one); },
+       .may_be_taken =
+           [&](const Sequence& one) {
+             return std::ranges::find(plan.admitted, &one) == plan.admitted.end();
+           },
+       .suffices = [&](const Sequence& one,
+                       const Sequence& running) { return has_room_without(one, running); }});
   if (exchange.waiting == nullptr) return;
   preempt(*exchange.running, plan);
   const bool fits = begin(*exchange.waiting, now, end, plan);
-  exchange_pause_ = fits ? 0 : std::min(2 * exchange_pause_, kLongest);
+  exchange_pause_ = fits ? 0 : std::clamp(2 * exchange_pause_, kShortest, kLongest);
+  if (!fits) next_exchange_ = now + exchange_pause_;
 }
 
 bool Scheduler::may_start(Sequence& sequence) const {
@@ -411,6 +413,22 @@ bool Scheduler::has_room_to_grow(const Sequence& sequence) const {
     const int for_others = blocks_.holds_states(g) ? 0 : spare;  // states do not grow
     const int missing = blocks_.missing(sequence, g, kept) + blocks_.must_copy_state(sequence, g);
     if (missing + for_others > allocator(g).n_available()) return false;
+  }
+  return true;
+}
+
+// Whether the sequence would find room if `running` gave its place: without what it may find in the
+// prefix cache, and only by the blocks that `running` shares with nobody.
+bool Scheduler::has_room_without(const Sequence& sequence, const Sequence& running) const {
+  const int spare = (n_running() + 2) / 4;
+  for (int g = 0; g < n_groups(); ++g) {
+    const std::vector<BlockId>& blocks = running.kv[static_cast<size_t>(g)].blocks;
+    const auto n_freed = std::ranges::count_if(
+        blocks, [&](BlockId block) { return allocator(g).references(block) == 1; });
+    const int kept = blocks_.kept(g, sequence.n_computed, wanted_tokens(sequence));
+    const int for_others = blocks_.holds_states(g) ? 0 : spare;
+    if (blocks_.missing(sequence, g, kept) + for_others > allocator(g).n_available() + n_freed)
+      return false;
   }
   return true;
 }

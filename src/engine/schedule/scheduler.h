@@ -169,6 +169,7 @@ class Scheduler {
   bool may_start(Sequence& sequence) const;
   bool admit(Sequence& sequence, double now, Plan& plan);
   bool has_room_to_grow(const Sequence& sequence) const;
+  bool has_room_without(const Sequence& sequence, const Sequence& running) const;
   int wanted_tokens(const Sequence& sequence) const;
   void start_running(Sequence& sequence, double now);
   bool take_place(const Sequence& sequence, double now, Plan& plan);
