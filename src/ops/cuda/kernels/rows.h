@@ -95,7 +95,7 @@ struct MultiplyRows {
   enum class How : uint8_t { kElements, kGate, kColumns };  // by; gate(by[row][0]); by[0]
   Rows x, by;
   How how;
-  Activation gate = Activation::kSigmoid;
+  ActivationFunction gate;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
