@@ -406,6 +406,31 @@ class DashboardPage(Page):
         browser.command("POST", "/back")
         browser.wait("location.pathname === '/dashboard' && !document.querySelector('#dashboard-page').hidden")
 
+    def test_charts_and_tiles_fill_their_rows(self):
+        browser = self.browser
+        self.open("/dashboard")
+        browser.wait("document.querySelectorAll('.curve').length > 0")
+        self.assertTrue(browser.run("return document.querySelector('#charted').hidden"), "one model of two names, nothing to choose")
+        seen = set()
+        for width in (390, 620, 700, 859, 860, 999, 1000, 1271, 1272, 1600, 2200):
+            browser.size(width, 900)
+            for rows in (".charts", ".tiles"):
+                row_ends, n = browser.run("""const grid = document.querySelector(arguments[0]), ends = new Map(), edge = grid.getBoundingClientRect();
+                    for (const one of [...grid.children].map((node) => node.getBoundingClientRect())) {
+                      const row = ends.get(one.top) ?? {width: 0, n: 0};
+                      ends.set(one.top, {right: one.right - edge.right, width: row.width + one.width, n: row.n + 1});
+                    }
+                    return [[...ends.values()].map((row) => [row.right, row.width + (row.n - 1) * parseFloat(getComputedStyle(grid).columnGap) - edge.width]),
+                            Math.max(...[...ends.values()].map((row) => row.n))];""", rows)
+                for right, spare in row_ends:
+                    self.assertAlmostEqual(right, 0, delta=0.6, msg=(rows, width))
+                    self.assertAlmostEqual(spare, 0, delta=0.6, msg=(rows, width))
+                seen.add((rows, n))
+        self.assertEqual(seen, {(".charts", n) for n in (1, 2, 3)} | {(".tiles", n) for n in (2, 3, 6)})
+        for width, name in ((1300, "wide"), (1000, "middle")):
+            browser.size(width, 1100)
+            self.shot(f"dashboard-{name}")
+
     def test_readings(self):
         """The arithmetic of the charts, on numbers computed by hand."""
         exposition = lambda counts, total: "\n".join(
@@ -416,10 +441,11 @@ class DashboardPage(Page):
               const a = new Reading(before, 10), b = new Reading(now, 12);
               return [quantile(a, b, "t_seconds", 0.5), quantile(a, b, "t_seconds", 0.25), quantile(a, b, "t_seconds", 1),
                       quantile(b, b, "t_seconds", 0.5), rate(a, b, "tokens_total"), b.sum("only_there"),
-                      ratio(a, b, "tokens_total", "only_there"), b.all("tokens_total")[0].labels.model_name];
+                      ratio(a, b, "tokens_total", "only_there"), b.all("tokens_total")[0].labels.model_name,
+                      b.of('a "b"').sum("tokens_total"), b.of('a "b"').sum("only_there"), b.of("").sum("only_there")];
             });""", exposition((1, 1, 1), 100), exposition((5, 9, 9), 150))
         # Of the 8 new values 4 lie up to 0.1 and 4 from 0.1 to 0.2.
-        self.assertEqual(values, [0.1, 0.05, 0.2, None, 25, 7, None, 'a \\"b\\"'])
+        self.assertEqual(values, [0.1, 0.05, 0.2, None, 25, 7, None, 'a "b"', 150, 0, 7])
 
 
 class Team(Page):
@@ -467,6 +493,45 @@ class Team(Page):
         browser.console_errors()  # the refused request is one
         self.settings(model="river")
         browser.wait(READY)
+
+    def test_charts_follow_the_chosen_model(self):
+        browser = self.browser
+        self.open("/dashboard")
+        self.assertEqual(browser.text("#server-text"), "5 models")
+        browser.wait("!document.querySelector('#charted').hidden")
+        names = browser.run("return [...document.querySelectorAll('#charted-model option')].map((one) => one.textContent)")
+        self.assertEqual([name for name in names if name != "talker"], ["all models", "river", "vectors"])
+        finished = lambda: browser.run("return document.querySelectorAll('.tile dd')[5].firstChild.textContent")
+        throughput = "document.querySelector('.chart svg').getAttribute('aria-label')"
+
+        def choose(name):
+            browser.run("""const field = document.querySelector("#charted-model");
+                field.value = arguments[0];
+                field.dispatchEvent(new Event("change"));""", name)
+
+        browser.wait("document.querySelectorAll('.curve').length > 0")
+        choose("vectors")
+        before = finished()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            call = pool.submit(self.api, "/v1/completions", {"model": "river", "prompt": PROMPT, "max_tokens": 200, "ignore_eos": True})
+            choose("river")
+            browser.wait(f"!{throughput}.includes('generated 0,') && !{throughput}.includes('–')")
+            label = browser.run(f"return {throughput}")
+            choose("vectors")  # the curve of the other model is not there
+            self.assertIn("generated 0, prompt 0", browser.run(f"return {throughput}"), label)
+            choose("")
+            self.assertNotIn("generated 0,", browser.run(f"return {throughput}"), label)
+            choose("river")
+            self.shot("dashboard-model")
+            call.result()
+        browser.wait("document.querySelectorAll('.tile dd')[5].firstChild.textContent !== '0'")
+        choose("vectors")
+        self.assertEqual(finished(), before)
+        # Several engines that are busy all the time are 100 % busy together.
+        self.assertEqual(self.browser.run("""const text = (seconds) => ["a", "b"].map((name) => `penstock:step_seconds_total{model_name="${name}"} ${seconds}`).join("\\n");
+            return import("/ui/metrics.js").then(({Reading, mean_rate}) => mean_rate(new Reading(text(1), 0), new Reading(text(3), 2), "step_seconds_total"));"""), 1)
+        browser.size(320, 568, phone=True)
+        self.assertTrue(browser.run("return document.documentElement.scrollWidth <= innerWidth"))
 
     def test_routes(self):
         browser = self.browser

@@ -33,8 +33,11 @@ function show_state(state, text) {
   $("server-pill").setAttribute("aria-label", `Server: ${text}. Open the settings`);
 }
 
+// Chat: the model that is talked to. Dashboard: what it is about.
 function show_running() {
-  if (server.models.length > 0) show_state(conversation.running ? "busy" : "ready", settings.model);
+  const n_models = server.models.length;
+  const many = page_of_address() === "dashboard" && n_models > 1;
+  if (n_models > 0) show_state(conversation.running ? "busy" : "ready", many ? `${n_models} models` : settings.model);
 }
 
 function notice(text) {
@@ -120,6 +123,7 @@ function show_page(page) {
   hide_tooltip();
   dashboard.show(charts);
   lists.show(charts);
+  if (["ready", "busy"].includes($("server-pill").dataset.state)) show_running();
   if (!charts) view.follow();
 }
 

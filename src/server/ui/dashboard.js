@@ -2,7 +2,7 @@
 import { get_text } from "./api.js";
 import { Chart, format_number } from "./chart.js";
 import { $, element } from "./dom.js";
-import { finish_rate, quantile, rate, ratio, Reading } from "./metrics.js";
+import { finish_rate, mean_rate, quantile, rate, ratio, Reading } from "./metrics.js";
 import { UseTable } from "./use.js";
 
 const kShownMs = 1000, kHiddenMs = 3000;
@@ -32,8 +32,8 @@ function point_of(before, old, now) {
     wait: ms(quantile(old, now, "request_queue_time_seconds", 0.95)),
     finished: finish_rate(before, now),
     n_finished: now.n_finished(),
-    busy: percent(rate(before, now, "step_seconds_total")),
-    model: percent(rate(before, now, "forward_seconds_total")),
+    busy: percent(mean_rate(before, now, "step_seconds_total")),
+    model: percent(mean_rate(before, now, "forward_seconds_total")),
   };
 }
 
@@ -59,7 +59,7 @@ export class Dashboard {
     this.onpoll = onpoll;
     this.use = new UseTable();
     this.readings = [];
-    this.points = [];
+    this.points = new Map();  // by model, "" for all of them together
     this.shown = false;
     this.refused = false;  // by the key: asking again would only fill the server's log
     this.charts = kCharts.map(({ series, ...rest }) => new Chart({
@@ -68,7 +68,7 @@ export class Dashboard {
     this.tiles = kTiles.map(([label]) => ({ label, value: element("dd") }));
     $("tiles").append(...this.tiles.map(({ label, value }) => element("dl", { class: "tile" }, element("dt", {}, label), value)));
     $("charts").append(...this.charts.map((chart) => chart.figure));
-    $("window").addEventListener("change", () => this.draw());
+    for (const id of ["charted-model", "window"]) $(id).addEventListener("change", () => this.draw());
     addEventListener("resize", () => this.draw());
     document.addEventListener("visibilitychange", () => this.schedule(0));
     this.schedule(0);
@@ -113,15 +113,40 @@ export class Dashboard {
     if (before && reading.sum("generation_tokens_total") < before.sum("generation_tokens_total")) this.readings = [];
     this.readings.push(reading);
     while (this.readings.length > 2 && this.readings[1].time <= reading.time - kQuantileSeconds) this.readings.shift();
-    if (this.readings.length > 1) this.points.push(point_of(this.readings.at(-2), this.readings[0], reading));
-    while (this.points.length > 0 && this.points[0].time < reading.time - kKeptSeconds) this.points.shift();
+    for (const model of ["", ...reading.models()]) this.add_point(model);
+    for (const [model, points] of this.points) {
+      while (points.length > 0 && points[0].time < reading.time - kKeptSeconds) points.shift();
+      if (points.length === 0) this.points.delete(model);
+    }
     this.draw();
+  }
+
+  // A model that was just loaded has no reading before.
+  add_point(model) {
+    const [before, old, now] = [this.readings.at(-2), this.readings[0], this.readings.at(-1)].map((one) => one?.of(model));
+    if (!before || before.samples.size === 0) return;
+    if (!this.points.has(model)) this.points.set(model, []);
+    this.points.get(model).push(point_of(before, old, now));
+  }
+
+  // The chooser has the models that are served, and the one that was chosen though it is gone; it shows with several.
+  show_models() {
+    const chosen = $("charted-model").value;
+    const names = [...new Set([...(this.readings.at(-1)?.models() ?? []), ...(chosen ? [chosen] : [])])];
+    $("charted").hidden = names.length < 2 && chosen === "";
+    const options = [element("option", { value: "" }, "all models"), ...names.map((name) => element("option", { value: name }, name))];
+    const shown = $("charted-model").options;
+    if (options.length === shown.length && options.every((one, i) => one.isEqualNode(shown[i]))) return;
+    $("charted-model").replaceChildren(...options);
+    $("charted-model").value = chosen;
   }
 
   draw() {
     if (!this.shown) return;
-    for (const chart of this.charts) chart.update(this.points, Number($("window").value));
-    const newest = this.points.at(-1);
+    this.show_models();
+    const points = this.points.get($("charted-model").value) ?? [];
+    for (const chart of this.charts) chart.update(points, Number($("window").value));
+    const newest = points.at(-1);
     kTiles.forEach(([, field, unit], i) => {
       const text = newest ? format_number(newest[field]) : "–";
       this.tiles[i].value.replaceChildren(text, element("small", {}, unit));

@@ -4,7 +4,9 @@ const kSample = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)/;
 
 function read_labels(text) {
   const labels = {};
-  for (const [, name, value] of (text ?? "").matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)) labels[name] = value;
+  for (const [, name, value] of (text ?? "").matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)) {
+    labels[name] = value.replace(/\\(.)/g, (_, c) => (c === "n" ? "\n" : c));
+  }
   return labels;
 }
 
@@ -25,6 +27,22 @@ export class Reading {
       if (list) list.push(sample);
       else this.samples.set(match[1], [sample]);
     }
+  }
+
+  // The names of the models that have samples.
+  models() {
+    return [...new Set(this.all("num_requests_running").map((sample) => sample.labels.model_name))];
+  }
+
+  // What it tells of one model; of all with "".
+  of(model) {
+    if (model === "") return this;
+    const part = new Reading("", this.time);
+    for (const [name, samples] of this.samples) {
+      const own = samples.filter((sample) => sample.labels.model_name === model);
+      if (own.length > 0) part.samples.set(name, own);
+    }
+    return part;
   }
 
   all(name) {
@@ -60,6 +78,12 @@ export class Reading {
 export function rate(before, now, name) {
   const seconds = now.time - before.time;
   return seconds > 0 ? Math.max(0, now.sum(name) - before.sum(name)) / seconds : null;
+}
+
+// The same of the mean engine.
+export function mean_rate(before, now, name) {
+  const sum = rate(before, now, name);
+  return sum === null ? null : sum / Math.max(1, now.all(name).length);
 }
 
 export function finish_rate(before, now) {
