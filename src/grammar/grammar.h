@@ -21,9 +21,10 @@ namespace penstock::grammar {
 
 enum class SpecKind : uint8_t {
   kJsonSchema,  // a JSON Schema, drafts 4 to 2020-12
-  kJsonObject,  // any JSON object; no text
-  kRegex,       // the whole text matches; ECMAScript's dialect
-  kGrammar,     // GBNF, EBNF or Lark, see syntax/notation.h
+  kJsonObject,  // any JSON object; GrammarSpec::text is ignored
+  // a regular expression in ECMAScript's dialect, matched against the whole text
+  kRegex,
+  kGrammar,  // GBNF, EBNF or Lark, see syntax/notation.h
   // JSON: {"type": "structural_tag", "format": ...} or {"structures": ..., "triggers": ...}
   kStructuralTag,
   kChoice,  // JSON: an array of texts

@@ -14,7 +14,7 @@ namespace penstock {
 class TokenMatcher {
  public:
   virtual ~TokenMatcher() = default;
-  // Sets the bit of every token that may come next; End tokens are among them exactly when
+  // Sets the bit of every token that may come next; end tokens are among them exactly when
   // complete(). REQUIRES: `mask` [ceil(vocab_size / 32)] is all 0.
   virtual void fill_mask(std::span<uint32_t> mask) = 0;
   // Appends the next token. Returns false, and changes nothing, when it is not allowed.

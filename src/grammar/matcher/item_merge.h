@@ -1,11 +1,5 @@
-// Removes redundant items: those whose continuations are all continuations of another item of the
-// same kind.
-//
-// Ambiguous grammars reach the same position on many ways, each with its own stack. Node A is
-// within node B (the largest simulation relation) if for each caller of A there is a caller of B,
-// or of a node that may end immediately after B, which resumes alike and whose node again contains
-// the node of A's caller: then everything that may follow the end of A may follow the end of B. Of
-// two equal items the older one stays, so that the choice is the same in every step.
+// Removes redundant items: an item is redundant if each of its continuations is also a continuation
+// of another item of the same kind.
 #pragma once
 #include <span>
 #include <vector>
@@ -51,7 +45,7 @@ class ItemMerge {
   StepSet<ItemKind> kinds_;
   StepSet<NodePair> known_;
   std::vector<Pair> pairs_;
-  // comparisons of callers that are left in this step
+  // comparisons of callers that this step may still make
   uint64_t left_ = 0;
 };
 

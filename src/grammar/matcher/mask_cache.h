@@ -1,6 +1,5 @@
-// The cache of a grammar's masks, keyed by the hash of the state that they depend on.
-//
-// Thread-safe. Bounded: a full cache is cleared.
+// The cache of a grammar's masks, keyed by the hash of the state that they depend on. Thread-safe.
+// Its memory is bounded: a full cache is cleared.
 #pragma once
 #include <memory>
 #include <mutex>

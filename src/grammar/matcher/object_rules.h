@@ -1,5 +1,5 @@
-// The rules for the next member of an object or item of an array, such that it can still be
-// completed.
+// The rules for the next member of an object, or the next item of an array, that keep it
+// completable.
 #pragma once
 #include "grammar/matcher/stack.h"
 
@@ -22,7 +22,8 @@ class ObjectRules {
   // Whether a slot key that is allowed now can be completed from `state` of the automaton of
   // slot_keys.
   bool slot_key_alive(uint32_t state) const;
-  // Whether the other key of which `so_far` was read can become an unused key that is allowed now.
+  // Whether `so_far`, the part of another key that was read, can become an unused key that is
+  // allowed now.
   bool other_key_alive(uint32_t state, std::string_view so_far) const;
   bool other_key_accepts(uint32_t state, std::string_view key) const;
   // Whether a member whose value is this edge of `list` fits within the bounds.
@@ -58,8 +59,8 @@ class ArrayRules {
   bool may_continue() const;
   bool fits(const ValueEdge& edge) const;
   Frame after(uint32_t target, uint32_t used) const;
-  // Whether the item of a unique array of which `so_far` was read can still become, is, an allowed
-  // item.
+  // Whether the part `so_far` of an item of a unique array can still become an allowed item
+  // (item_alive), or is one (item_accepts).
   bool item_alive(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view so_far) const;
   bool item_accepts(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view item) const;
 

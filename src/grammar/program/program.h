@@ -41,8 +41,8 @@ struct ValueEdge {
 // fixed order; after them other keys in any order. With any_order: slots and other keys in any
 // order.
 struct ObjectGraph {
-  // The other keys under which a member may come that must be there and that no name tells, where
-  // they can run out: their labels and their number, without the keys of slots.
+  // Keys that can run out: a required member that has no fixed name (Atom::Kind::kExists) must have
+  // one of them. `labels`: the labels of these keys; `n`: their number, keys of slots excluded.
   struct ScarceKeys {
     std::vector<bool> labels;
     uint32_t n = 0;
@@ -174,8 +174,9 @@ struct Program {
   std::vector<uint32_t> targets;
   std::vector<Repetition> repetitions;
   std::shared_ptr<const Lexeme> space;  // white space between the tokens of JSON
-  bool space_behind_marks = false;      // only behind commas and colons
-  uint32_t root = 0;                    // a symbol
+  // white space stands only behind commas and colons
+  bool space_behind_marks = false;
+  uint32_t root = 0;  // a symbol
 };
 
 // Computes Program::may_return. REQUIRES: symbols, code, targets and repetitions are complete.

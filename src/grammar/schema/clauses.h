@@ -1,4 +1,4 @@
-// Formulas of arrays and objects as alternatives, each a plain conjunction.
+// Rewrites formulas of arrays and objects as alternatives (clauses), each a conjunction of atoms.
 #pragma once
 #include <map>
 #include <set>
@@ -7,13 +7,13 @@
 
 namespace penstock::grammar {
 
-// Values that are all of some schemas; sorted, each once.
+// The intersection of schemas, sorted and without duplicates.
 using Conjunction = std::vector<SignedSchema>;
 void normalize(Conjunction& conjunction);
 
 struct Clause {
   std::vector<uint32_t> atoms;  // ascending
-  // of objects: formulas about which keys there are, and nothing else
+  // objects only: formulas that constrain nothing but which keys are present
   std::vector<FormulaId> presence;
 };
 
@@ -22,19 +22,21 @@ class ClauseFinder {
   ClauseFinder(Expansion& expansion, Budget& budget)
       : expansion_(expansion), pool_(expansion.pool()), budget_(budget) {}
 
-  // Alternatives that together are the formula; they may overlap. Those that are empty for simple
-  // reasons are left out. nullopt: there are too many. REQUIRES: no kValues in it.
+  // Returns clauses whose union is the formula; they may overlap. Clauses that are obviously empty
+  // are left out. nullopt: there are too many. REQUIRES: the formula has no kValues atoms.
   std::optional<std::vector<Clause>> find(FormulaId formula);
-  // Of objects: forbids the members that schemas which name members (Schema::names_members) leave
-  // open. Alternatives that are empty then are left out, unless all are: those stay as they are.
+  // Forbids in each clause the members that its schemas leave open although they name members
+  // (Schema::names_members). Clauses that become empty are dropped, unless all would be: then none
+  // is changed. REQUIRES: clauses of objects.
   void close(std::vector<Clause>& clauses);
 
-  // How many items or members there may be.
+  // Returns the window of the number of items (kItemCount) or members (kMemberCount) that the
+  // clause allows.
   CountWindow counted(const Clause& clause, Atom::Kind kind) const;
-  // Whether no value at all is of all the schemas, as far as can be seen without looking into
-  // members and items.
+  // Whether the intersection is empty, as far as that is visible without looking into members and
+  // items.
   bool obviously_empty(const Conjunction& conjunction);
-  // Whether a member that the clause requires by its name is one that the kExists atom asks for.
+  // Whether a member that the clause requires by name satisfies the kExists atom.
   bool surely_exists(const Clause& clause, const Atom& atom);
 
  private:

@@ -1,4 +1,4 @@
-// Takes schemas apart: what one says about the values of each type, and about one value.
+// Expands a schema into one formula for each type of value.
 #pragma once
 #include <array>
 #include <functional>
@@ -13,7 +13,8 @@
 
 namespace penstock::grammar {
 
-// What was looked at by the keywords beside unevaluatedProperties and unevaluatedItems.
+// The members and items that the other keywords of a schema have evaluated, which
+// unevaluatedProperties and unevaluatedItems therefore skip.
 struct Evaluated {
   bool all = false;
   std::set<std::string> keys;
@@ -23,8 +24,8 @@ struct Evaluated {
   void add(const Evaluated& other);
 };
 
-// What a formula says about one member of objects: values of which the member's is one, where they
-// are listed.
+// What a formula of objects says about the member with one key. values: a list that contains every
+// allowed value, if `listed`.
 struct ToldMember {
   std::vector<const JsonValue*> values;
   bool listed = false, required = false;
@@ -33,7 +34,7 @@ using ToldMembers = std::map<std::string_view, ToldMember>;
 
 struct ToldObject {
   ToldMembers members;
-  std::vector<uint32_t> forbidden;  // sets of keys in the pool that no member has
+  std::vector<uint32_t> forbidden;  // key sets of the pool that no member may be in
 };
 
 class Expansion {
@@ -41,7 +42,7 @@ class Expansion {
   Expansion(SchemaReader& schemas, ExprPool& exprs, Budget& budget)
       : schemas_(schemas), exprs_(exprs), budget_(budget), pool_(budget) {}
 
-  // What the schema says about the values of the type. kFalse after a failure.
+  // Returns the formula of the schema's values of this type; kFalse after a failure.
   FormulaId expand(SignedSchema schema, ValueType type);
   FormulaId negate(FormulaId formula);
   FormulaPool& pool() { return pool_; }
@@ -53,13 +54,13 @@ class Expansion {
   void fail(RefusalKind kind, std::string where, std::string message, std::string keyword);
 
  private:
-  // One way for a schema to be fulfilled.
+  // One way to fulfil a schema, with what it evaluates.
   struct Way {
     FormulaId formula;
     Evaluated evaluated;
   };
-  // A member for which formulas of objects list different values. No value is of two formulas in
-  // different groups.
+  // A member that tells formulas of objects apart because they list different values for it. No
+  // value of the member is allowed by formulas of two different groups.
   struct TellingMember {
     std::string key;
     std::vector<bool> required;  // by formula
@@ -102,7 +103,7 @@ class Expansion {
   ExprPool& exprs_;
   Budget& budget_;
   FormulaPool pool_;
-  std::vector<std::array<FormulaId, kNumValueTypes>> known_;  // of each schema
+  std::vector<std::array<FormulaId, kNumValueTypes>> known_;  // by schema and type
   std::map<FormulaId, FormulaId> negations_;
   std::map<std::pair<SchemaId, ValueType>, bool> ways_busy_;
   int depth_ = 0;

@@ -1,4 +1,4 @@
-// The values of `format` and the texts they stand for.
+// The formats of JSON Schema's `format` keyword.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,15 +11,16 @@ namespace penstock::grammar {
 
 struct Format {
   std::string_view name;
-  // of the whole text; "" where texts are not bounded
+  // regular expression for the whole text; "": any text
   std::string pattern;
   CountWindow length;
-  bool narrowed = false;             // the pattern has fewer texts than the format
-  std::optional<int64_t> low, high;  // of numbers
-  std::string_view note;             // what a caller should know; "" for nothing
+  // the pattern matches only some texts of the format
+  bool narrowed = false;
+  std::optional<int64_t> low, high;  // bounds of numbers
+  std::string_view note;             // note for the caller; "": none
 };
 
-// Null: the name is not known, and means nothing then.
+// Returns the format with this name; null: the name is unknown, and the keyword is then ignored.
 const Format* find_format(std::string_view name);
 
 }  // namespace penstock::grammar

@@ -1,4 +1,4 @@
-// JSON values as graphs, before it is known which of them can be completed.
+// Drafts of goals: the graphs of JSON values while it is unknown which of them can be completed.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,49 +14,51 @@ struct ArrayDraft {
     std::vector<ValueEdge> edges;
     bool accepts = false;
   };
-  std::vector<State> states;  // the first is the start
+  std::vector<State> states;  // the first one is the start
   CountWindow items;
-  bool unique = false;  // the goals have one spelling for each value
+  // no two items are equal; the items' goals have one spelling for each value
+  bool unique = false;
 };
 
 struct ObjectDraft {
   struct State {
     uint32_t slot = kNone, skipped = kNone;  // as in ObjectGraph::State
-    std::vector<ValueEdge> values;           // of the slot
-    // behind the slots: of each label of other keys
+    std::vector<ValueEdge> values;           // edges of the slot's value
+    // after the slots: edges by label of the other keys
     std::vector<std::vector<ValueEdge>> labels;
-    bool accepts = false;  // behind the slots
-    // with any_order: accepts, but for members that no name tells
+    bool accepts = false;  // after the slots: the object may end here
+    // with any_order: the object may end here if all existences are satisfied
     bool ends = false;
-    // with any_order, instead of slot, skipped and values: of each slot
+    // with any_order, instead of slot, skipped and values: edges by slot
     std::vector<std::vector<ValueEdge>> any;
-    // behind the slots, and with any_order: bit per existence
+    // after the slots, and with any_order: bit i is set if existence i is satisfied
     uint32_t satisfied = 0;
-    // with any_order and a bound on `members`: slots on whose presence something depends
+    // with any_order and bounds on `members`: slots whose presence still matters
     std::vector<uint32_t> undecided;
   };
-  // the first is the start; what leaving out leads to stands behind
+  // the first one is the start; State::skipped is always a later state
   std::vector<State> states;
   std::vector<std::string> slots;
-  // Keys of the slots as they are written behind their opening quotation marks.
+  // Returns the slots' keys as they are spelled after the opening quotation mark, including the
+  // closing one.
   std::vector<std::string> slot_texts() const {
     std::vector<std::string> texts;
     for (const std::string& key : slots) texts.push_back(canonical_json(key) + '"');
     return texts;
   }
   CountWindow members;
-  std::vector<ExprId> patterns;  // which tell other keys apart
-  // of each label, which of the patterns its keys match
+  std::vector<ExprId> patterns;  // patterns that classify other keys into labels
+  // by label: which patterns its keys match
   std::vector<std::vector<bool>> labels;
   bool any_order = false;
-  std::vector<bool> required;  // with any_order: of each slot
-  // members that must be there and that no name tells
+  std::vector<bool> required;  // with any_order: whether each slot is required
+  // number of existences: required members without a fixed name
   uint32_t n_existences = 0;
 };
 
 struct GoalDraft {
-  std::vector<uint32_t> strings, scalars;  // leaves
-  std::vector<uint32_t> objects, arrays;   // drafts
+  std::vector<uint32_t> strings, scalars;  // indices of leaves
+  std::vector<uint32_t> objects, arrays;   // indices of drafts
 };
 
 struct Drafts {
@@ -65,8 +67,8 @@ struct Drafts {
   std::vector<ArrayDraft> arrays;
 };
 
-// Puts what can be completed into the program, and returns the number of goal 0 there; kNone where
-// that cannot be completed. Errors: kTooLarge.
+// Adds the goals that can be completed to the program. Returns the index of goal 0 in the program;
+// kNone: it cannot be completed. Errors: kTooLarge.
 Compiled<uint32_t> finish_goals(const Drafts& drafts, ExprPool& exprs, Budget& budget,
                                 Program& program);
 

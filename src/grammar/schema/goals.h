@@ -1,5 +1,5 @@
-// Schemas as goals of a program: for each conjunction of schemas, what its values of each type look
-// like.
+// Compiles schemas to goals of a program: a goal is the set of values that satisfy a conjunction of
+// schemas.
 #pragma once
 #include <map>
 #include <optional>
@@ -10,9 +10,10 @@
 
 namespace penstock::grammar {
 
-inline constexpr size_t kMaxDraftStates = 100'000;  // of one array or object
+inline constexpr size_t kMaxDraftStates = 100'000;  // limit for one array or object
 
-// Shared by those who draft arrays and objects.
+// The state of one compilation, shared by the functions that draft arrays and objects. Not
+// thread-safe.
 class GoalMaker {
  public:
   GoalMaker(SchemaReader& schemas, ExprPool& exprs, const JsonStyle& style, LexemeTable& lexemes,
@@ -26,11 +27,12 @@ class GoalMaker {
         clauses_(expansion_, budget),
         leaves_(expansion_, style, lexemes, budget, program) {}
 
-  // Makes the goal of schema 0, and returns its number. Errors: kInvalid (nothing fulfils it),
-  // kUnsupported, kTooLarge.
+  // Makes the goal of schema 0 and returns its index in the program. Errors: kInvalid (no value
+  // satisfies the schema), kUnsupported, kTooLarge.
   Compiled<uint32_t> run();
 
-  // The number of the goal of values that all schemas have; kNone where that is obviously none.
+  // Returns the index of the draft goal for the values that satisfy all schemas, creating it if
+  // there is none; kNone: obviously no value does.
   uint32_t goal_of(Conjunction conjunction, ValueSpelling spelling);
   uint32_t goal_of_value(const JsonValue& value) {
     return goal_of({SignedSchema(schemas_.constant(value))}, ValueSpelling::kAny);
@@ -72,25 +74,25 @@ class GoalMaker {
   std::vector<std::map<Key, uint32_t>::const_iterator> todo_;
 };
 
-// A graph for the arrays of a clause. Errors: kUnsupported, kTooLarge.
+// Returns a graph of the arrays that satisfy the clause. Errors: kUnsupported, kTooLarge.
 Compiled<ArrayDraft> draft_array(GoalMaker& goals, const Clause& clause);
 using Keys = std::vector<std::string>;
-// The orders in which the keys that a clause names may come, one at least. Keys of one `properties`
-// keep their order; where there are a few such lists, each may be the first.
+// Returns the orders in which the keys named by the clause may come; at least one. Keys of one
+// `properties` keep their order; with a few such lists, any of them may be first.
 std::vector<Keys> key_orders(GoalMaker& goals, const Clause& clause);
-// The orders of a few lists of keys, none of which have a key twice.
+// Returns the orders of a few lists of keys. REQUIRES: no list has a key twice.
 std::vector<Keys> orders_of(const std::vector<Keys>& lists);
-// Alternatives that together are the clause. In each, a member that must exist has a name, or its
-// key is none of those that the clause names, of which there are many. nullopt: there are too many
-// alternatives. Errors: kTooLarge.
+// Returns clauses whose union is the clause, in which each required member either has a name, or a
+// key from a large set that excludes the keys named by the clause. nullopt: there are too many
+// clauses. Errors: kTooLarge.
 Compiled<std::optional<std::vector<Clause>>> told_existences(GoalMaker& goals,
                                                              const Clause& clause);
-// A graph for the objects of a clause whose members come in any order; nullopt where there is none.
-// keys: all that the clause names. Errors: kUnsupported, kTooLarge.
+// Returns a graph of the objects that satisfy the clause, with members in any order; nullopt: there
+// is no such graph. keys: all keys that the clause names. Errors: kUnsupported, kTooLarge.
 Compiled<std::optional<ObjectDraft>> draft_object_any_order(GoalMaker& goals, const Clause& clause,
                                                             const Keys& keys);
-// A graph for the objects of a clause whose keys come in the order. Errors: kUnsupported,
-// kTooLarge.
+// Returns a graph of the objects that satisfy the clause, with keys in this order. Errors:
+// kUnsupported, kTooLarge.
 Compiled<ObjectDraft> draft_object(GoalMaker& goals, const Clause& clause, const Keys& order);
 
 }  // namespace penstock::grammar

@@ -1,5 +1,5 @@
-// Where something stands in a JSON document, kept as steps: a place takes as much memory as its
-// last step, however deep it is.
+// A position in a JSON document as a linked list of steps. A pointer's memory is that of its last
+// step, however deep it is: prefixes are shared.
 #pragma once
 #include <memory>
 #include <string>
@@ -7,16 +7,17 @@
 
 namespace penstock::grammar {
 
-// A value: copies share their steps.
+// Immutable. Copies share their steps.
 class JsonPointer {
  public:
-  JsonPointer() = default;  // the document itself
+  JsonPointer() = default;  // points to the document itself
   JsonPointer at(std::string_view key) const;
   JsonPointer at(size_t index) const { return at(std::to_string(index)); }
-  // As a URI fragment, "#/properties/a~1b". Its middle is left out where it has more than kMaxText
-  // bytes.
+  // Returns a URI fragment, "#/properties/a~1b". A text longer than kMaxText bytes is cut in the
+  // middle.
   std::string text() const;
-  bool operator==(const JsonPointer&) const = default;  // whether they are copies of one
+  // compares identity: true for copies of one pointer
+  bool operator==(const JsonPointer&) const = default;
 
   static constexpr size_t kMaxText = 4096;
 
@@ -29,7 +30,7 @@ class JsonPointer {
   std::shared_ptr<const Step> last_;
 };
 
-// One more step of a JSON pointer in a URI fragment.
+// Appends a step to a JSON pointer in a URI fragment.
 std::string append_pointer(std::string_view where, std::string_view token);
 
 }  // namespace penstock::grammar

@@ -16,22 +16,25 @@ enum class WhiteSpace : uint8_t {
 // Options of JSON texts: white space, escapes, words and order of members.
 struct JsonStyle {
   WhiteSpace whitespace = WhiteSpace::kAny;
-  // instead of kAny and kOneLine: a regular expression for what stands between any two tokens
+  // Regular expression for the white space between any two tokens, instead of `whitespace`; "":
+  // unset.
   std::string whitespace_pattern;
-  // An object whose schemas have `properties` or `patternProperties`, and neither
-  // additionalProperties nor unevaluatedProperties, has members of these and of `required` only.
-  // All schemas that one object obeys count together. Where nothing would be left, it stays open.
+  // An object whose schemas have `properties` or `patternProperties`, but neither
+  // additionalProperties nor unevaluatedProperties, may have only the members that these and
+  // `required` name. All schemas that apply to one object are combined first. An object for which
+  // nothing would remain stays open.
   bool closed_objects = false;
   // every character of a string may be spelled \uXXXX
   bool all_escapes = false;
-  bool python_words = false;      // True, False and None
-  bool one_of_as_any_of = false;  // where oneOf cannot be told exactly
-  // Members in any order, as JSON Schema means it; else in the one in which the schema names them.
+  bool python_words = false;  // True, False and None
+  // oneOf is treated as anyOf where the branches cannot be told apart
+  bool one_of_as_any_of = false;
+  // Members may come in any order, as JSON Schema defines; false: in the order of the schema.
   bool any_member_order = false;
 };
 
-// What a specification asks for that is not enforced, or is narrowed: JSON Schema calls such
-// keywords annotations.
+// A note about a keyword that is not enforced or is narrowed. JSON Schema calls keywords that are
+// not enforced annotations.
 struct Note {
   std::string where;  // JSON pointer, as in Refusal
   std::string message;

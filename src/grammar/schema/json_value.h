@@ -1,4 +1,4 @@
-// JSON as it was written: members in order, numbers exact, depth bounded.
+// A JSON document as written: members in order, numbers exact, depth bounded.
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,22 +11,23 @@ namespace penstock::grammar {
 
 struct JsonMember;
 
-// A tree that owns its parts.
+// A tree of values; each value owns its parts.
 struct JsonValue {
   enum class Kind : uint8_t { kNull, kFalse, kTrue, kNumber, kString, kArray, kObject };
   Kind kind = Kind::kNull;
-  std::string string;               // kString: decoded
-  Decimal number;                   // kNumber
-  std::vector<JsonMember> members;  // kArray: without keys
+  std::string string;  // kString: the decoded text
+  Decimal number;      // kNumber
+  // kObject: members; kArray: items, with empty keys
+  std::vector<JsonMember> members;
 
   bool is_string() const { return kind == Kind::kString; }
   bool is_number() const { return kind == Kind::kNumber; }
   bool is_array() const { return kind == Kind::kArray; }
   bool is_object() const { return kind == Kind::kObject; }
   bool is_bool() const { return kind == Kind::kFalse || kind == Kind::kTrue; }
-  // The member of an object; null when there is none.
+  // Returns the value of a member of an object; null: there is none.
   const JsonValue* find(std::string_view key) const;
-  // As JSON without white space.
+  // Returns the value as JSON without white space.
   std::string text() const;
 };
 
@@ -35,12 +36,12 @@ struct JsonMember {
   JsonValue value;
 };
 
-// Equal by value: 1.0 is 1, members in any order.
+// Equality by value: 1.0 equals 1, and members may come in any order.
 bool operator==(const JsonValue& a, const JsonValue& b);
 
-// RFC 8259. Lone surrogates are kept as the three bytes they would have. Errors: kInvalid (with
-// line and column as the place; a key that comes twice is one), kTooLarge (nested deeper than
-// max_depth, more than max_values values).
+// Parses JSON (RFC 8259). Lone surrogates become three bytes each. Errors: kInvalid with line and
+// column (duplicate keys included), kTooLarge (nesting deeper than max_depth, or more than
+// max_values values).
 Compiled<JsonValue> parse_json(std::string_view text, int max_depth, size_t max_values = 300'000);
 
 }  // namespace penstock::grammar

@@ -7,13 +7,13 @@
 
 namespace penstock::grammar {
 
-// What reading any keyword needs: the schema it stands in, and how to refuse it.
+// State and helpers for reading a keyword: its schema, its position and its refusals.
 class KeywordContext {
  protected:
   KeywordContext(SchemaReader& reader, const JsonValue& source, Schema& out)
       : reader_(reader), source_(source), out_(out), draft_(reader.references_.draft(source)) {}
 
-  // Where the keyword that is being read stands.
+  // Returns the position of the keyword that is being read.
   JsonPointer where() const { return out_.where.at(keyword_); }
   tl::unexpected<Refusal> refused(RefusalKind kind, std::string_view message) const;
   tl::unexpected<Refusal> invalid(std::string_view message) const {
@@ -44,13 +44,13 @@ class KeywordReader : private KeywordContext {
   using Handler = Compiled<void> (KeywordReader::*)(const JsonValue& value);
   struct Keyword {
     std::string_view name;
-    // null: an annotation, which allows and forbids nothing
+    // null: an annotation, which constrains nothing
     Handler read;
-    Draft first = Draft::k4, last = Draft::k2020;  // the drafts that have it
+    Draft first = Draft::k4, last = Draft::k2020;  // drafts that define it
   };
-  // THE list of keywords.
+  // The list of all keywords. A new keyword is a row here.
   static std::span<const Keyword> keywords();
-  static const Keyword* find_keyword(std::string_view name);  // null: none
+  static const Keyword* find_keyword(std::string_view name);  // null: no such keyword
 
   KeywordReader(SchemaReader& reader, const JsonValue& source, Schema& out)
       : KeywordContext(reader, source, out) {}
@@ -135,7 +135,8 @@ class KeywordReader : private KeywordContext {
   Compiled<void> read_ref(const JsonValue& value);
   Compiled<void> read_dynamic_ref(const JsonValue& value);
   Compiled<void> read_recursive_ref(const JsonValue& value);
-  Compiled<void> skip(const JsonValue&) { return {}; }  // read with others, or only pointed to
+  // for keywords that another handler reads, or that are only targets of references
+  Compiled<void> skip(const JsonValue&) { return {}; }
   Compiled<void> read_discriminator(const JsonValue& value);
 
   Compiled<void> set_min(const JsonValue& value, CountWindow& window) {

@@ -1,4 +1,4 @@
-// Formulas of numbers and strings as leaves of the program.
+// Compiles formulas of numbers and strings to leaves of the program.
 #pragma once
 #include <map>
 #include <optional>
@@ -13,10 +13,10 @@
 namespace penstock::grammar {
 
 // How values are spelled.
-enum class ValueSpelling : uint8_t { kAny, kCanonical };  // canonical: one spelling for each value
+enum class ValueSpelling : uint8_t { kAny, kCanonical };  // kCanonical: one spelling for each value
 
-// The automata of one compilation, whose schemas (of many tools, say) have patterns and ranges in
-// common.
+// A cache of the automata of one compilation: its schemas (those of many tools, for example) often
+// share patterns and ranges.
 class LexemeTable {
  public:
   explicit LexemeTable(ExprPool& exprs) : exprs_(exprs) {}
@@ -34,7 +34,7 @@ class LexemeTable {
   };
   ExprPool& exprs_;
   std::map<std::tuple<ExprId, Spelling, bool>, std::shared_ptr<const Lexeme>> texts_;
-  std::vector<Number> numbers_;  // a few: they are compared one by one
+  std::vector<Number> numbers_;  // few, so that they are searched linearly
 };
 
 class LeafMaker {
@@ -47,11 +47,11 @@ class LeafMaker {
         budget_(budget),
         program_(program) {}
 
-  // Leaves that together are the formula's values. Errors: kTooLarge, kUnsupported; `where` is left
-  // to the caller.
+  // Return leaves whose union is the values of the formula. Errors: kTooLarge, kUnsupported; the
+  // caller sets Refusal::where.
   Compiled<std::vector<uint32_t>> strings(FormulaId formula, ValueSpelling spelling);
   Compiled<std::vector<uint32_t>> numbers(FormulaId formula, ValueSpelling spelling);
-  // Of kNull, kFalse or kTrue.
+  // Returns the leaf of null, false or true. REQUIRES: `type` is one of these three.
   uint32_t word(ValueType type);
 
  private:

@@ -1,4 +1,4 @@
-// What formulas say about one value.
+// Evaluates formulas and schemas for single values.
 #pragma once
 #include <string_view>
 
@@ -6,12 +6,12 @@
 
 namespace penstock::grammar {
 
-// Whether the value is one of those. REQUIRES: it has the type the formula is for.
+// Whether the value satisfies the formula or schema. REQUIRES: the value has the formula's type.
 bool holds(Expansion& expansion, FormulaId formula, const JsonValue& value);
 bool holds(Expansion& expansion, SignedSchema schema, const JsonValue& value);
-// Whether the key is one of the set with that number in the pool.
+// Whether the key set with index `keys` in the pool contains the key.
 bool contains(Expansion& expansion, uint32_t keys, std::string_view key);
-// The strings for which a formula of strings holds.
+// Returns the strings that satisfy a formula of strings.
 ExprId text_of(Expansion& expansion, FormulaId formula);
 
 }  // namespace penstock::grammar

@@ -1,4 +1,4 @@
-// Reads a JSON Schema: the one list of keywords with what each does.
+// Reads a JSON Schema document into a graph of schemas.
 #pragma once
 #include <deque>
 #include <memory>
@@ -14,19 +14,19 @@ namespace penstock::grammar {
 
 class SchemaReader {
  public:
-  // document: lives as long as the reader.
+  // REQUIRES: the document outlives the reader.
   SchemaReader(const JsonValue& document, const JsonStyle& style, RegexTable& regexes,
                Budget& budget, std::vector<Note>& notes);
 
-  // Reads what can be reached from the document's root, which is schema 0. Errors: kInvalid,
-  // kUnsupported, kTooLarge, with the place and the keyword.
+  // Reads all schemas that are reachable from the document's root, which becomes schema 0. Errors:
+  // kInvalid, kUnsupported, kTooLarge, with position and keyword.
   Compiled<void> read();
 
   const Schema& operator[](SchemaId id) const { return schemas_[id]; }
   SchemaId size() const { return static_cast<SchemaId>(schemas_.size()); }
-  // A schema that no text has. Later ones may move earlier ones.
+  // Adds a schema that is not in the document. References to schemas stay valid.
   SchemaId add(Schema schema);
-  // What allows nothing but the value, which lives as long as the reader.
+  // Returns a schema that allows only this value. REQUIRES: the value outlives the reader.
   SchemaId constant(const JsonValue& value);
   SchemaId anything() const { return kAnything; }
   SchemaId nothing() const { return kNothing; }

@@ -1,5 +1,5 @@
-// Drafts, identifiers and references of a JSON Schema document. Nothing is fetched: what a document
-// does not hold is refused.
+// Drafts, identifiers and references of a JSON Schema document. Nothing is fetched: references to
+// other documents are refused.
 #pragma once
 #include <optional>
 #include <string>
@@ -21,12 +21,14 @@ enum class Draft : uint8_t {
   k2019,
   k2020,
   kUnstated
-};  // unstated: 2020-12, with old forms where they are clear
+  // kUnstated: read as 2020-12, plus forms of earlier drafts that are unambiguous
+};
 
-// "http://json-schema.org/draft-07/schema#" and its like. nullopt: another one.
+// Returns the draft of a $schema such as "http://json-schema.org/draft-07/schema#"; nullopt:
+// unknown.
 std::optional<Draft> draft_of(std::string_view schema_uri);
 
-// A URI resolved against a base, as RFC 3986 has it. Both may be anything.
+// Resolves a URI reference against a base (RFC 3986). Malformed input is allowed.
 std::string resolve_uri(std::string_view base, std::string_view reference);
 
 struct Target {
@@ -38,20 +40,21 @@ class References {
  public:
   explicit References(Budget& budget) : budget_(budget) {}
 
-  // Errors: kUnsupported (an unknown $schema), kTooLarge.
+  // Indexes all resources and anchors of the document. Errors: kUnsupported (an unknown $schema),
+  // kTooLarge.
   Compiled<void> index(const JsonValue& document);
 
   Draft draft(const JsonValue& schema) const;
-  // Whether the schema has an identifier beside a $ref, which drafts up to 7 do not see.
+  // Whether the schema has an identifier beside a $ref, which drafts up to 7 ignore.
   bool base_depends_on_draft(const JsonValue& schema) const;
-  // What a $ref of this schema points to. nullopt: nothing in the document.
+  // Returns the target of a $ref in this schema; nullopt: the document does not contain it.
   std::optional<Target> resolve(const JsonValue& schema, std::string_view reference);
-  // How many schemas have this $dynamicAnchor (or $recursiveAnchor, with the name "").
+  // Returns the number of schemas with this $dynamicAnchor; "": with $recursiveAnchor.
   int n_dynamic(std::string_view anchor) const;
 
  private:
   struct Resource {
-    std::string uri;  // without a fragment; "" unless stated
+    std::string uri;  // without a fragment; "": not stated
     const JsonValue* root;
     JsonPointer where;
     Draft draft;
@@ -71,9 +74,9 @@ class References {
 
   Budget& budget_;
   std::vector<Resource> resources_;
-  std::unordered_map<const JsonValue*, uint32_t> resource_of_;  // of every schema
-  std::unordered_map<std::string, Target> anchors_;             // by resource URI, "#" and name
-  std::unordered_map<std::string, int> dynamic_;                // by name
+  std::unordered_map<const JsonValue*, uint32_t> resource_of_;  // by schema: index of its resource
+  std::unordered_map<std::string, Target> anchors_;  // keys: resource URI, "#" and anchor name
+  std::unordered_map<std::string, int> dynamic_;     // by name: number of dynamic anchors
 };
 
 }  // namespace penstock::grammar

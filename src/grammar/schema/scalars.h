@@ -1,4 +1,4 @@
-// Formulas of numbers and strings as sets.
+// Formulas of numbers and strings as unions of sets.
 #pragma once
 #include <optional>
 
@@ -6,20 +6,20 @@
 
 namespace penstock::grammar {
 
-// The values of which every value of the formula is one; null where they are not listed. REQUIRES:
-// of one type.
+// Returns a list that contains every value of the formula; null: the formula lists no values.
+// REQUIRES: a formula of one type.
 const std::vector<const JsonValue*>* listed_values(const FormulaPool& pool, FormulaId formula);
 
-// Alternatives that together are the formula, in which lists of values stand in no choice. nullopt:
-// too many.
+// Returns formulas whose union is the formula and in which no kValues atom is below a kOr. nullopt:
+// there are too many.
 std::optional<std::vector<FormulaId>> without_choices_of_values(FormulaPool& pool,
                                                                 FormulaId formula);
 
-// The numbers of a formula without lists of values. nullopt: too many pieces. Pieces that are
-// obviously empty are left out.
+// Returns pieces whose union is the numbers of the formula; obviously empty pieces are left out.
+// nullopt: there are too many. REQUIRES: the formula has no kValues atoms.
 std::optional<std::vector<NumberPiece>> number_pieces(const FormulaPool& pool, FormulaId formula);
 
-// The texts of a formula, likewise.
+// As number_pieces(), for strings.
 std::optional<std::vector<TextConstraint>> text_pieces(Expansion& expansion, FormulaId formula);
 
 }  // namespace penstock::grammar

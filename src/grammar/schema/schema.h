@@ -1,7 +1,6 @@
-// A JSON Schema with all references resolved and the forms of all drafts made one.
+// A JSON Schema with all references resolved, in one form for all drafts.
 //
-// Subschemas are nodes of one graph; recursion is a circle in it. Nodes are made when they are
-// first asked for.
+// Subschemas are nodes of a graph in which recursion is a cycle. Nodes are created on first use.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -20,7 +19,7 @@ namespace penstock::grammar {
 
 using SchemaId = uint32_t;
 
-// A schema, or what it does not allow.
+// A schema or its complement.
 struct SignedSchema {
   uint32_t raw = 0;
   SignedSchema() = default;
@@ -32,7 +31,7 @@ struct SignedSchema {
   auto operator<=>(const SignedSchema&) const = default;
 };
 
-// The kinds of JSON values that a schema is taken apart by; the first three have one value each.
+// The types into which schemas are expanded; the first three have one value each.
 enum class ValueType : uint8_t { kNull, kFalse, kTrue, kNumber, kString, kArray, kObject };
 inline constexpr int kNumValueTypes = 7;
 constexpr uint8_t bit(ValueType type) { return static_cast<uint8_t>(1U << static_cast<int>(type)); }
@@ -42,10 +41,10 @@ ValueType type_of(const JsonValue& value);
 struct Schema {
   JsonPointer where;
   uint8_t types = kAllTypes;
-  bool never = false;           // `false`
-  bool integers_only = false;   // of numbers
-  bool integers_plain = false;  // draft 4: 1.0 is no integer
-  // enum and const: each list allows its values; values outside of all are forbidden.
+  bool never = false;           // the schema `false`
+  bool integers_only = false;   // numbers: only integers
+  bool integers_plain = false;  // draft 4: 1.0 is not an integer
+  // enum and const: a value must be in each of the lists.
   std::vector<std::vector<const JsonValue*>> values;
 
   std::optional<NumberBound> low, high;
@@ -55,12 +54,12 @@ struct Schema {
   std::vector<ExprId> patterns;
   std::optional<ExprId> format;
   CountWindow format_length;
-  // fewer texts than the format has, so that its complement is not known
+  // the pattern matches only some texts of the format, so that it cannot be negated
   bool format_narrowed = false;
-  std::optional<std::pair<NumberBound, NumberBound>> format_bounds;  // of numbers
+  std::optional<std::pair<NumberBound, NumberBound>> format_bounds;  // bounds of numbers
 
   std::vector<SchemaId> prefix_items;
-  std::optional<SchemaId> items;  // behind prefix_items
+  std::optional<SchemaId> items;  // items after prefix_items
   std::optional<SchemaId> contains;
   CountWindow contained{1, kNoLimit};
   bool contains_evaluates = false;
@@ -77,12 +76,12 @@ struct Schema {
   std::vector<std::pair<std::string, std::vector<std::string>>> dependent_required;
   std::vector<std::pair<std::string, SchemaId>> dependent_schemas;
   std::optional<SchemaId> unevaluated_properties;
-  // with JsonStyle::closed_objects: keywords say which members there are beside `required`
+  // with JsonStyle::closed_objects: keywords name the members that are allowed besides `required`
   bool names_members = false;
 
-  std::vector<SchemaId> all_of;  // also what $ref and its kin point to
+  std::vector<SchemaId> all_of;  // allOf, and the targets of $ref and $dynamicRef
   std::vector<std::vector<SchemaId>> any_of, one_of;
-  std::vector<SchemaId> none_of;  // not
+  std::vector<SchemaId> none_of;  // schemas of `not`
   std::optional<SchemaId> condition, then, otherwise;
   bool operator==(const Schema&) const = default;
 };
