@@ -1,4 +1,4 @@
-// The API server: models behind the endpoints of routes.cc.
+// The API server: serves models through the endpoints of routes.cc.
 #pragma once
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
@@ -28,21 +28,21 @@
 
 namespace penstock {
 
-// Composes the parts of a server and owns them; what requests do stands in endpoints/, handlers/
-// and services/.
+// Composes and owns the parts of a server. The logic of requests is in endpoints/, handlers/ and
+// services/.
 class Server {
  public:
-  // Reads the keys and binds the socket. Errors: of both.
+  // Reads the keys and binds the socket. Errors: those of both.
   static Result<std::unique_ptr<Server>> open(const ServerConfig& config);
 
   ~Server();
 
-  // Answers /live, /health and /ready at once, loads the models, calls `on_ready`, serves until stop().
-  // Blocks. Errors: of loading, and of a model that can compute nothing any more.
+  // Answers /live, /health and /ready immediately, loads the models, calls `on_ready`, and serves
+  // until stop(). Blocks. Errors: those of loading, and of a model that has failed permanently.
   Status run(const std::function<void()>& on_ready);
-  // REQUIRES: not config.listens. Loads the models. Errors: of loading.
+  // Loads the models. Errors: those of loading. REQUIRES: !config.listens.
   Status load() { return models_.load(); }
-  // From any thread: drains, then run() returns.
+  // Starts draining, after which run() returns. Thread-safe.
   void stop();
 
   const ServerConfig& config() const { return config_; }
@@ -52,7 +52,7 @@ class Server {
 
  private:
   Server(const ServerConfig& config, std::unique_ptr<RequestLog> log);
-  // What the head of a request leads to: a route's handler, or the reply that refuses it.
+  // The result of examining a request's head: a route, or a refusal.
   struct Decision {
     const Route* route = nullptr;
     std::shared_ptr<ApiKey> key;
@@ -84,14 +84,16 @@ class Server {
   std::unique_ptr<Router> router_;
   std::optional<Origins> origins_;
   std::unique_ptr<HttpServer> http_;
-  ApartThreads apart_;               // their results go to handlers of http_
-  CompileQueue compilations_;        // the same
-  TurnThreads chores_{2};            // the same
-  std::unique_ptr<McpServers> mcp_;  // the same; null: none are configured
-  ModelLoads loads_;                 // the same
-  // with data_; destroyed before all that its lines use
+  // These parts post to handlers of http_ and are destroyed before it.
+  ApartThreads apart_;
+  CompileQueue compilations_;  // see apart_
+  TurnThreads chores_{2};      // see apart_
+  // see apart_; null: no MCP servers are configured
+  std::unique_ptr<McpServers> mcp_;
+  ModelLoads loads_;  // see apart_
+  // set if data_ keeps anything; destroyed before everything that its lines use
   std::unique_ptr<BatchRunner> batches_;
-  BackgroundRuns background_;  // likewise
+  BackgroundRuns background_;  // destroyed before everything that its runs use
   Services services_;
 };
 

@@ -1,4 +1,4 @@
-// Reading the JSON body of a request: checked against its schema, typed access, null meaning
+// Reads the JSON body of a request: checks it against its schema and gives typed access. null means
 // absent.
 #pragma once
 #include <cstddef>
@@ -14,71 +14,71 @@
 
 namespace penstock {
 
-// Requests and replies keep the order of their fields.
+// Keeps the order of fields in requests and replies.
 using json = nlohmann::ordered_json;
 
 // The body as a JSON object of bounded depth and memory that fits `schema`. Errors:
-// kInvalidArgument (not JSON, too deep, the first field that does not fit, a field the schema does
-// not list), kNotFound (another model's name), kCancelled (a model that is not loaded). Without
-// strict_fields, what the schema does not list is taken out of the body with a warning instead.
+// kInvalidArgument (not JSON, too deep, the first field that does not fit, an unlisted field),
+// kNotFound (another model's name), kCancelled (the model is not loaded). Without strict_fields,
+// unlisted fields are removed from the body and reported in a warning instead.
 struct ApiBody {
   json fields;
-  ModelLease model;  // that the body names
-  // of the model, if the name is an adapter's; else null
+  ModelLease model;  // the model that the body names
+  // the adapter if the body names one, else null
   ServedAdapterRef adapter;
   bool background = false;  // RequestRecord::background
   const std::string& name() const { return adapter != nullptr ? adapter->name : model->name(); }
 };
-// use: what the model that is named must give; another kind is kInvalidArgument, which says where
-// it is served.
+// The kind of result that the named model must provide; a model of another kind is
+// kInvalidArgument, and the message names the endpoint that serves it.
 enum class ModelUse : uint8_t { kText, kVectors, kEither };
 Result<ApiBody> read_body(Services& services, const HttpRequest& request,
                           const nlohmann::json& schema, ModelUse use = ModelUse::kText);
-// The body as an object that nothing is known of but that its depth and memory are bounded. Errors:
-// kInvalidArgument, kUnsupported (an encoding).
+// Reads the body as an object of bounded depth and memory, without a schema. Errors:
+// kInvalidArgument, kUnsupported (a content encoding).
 Result<json> read_json_body(const Services& services, const HttpRequest& request);
 
-// Bytes of a text that is counted or shown instead of computed, which no context bounds: what the
-// longest context of the served models takes, 4 MiB at least.
+// Returns the maximum number of bytes of a text that is counted or shown but not computed, so that
+// no context limits it: the longest context of the served models in bytes, at least 4 MiB.
 size_t most_text(const Services& services);
-// 413, in the shape of the API that was asked, for a body that is more than such a text.
+// Returns a 413 reply, in the shape of the requested API, if the body exceeds most_text().
 std::optional<HttpReply> check_text_body(const Services& services, const HttpRequest& request);
 
-// The name of a model in a body that nobody has checked; "" when it has none.
+// Returns the model name in an unchecked body; "": none.
 std::string model_named_in(const Services& services, const HttpRequest& request);
 
-// The name that ?model= gives; "" without.
+// Returns the value of ?model=; "": absent.
 std::string model_in_query(const HttpRequest& request);
-// The model that ?model= names, or the first one, loaded if need be. Errors: of
-// ServedModels::lease(), of loading.
+// Leases the model that ?model= names, or the first one, and loads it if necessary. Errors: those
+// of ServedModels::lease() and of loading.
 net::awaitable<Result<ModelLease>> model_of_query(Services& services, const HttpRequest& request);
 
-// What every endpoint that generates has in common: sampling over the model's defaults, priority,
-// salt, deadline. The log-probabilities asked for are bounded by the server's max_logprobs. The
-// prompts are the caller's.
-// body: asked.fields, or what they mean.
+// Reads the fields shared by all generating endpoints: sampling parameters over the model's
+// defaults, priority, cache salt, deadline. Log-probabilities are limited by the server's
+// max_logprobs. The caller sets the prompts.
+// body: asked.fields, or an equivalent in this server's field names.
 Result<GenerationCall> read_generation(const Services& services, const ApiBody& asked,
                                        const json& body, int default_max_tokens);
 
-// Error: kInvalidArgument, more alternatives than the server's max_logprobs; -1 asks for the whole
-// vocabulary.
+// Checks the number of alternatives per token; -1 asks for the whole vocabulary. Errors:
+// kInvalidArgument (more than the server's max_logprobs).
 Status check_logprobs(const Services& services, const ServedModel& model, int64_t asked,
                       const char* field);
 
-// Adds the budget of one more prompt when the request has a thinking_token_budget. Error:
-// kInvalidArgument, no reasoning is known here.
+// Adds the thinking budget of one more prompt if the request has a thinking_token_budget. Errors:
+// kInvalidArgument (the model has no known reasoning format).
 Status read_thinking_budget(const json& body, bool starts_inside, GenerationCall& call);
 
 bool truncates(const json& body);
-// Cuts a prompt to truncate_prompt_tokens tokens (-1: what fits the context) when the client asks
-// for it: its last ones, or with truncation_side "right" its first.
+// Truncates a prompt to truncate_prompt_tokens tokens if the client sets it (-1: to what fits the
+// context). Keeps the last tokens, or the first with truncation_side "right".
 void truncate_prompt(const ServedModel& model, const json& body, std::vector<TokenId>& prompt);
 
-std::string dump(const json& value);  // never throws: what is not UTF-8 is replaced
+std::string dump(const json& value);  // never throws; ill-formed UTF-8 is replaced
 std::string sse(const json& value);   // "data: …\n\n"
 std::string sse_event(const std::string& name, const json& value);  // "event: name\ndata: …\n\n"
-// A 200 reply. (g++ 12 destroys a braced aggregate inside a co_await twice: replies are made by
-// functions.)
+// Returns a 200 reply. A function, because g++ 12 destroys a braced aggregate inside a co_await
+// twice.
 HttpReply json_reply(const json& body);
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// Items of type compaction: summaries of conversations, which stand for what was said before them.
-// Their "encrypted_content" is opaque to clients, and here the summary's text in base64.
+// Compaction items: summaries that replace the earlier part of a conversation. "encrypted_content"
+// is opaque to clients; this server stores the summary's text in it as base64.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -9,8 +9,8 @@
 namespace penstock {
 
 nlohmann::ordered_json compaction_item(const std::string& summary);
-// What such an item says to the model. Error: kInvalidArgument, an item that this server did not
-// make.
+// Returns the text of a compaction item that is shown to the model. Errors: kInvalidArgument (the
+// item was not made by this server).
 Result<std::string> text_of_compaction(const nlohmann::ordered_json& item,
                                        const std::string& where);
 

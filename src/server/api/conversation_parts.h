@@ -1,4 +1,4 @@
-// Pieces of a conversation in chat completions' terms, made of the fields of other APIs.
+// Builds parts of a conversation in the form of chat completions from the fields of other APIs.
 #pragma once
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -9,22 +9,22 @@
 
 namespace penstock {
 
-// Moves a string out of the object; "" where the field is no string.
+// Moves a string out of the object; "": the field is not a string.
 std::string take_string(nlohmann::ordered_json& object, const char* name);
 
-// The error of a part that no text can be made of.
+// Returns the error for a part that cannot be converted to text.
 tl::unexpected<Error> cannot(const std::string& where, const std::string& type);
 
 nlohmann::ordered_json text_part(std::string text);
-// {type: text, text} of a part or block that has one, which is taken.
+// Moves the text of a part or block into {type: text, text}.
 nlohmann::ordered_json text_part_of(nlohmann::ordered_json& part);
-// A message, with room for calls and reasoning.
+// Returns a message to which calls and reasoning can be added.
 nlohmann::ordered_json message_of(const std::string& role, nlohmann::ordered_json content);
 nlohmann::ordered_json tool_message(std::string call_id, nlohmann::ordered_json content);
 nlohmann::ordered_json tool_call(std::string id, std::string name,
                                  nlohmann::ordered_json arguments);
 
-// Text, or a list of text parts of the given types, as chat completions have it.
+// Converts a string, or a list of text parts of the given types, to the form of chat completions.
 Result<nlohmann::ordered_json> text_parts(nlohmann::ordered_json content,
                                           std::initializer_list<std::string_view> types,
                                           const std::string& where);

@@ -1,4 +1,4 @@
-// What the APIs call a conversation in chat completions' terms, which is what templates know.
+// Converts conversations of all APIs to the form of chat completions, which chat templates expect.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -13,21 +13,22 @@ namespace penstock {
 
 struct AskedConversation : Conversation {
   CallForms forms;
-  std::vector<std::string> warnings;  // of what is left out
+  std::vector<std::string> warnings;  // about what is left out
 };
 
-// body: checked. Messages, tools and template variables are taken out of it, not copied. Errors:
-// kInvalidArgument, the tool, item or block that cannot be expressed.
-Result<AskedConversation> conversation_of_chat(nlohmann::ordered_json& body);  // also /tokenize's
-// n_earlier: so many items of the input's list are of responses before this one.
+// Messages, tools and template variables are moved out of the body. REQUIRES: a checked body.
+// Errors: kInvalidArgument (a tool, item or block that cannot be expressed).
+Result<AskedConversation> conversation_of_chat(nlohmann::ordered_json& body);  // also for /tokenize
+// n_earlier: number of leading items of the input list that come from earlier responses.
 Result<AskedConversation> conversation_of_response(nlohmann::ordered_json& body,
                                                    size_t n_earlier = 0);
-// Adds items of a reply to the messages of such a conversation. Errors: those of an item.
+// Adds the items of a reply to the messages of a conversation. Errors: those of the items.
 Status add_response_items(nlohmann::ordered_json items, nlohmann::ordered_json& messages);
 Result<AskedConversation> conversation_of_messages(nlohmann::ordered_json& body);
 
-// The conversation as tokens, with call.params.structured_outputs as the form of its answer; they
-// become what the whole reply is held to, reasoning and calls included. Errors: of ChatSetup::read.
+// Tokenizes the conversation. call.params.structured_outputs is the form of the final answer; it is
+// replaced by the form of the whole reply, reasoning and calls included. Errors: those of
+// ChatSetup::read().
 Result<ChatTask> read_task(Conversation conversation, GenerationCall& call);
 
 }  // namespace penstock

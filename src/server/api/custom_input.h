@@ -1,18 +1,20 @@
-// The text of a custom tool's call, out of the arguments {"input": "…"} that the model writes.
+// Extracts the text of a custom tool's call from the arguments {"input": "…"} that the model
+// writes.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace penstock {
 
-// Reads the arguments piece by piece. The pieces that it returns add up to the same text however
-// the arguments were cut. Arguments that do not begin with {"input": " are read at their end: the
-// text is the string `input` of their object, or else what the model wrote.
+// Reads the arguments piece by piece; the result does not depend on how they are split. Arguments
+// that do not begin with {"input": " are read when they end: the text is then the string `input` of
+// the object, or else the arguments unchanged.
 class CustomInput {
  public:
-  // Returns what the piece adds to the text, whole UTF-8 if the piece is. ends: it is the last one.
+  // Returns the text that the piece adds, in whole UTF-8 characters if the piece has only such.
+  // ends: this is the last piece.
   std::string add(std::string_view piece, bool ends);
-  // Whether the text has come to its end; false of one that was cut.
+  // Whether the text is complete; false: the arguments were cut off.
   bool complete() const { return complete_; }
 
  private:
@@ -22,12 +24,13 @@ class CustomInput {
   std::string rest() const;
 
   State state_ = State::kBefore;
-  std::string all_;    // kBefore, kOther: the arguments so far
-  std::string ahead_;  // kInside: what is not read yet, less than an escape sequence
+  std::string all_;  // kBefore, kOther: the arguments so far
+  // kInside: an incomplete escape sequence that is not read yet
+  std::string ahead_;
   bool complete_ = false;
 };
 
-// The same of whole arguments.
+// As CustomInput, for whole arguments.
 std::string custom_input(std::string_view arguments);
 
 }  // namespace penstock

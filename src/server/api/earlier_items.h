@@ -1,4 +1,5 @@
-// What a response goes on from: the conversation of a stored response, or one of /v1/conversations.
+// The items that a response continues: those of a stored response, or of a conversation of
+// /v1/conversations.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -8,20 +9,17 @@
 
 namespace penstock {
 
-// Both return the items, the oldest first, whose memory `call` holds. Errors: kInvalidArgument
-// (there is no such thing, or it is larger than a body may be), kResourceExhausted (with others
-// under way), of the store.
-// id: of a response that is completed or incomplete.
+// id: a response that is completed or incomplete.
 Result<nlohmann::ordered_json> items_of_response(Services& services, const StoreCall& stored,
                                                  const std::string& id, ResponseCall& call);
 Result<nlohmann::ordered_json> items_of_conversation(Services& services, const StoreCall& stored,
                                                      const std::string& id, ResponseCall& call);
 
-// The id in a body's "conversation": a string or {"id": …}; "" without one.
+// Returns the id in a body's "conversation", which is a string or {"id": …}; "": absent.
 std::string conversation_named_in(const nlohmann::ordered_json& body);
 
-// Adds the call's new items and the output of its reply to its conversation. Blocks. Errors: those
-// of StoredConversations::append.
+// Appends the call's new items and the output of its reply to its conversation. Blocks on the disk.
+// Errors: those of StoredConversations::append().
 Status extend_conversation(Stores& stores, const ResponseCall& call,
                            const nlohmann::ordered_json& reply);
 

@@ -1,6 +1,6 @@
-// Carries engine events to the coroutine that answers a request.
+// A channel of engine events to the coroutine that answers a request.
 //
-// Filled on the engine thread, emptied on the connection's executor; one waiter at a time.
+// The engine thread writes, the connection's executor reads; at most one waiter at a time.
 #pragma once
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -18,7 +18,7 @@ namespace penstock {
 
 class Doorbell;
 
-// The sink of all prompts of a call.
+// The event sink of all prompts of a call.
 class EventChannel : public EventSink, public std::enable_shared_from_this<EventChannel> {
  public:
   explicit EventChannel(const net::any_io_executor& executor);
@@ -28,22 +28,23 @@ class EventChannel : public EventSink, public std::enable_shared_from_this<Event
   void on_prompt_logprobs(RequestId request, int first,
                           std::span<const std::span<const TokenLogprob>> rows) override;
 
-  // From here on news are told of when a sequence ends, or many have gathered: for who needs none
-  // of them sooner. A thread that is woken takes the CPU of one that computes. Before the request
-  // is submitted.
+  // Delivers events only when a sequence ends or many events have gathered, since every wake-up
+  // takes CPU time from the computation. For readers that need no early events. REQUIRES: called
+  // before the request is submitted.
   void gather() { gathers_ = true; }
 
-  // Takes news, on the executor; false: no more for now. It may throw.
+  // Consumes events on the executor; returns false to stop. May throw.
   using Take = std::function<bool(std::vector<OwnedEvent>&)>;
-  // Hands news to `take` as they come, which resumes no coroutine; ends when `take` wants no more,
-  // after wake(), or when nothing has come for `timeout`. What `take` throws comes out of here.
+  // Calls `take` with events as they arrive, without resuming the coroutine. Returns when `take`
+  // returns false, after wake(), or when no event has arrived for `timeout`. Rethrows exceptions of
+  // `take`.
   net::awaitable<void> pass(const Take& take, std::chrono::milliseconds timeout);
-  // Ends a pass() soon, and all later ones at once (the client is gone).
+  // Makes the current pass() return soon and all later ones at once, because the client is gone.
   void wake();
-  // No more pass(); on the executor, before the coroutine that waited ends.
+  // Ends the use of pass(). REQUIRES: called on the executor, before the waiting coroutine ends.
   void close();
-  // Called once, on the executor, when more waits here than a reader may leave; later events are
-  // dropped. The request should be cancelled.
+  // Called once, on the executor, when more events are pending than a slow reader may leave; later
+  // events are dropped. The callback should cancel the request.
   std::function<void()> on_overflow;
 
  private:
@@ -66,16 +67,16 @@ class EventChannel : public EventSink, public std::enable_shared_from_this<Event
 
   std::shared_ptr<Doorbell> bell_;
 
-  // Of the executor only.
+  // The members from here to gathers_ are used on the executor only.
   std::optional<net::steady_timer> timer_;
-  // when the timer runs out; max: it does not run
+  // expiry of timer_; max: it does not run
   Clock::time_point armed_ = Clock::time_point::max();
-  Clock::time_point deadline_;  // of the wait for the next news
+  Clock::time_point deadline_;  // end of the wait for the next event
   std::unique_ptr<Waiter> waiter_;
-  const Take* take_ = nullptr;  // of the pass() under way, as the next two
+  const Take* take_ = nullptr;  // arguments and exception of the current pass()
   std::chrono::milliseconds timeout_{};
   std::exception_ptr failure_;
-  std::vector<OwnedEvent> taken_;  // kept for its memory
+  std::vector<OwnedEvent> taken_;  // reused buffer
   bool woken_ = false;
 
   bool gathers_ = false;

@@ -1,5 +1,5 @@
-// One API call's generations: several prompts with n sequences each, as choices 0 … n_prompts * n -
-// 1.
+// The generations of one API call: several prompts with n sequences each, numbered as choices 0 …
+// n_prompts * n - 1.
 #pragma once
 #include <memory>
 #include <optional>
@@ -18,59 +18,61 @@ namespace penstock {
 
 struct Services;
 
-// The last user's turn of a chat, as the cache of replies looks for it by its meaning.
+// The last user message of a chat, with which the reply cache searches by meaning.
 struct ChatQuestion {
-  std::string text;     // "": there is none
-  std::string context;  // all else that the chat has
+  std::string text;     // "": no question
+  std::string context;  // the rest of the chat
   bool tools = false;
 };
 
 struct GenerationCall {
-  ModelLease model;          // whose engine generates; destroyed last
-  ServedAdapterRef adapter;  // null: the model as it is
+  ModelLease model;          // its engine generates; destroyed last
+  ServedAdapterRef adapter;  // null: the base model
   std::vector<std::vector<TokenId>> prompts;
   SamplingParams params;
   StringTokens strings;  // of params
   Priority priority = Priority::kNormal;
   std::string cache_salt;
-  // before the salt: whose cached prompts it shares, as answer() sets it
+  // Tenant within which cached prompts are shared, prepended to the salt; set by answer().
   std::string cache_scope;
-  // the request's name of params.structured_outputs
+  // name of the request field that set params.structured_outputs
   std::string structured_field;
-  // Of chats: the place of a tool's schema in the request's list of tools ("function/parameters"),
-  // and whether tools are strict that do not say it.
+  // Chats: the path of the schema inside one entry of the request's tools ("function/parameters"),
+  // and whether tools are strict by default.
   const char* tool_schemas = nullptr;
   bool strict_tools = false;
-  std::shared_ptr<const TokenMatcher> matcher;  // made of structured_outputs by constrain()
-  std::vector<ThinkingBudget> thinking;         // one per prompt, or none
+  // compiled from structured_outputs by constrain()
+  std::shared_ptr<const TokenMatcher> matcher;
+  std::vector<ThinkingBudget> thinking;  // one per prompt, or none
   std::optional<std::chrono::milliseconds> timeout;
-  // of a prompt in each of its choices, in the reply
+  // whether Generation::prompt_progress() will be called
   bool watches_prompts = false;  // Generation::prompt_progress() is asked for
   int n_repeats = 0;
-  bool fills_context = false;  // nobody said how long a reply may be
+  bool fills_context = false;  // the client set no maximum reply length
   // the text keeps special tokens that mark parts of a reply
   bool keep_markers = false;
-  std::optional<ChatQuestion> question;  // where a chat may be answered by its meaning
-  // a whole record of a reply to this call, which is given again; null: the engine computes
+  std::optional<ChatQuestion> question;  // set if the reply cache may answer by meaning
+  // complete record of a cached reply, which is replayed; null: the engine computes
   CachedReplyRef kept;
-  // how it was found, as usage tells it: "exact" or "meaning"
+  // how the reply was found, for usage: "exact" or "meaning"
   const char* kept_by = nullptr;
-  std::optional<ReplyRecorder> recorder;  // gathers what the engine tells
+  // records the engine's events for the reply cache
+  std::optional<ReplyRecorder> recorder;
 
-  // Where nobody said how long a reply may be: what the context has room for. REQUIRES: prompts.
+  // Sets max_tokens to the room left in the context if fills_context. REQUIRES: prompts are set.
   void fill_context();
-  // As replies tell it.
+  // the model's or adapter's name, as replies show it
   const std::string& name() const { return adapter != nullptr ? adapter->name : model->name(); }
 };
 
 using StopReason = decltype(CompletionOutput::stop_reason);
 
-// News of one choice. Text is whole UTF-8 and never part of a stop string.
+// New output of one choice. The text has whole UTF-8 characters and no part of a stop string.
 struct ChoiceDelta {
   int choice = 0;
   std::string text;
   TokenId token = kNoToken;
-  int n_tokens = 0;  // of the choice so far, this one too
+  int n_tokens = 0;  // of the choice so far, including this one
   // the token first, then the alternatives; empty when not asked for
   std::vector<TokenLogprob> logprobs;
   FinishReason finish = FinishReason::kNone;
@@ -80,34 +82,34 @@ struct ChoiceDelta {
 
 class Generation {
  public:
-  // Submits every prompt to the call's model, and takes it, unless its reply was kept. The call
-  // outlives this. Errors: the engine's, and kResourceExhausted where too many choices wait
-  // already; then nothing runs.
+  // Submits all prompts to the call's model, or replays a cached reply. Consumes the prompts.
+  // REQUIRES: the call outlives the result. Errors: the engine's, and kResourceExhausted when too
+  // many choices are waiting; nothing runs after an error.
   static net::awaitable<Result<std::unique_ptr<Generation>>> start(Services& services,
                                                                    Exchange& exchange,
                                                                    GenerationCall& call);
-  // Cancels what still runs.
+  // Cancels the sequences that are still running.
   ~Generation();
 
-  // Takes what is new, in order; false: no more for now.
+  // Consumes deltas in order; returns false to stop.
   using Take = std::function<bool(const std::vector<ChoiceDelta>&)>;
-  // Hands news to `take` as they come. False when every choice has finished or the client is gone;
-  // true when `take` wants no more, or after `timeout` without news (time for a keep-alive).
+  // Calls `take` with deltas as they arrive. Returns false when every choice has finished or the
+  // client has left; true when `take` returned false, or after `timeout` without a delta (time for
+  // a keep-alive).
   net::awaitable<bool> pass(const Take& take, std::chrono::milliseconds timeout);
-  // Ends one choice as if it had stopped by itself.
+  // Ends one choice as if it had stopped on its own.
   void stop(int choice);
 
   bool client_gone() const { return gone_; }
-  // The first error of a sequence, once there is one.
+  // the first error of any sequence; nullopt: none
   const std::optional<Error>& error() const { return error_; }
-  // By prompt; complete when next() has returned false.
+  // Outputs by prompt; complete when pass() has returned false.
   const std::vector<RequestOutput>& outputs() const { return outputs_; }
   const GenerationCall& call() const { return call_; }
-  // What is known of one prompt so far: its ids and, before the first delta of its choices, its
-  // log-probabilities.
+  // Returns the current output of one prompt: its ids and, before the first delta of its choices,
+  // its log-probabilities.
   const RequestOutput& prompt_output(int prompt) const;
-  // How far a prompt is computed; null where that is not known, and the prompt may be counted as
-  // computed.
+  // Returns the progress of prefill; null: not tracked, and the prompt may be treated as computed.
   const PromptProgress* prompt_progress(int prompt) const {
     const auto at = static_cast<size_t>(prompt);
     return at < progress_.size() ? progress_[at].get() : nullptr;
@@ -115,7 +117,7 @@ class Generation {
   int n_prompt_tokens() const { return n_prompt_tokens_; }
   int n_completion_tokens() const { return n_completion_tokens_; }
   int n_cached_tokens() const { return n_cached_tokens_; }
-  // Of speculation: guessed, and of these kept.
+  // speculative decoding: drafted tokens, and those of them that were accepted
   int n_draft_tokens() const { return n_draft_tokens_; }
   int n_accepted_tokens() const { return n_accepted_tokens_; }
 
@@ -138,18 +140,18 @@ class Generation {
   std::shared_ptr<EventChannel> channel_;
   std::shared_ptr<RunningCall> running_;
   std::optional<RunningTexts::Place> place_;
-  std::vector<std::shared_ptr<PromptProgress>> progress_;  // by prompt; none: nobody asks for it
+  std::vector<std::shared_ptr<PromptProgress>> progress_;  // by prompt; empty: not requested
   std::vector<RequestId> ids_;                             // by prompt
   std::unordered_map<uint64_t, int> prompt_of_id_;
   std::vector<std::unique_ptr<OutputBuilder>> builders_;
-  const std::shared_ptr<const StopStrings> stops_;  // of all prompts
-  std::vector<ChoiceDelta> deltas_;                 // kept for its memory
+  const std::shared_ptr<const StopStrings> stops_;  // shared by all prompts
+  std::vector<ChoiceDelta> deltas_;                 // reused buffer
   std::vector<RequestOutput> outputs_;
   std::optional<Error> error_;
   int n_open_ = 0, n_prompt_tokens_ = 0, n_completion_tokens_ = 0, n_cached_tokens_ = 0;
   int n_draft_tokens_ = 0, n_accepted_tokens_ = 0;
   bool gone_ = false;
-  std::optional<ReplyReader> replayed_;  // of a reply that was kept
+  std::optional<ReplyReader> replayed_;  // of a cached reply
 };
 
 }  // namespace penstock

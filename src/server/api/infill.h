@@ -1,4 +1,4 @@
-// Prompts that ask a model of code for what stands between two texts.
+// Fill-in-the-middle prompts: ask a code model for the text between a prefix and a suffix.
 #pragma once
 #include <span>
 #include <string>
@@ -15,18 +15,17 @@ struct InfillFile {
 
 struct InfillParts {
   std::string prefix, suffix;
-  std::string begun;              // of the middle: what is there already
-  std::vector<InfillFile> files;  // beside them, the most important last
+  std::string begun;              // start of the middle that is already written
+  std::vector<InfillFile> files;  // files for context, the most important last
   // tokens of the context to leave for the reply
   int n_reserved = 0;
 };
 
-// The beginning of `files` is left out where all of it does not fit the context. Errors:
-// kUnsupported, the model has no tokens for it; kContextOverflow, a text that is certainly too
-// long.
+// Leaves out the beginning of `files` if they do not fit the context. Errors: kUnsupported (the
+// model has no infill tokens), kContextOverflow (the text is certainly too long).
 Result<std::vector<TokenId>> infill_prompt(const ServedModel& model, const InfillParts& parts);
 
-// Tokens that end a middle, beside those that end every text.
+// Returns the tokens that end a middle, in addition to those that end every text.
 std::vector<TokenId> infill_ends(const ServedModel& model);
 
 }  // namespace penstock

@@ -1,5 +1,4 @@
-// Reads the JSON of a request, whose sender may mean harm: depth and memory are bounded while it is
-// read.
+// Parses the JSON of untrusted requests; depth and memory are bounded during parsing.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
@@ -9,9 +8,9 @@
 namespace penstock {
 
 inline constexpr int kMaxJsonDepth = 64;
-// allowance: bytes that the value may take besides twice the size of its text, for lists of many
-// small values (48 each). Of a name that an object has twice the last value counts. Errors:
-// kInvalidArgument, "body: …" with what is wrong and at which byte.
+// allowance: maximum bytes that the value may take beyond twice the size of its text, for lists of
+// many small values (48 bytes each). The last of several members with one name counts. Errors:
+// kInvalidArgument, "body: …" with the problem and its byte offset.
 Result<nlohmann::ordered_json> read_json(std::string_view text, size_t allowance);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// The fields that llama.cpp's server has in chats and completions beside OpenAI's.
+// The fields that llama.cpp's server adds to OpenAI's chats and completions.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -7,10 +7,10 @@
 
 namespace penstock {
 
-// Their schemas, by name.
+// Returns their schemas by name.
 nlohmann::json llamacpp_chat_fields();
-// Writes those of a checked body under the names that this server has for them. Errors:
-// kInvalidArgument, what cannot be honoured, or stands beside another field that says the same.
+// Renames these fields of a checked body to this server's names. Errors: kInvalidArgument (a field
+// that cannot be honoured, or two fields with the same meaning).
 Status take_llamacpp_chat_fields(nlohmann::ordered_json& body, const ServedModel& model);
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
-// Calls of tools that a response has asked the client about, and what the client says to them.
+// Approval of MCP tool calls: the requests that a response has sent to the client, and the client's
+// answers.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,32 +11,35 @@
 
 namespace penstock {
 
-// A call that the client has agreed to.
+// A call that the client has approved.
 struct ApprovedCall {
   std::string request_id, label, name, arguments;
-  std::string where;  // "input[0]", of the answer
+  std::string where;  // position of the answer: "input[0]"
 };
 
-// Reads the items of a response's input in their order.
+// Collects approval requests and answers from the input items, in their order.
 class McpApprovals {
  public:
-  // One item of any type. earlier: it is of another response, which this server has kept. Errors:
-  // kInvalidArgument, an answer to nothing, or a question under the id of another one.
+  // Adds one item of any type. earlier: the item is from an earlier response that this server
+  // stored. Errors: kInvalidArgument (an answer without a request, or a second request with the
+  // same id).
   Status add(const nlohmann::ordered_json& item, const std::string& where, bool earlier);
-  // The calls whose last answer is yes and that have not been made, in the order of the answers,
-  // each once. Errors: kInvalidArgument, more calls or longer arguments than one response may have.
+  // Returns the calls that are approved by their last answer and have not been made, in the order
+  // of the answers, without duplicates. Errors: kInvalidArgument (more calls or longer arguments
+  // than one response may have).
   Result<std::vector<ApprovedCall>> approved() const;
 
  private:
   struct Question {
     ApprovedCall call;
-    size_t agreed = 0;  // the place of the answer among all; 0: there is none, or it is no
+    // number of the approving answer, from 1; 0: not approved
+    size_t agreed = 0;
   };
   Status ask(const nlohmann::ordered_json& item, const std::string& where, bool earlier);
   Status answer(const nlohmann::ordered_json& item, const std::string& where);
 
   std::unordered_map<std::string, Question> asked_;  // by id
-  std::unordered_set<std::string> made_;             // ids of questions whose call has been made
+  std::unordered_set<std::string> made_;  // ids of approval requests whose calls were made
   size_t n_answers_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Items about tools of MCP servers: as messages of a chat, and as replies have them.
+// Items about MCP tools, converted to chat messages and to items of replies.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,11 +9,10 @@ namespace penstock {
 
 bool is_mcp_item(std::string_view type);
 
-// Finds the results of calls in a list of messages that only grows: each message is looked at once.
+// Finds tool results in a growing list of messages; each message is examined once.
 class ToolResults {
  public:
-  // The last tool message of that call; null: there is none. The pointer is valid until the list
-  // grows.
+  // Returns the last tool message for the call id, or null. Valid until the list grows.
   nlohmann::ordered_json* find(const std::string& id, nlohmann::ordered_json& messages);
 
  private:
@@ -21,18 +20,18 @@ class ToolResults {
   std::unordered_map<std::string, size_t> places_;  // by tool_call_id
 };
 
-// What an item of a response's input says in chat completions' terms: a call and its result. A call
-// that the client was asked about has a result from the start, that it was not allowed, which the
-// call's own replaces. open: the last message is an assistant's that may still grow. results: of
-// these messages.
+// Adds an item of a response's input to `messages` as a call and its result. A call that needs
+// approval first gets the result that it was not allowed, which the real result replaces. open: the
+// last message is an assistant message that may be extended. results: index of `messages`.
 void add_mcp_item(const nlohmann::ordered_json& item, nlohmann::ordered_json& messages, bool& open,
                   ToolResults& results);
 
-// A call of a tool of an MCP server, in a reply.
+// A call of an MCP tool in a reply.
 struct McpCallItem {
   std::string id, label, name, arguments;
-  bool asks = false;       // the client has to agree: nothing is run
-  std::string request_id;  // of the question that the client has agreed to; "": it was not asked
+  bool asks = false;  // the client must approve: nothing is run
+  // id of the approval request that the client approved; "": none was needed
+  std::string request_id;
   std::string output, problem;
 };
 nlohmann::ordered_json mcp_call_json(const McpCallItem& call, const char* status);

@@ -1,5 +1,4 @@
-// The tools of MCP servers that a request names: {type: "mcp", server_label, allowed_tools,
-// require_approval}.
+// The MCP tools in a request: {type: "mcp", server_label, allowed_tools, require_approval}.
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,60 +15,64 @@
 
 namespace penstock {
 
-// Some of the tools of a server.
+// A selection of a server's tools.
 struct ToolFilter {
   using Names = std::set<std::string>;
-  std::optional<Names> names;     // nullopt: of any name
-  std::optional<bool> read_only;  // nullopt: whatever they say of it
+  std::optional<Names> names;     // nullopt: any name
+  std::optional<bool> read_only;  // required read-only annotation; nullopt: any
   bool matches(const McpTool& tool) const;
 };
 
-// Whether the client has to agree to calls, as a request says it.
+// The request's rule for which calls need the client's approval.
 struct ApprovalRule {
-  std::optional<bool> asks;  // of the tools below that are not named; nullopt: nothing is said
+  // for tools matched by neither filter; nullopt: unset
+  std::optional<bool> asks;
   std::optional<ToolFilter> always, never;
 };
 
-// One of the request's tools of type mcp.
+// One tool of type mcp in the request.
 struct McpUse {
   McpServer* server = nullptr;
   std::string label;
   std::string where;  // "tools[0]"
   ToolFilter allowed;
   ApprovalRule approval;
-  bool told = false;  // an earlier response of the conversation lists its tools
-  McpTools tools;     // null until they are known
+  // an earlier response of the conversation lists its tools
+  bool told = false;
+  McpTools tools;  // null until they are known
 };
 
-// A tool that the model may call and this server runs.
+// A tool that the model may call and that this server runs.
 struct McpCallee {
   const McpUse* use;
-  bool asks;  // the client has to agree first
+  bool asks;  // the client must approve each call
 };
 
 class McpRequest {
  public:
-  // Takes the tools of type mcp, where null is left, and a choice of one out of a checked body. servers: null where
-  // none are configured. Errors: kInvalidArgument, a server that is not configured or that the key
-  // may not use; what only an operator may say (server_url, headers, …).
+  // Moves the tools of type mcp (null remains in their place) and a choice of one of them out of a
+  // checked body. servers: null if none are configured. Errors: kInvalidArgument (a server that is
+  // not configured or not allowed for the key, or fields that only the operator may set:
+  // server_url, headers, …).
   static Result<McpRequest> take(const McpServers* servers, const std::string& key,
                                  nlohmann::ordered_json& body);
 
   bool empty() const { return uses_.empty(); }
 
   std::vector<McpUse>& uses() { return uses_; }
-  // Calls that the input's items agree to and that have not been run, with the items before
-  // `n_earlier` of other responses. Errors: those of McpApprovals; kInvalidArgument, an answer of a
-  // server that the request does not name.
+  // Returns the calls that the input approves and that have not been run; items before `n_earlier`
+  // come from earlier responses. Errors: those of McpApprovals; kInvalidArgument (an answer for a
+  // server that the request does not name).
   Result<std::vector<ApprovedCall>> read_items(const nlohmann::ordered_json& input,
                                                size_t n_earlier);
 
-  // Adds the tools, which are known, to those that the model is shown. Errors: kInvalidArgument,
-  // two tools of one name, or one that is allowed by name and is not there.
+  // Adds the MCP tools to the functions shown to the model. REQUIRES: all tools are known. Errors:
+  // kInvalidArgument (two tools of one name, or an allowed name that does not exist).
   Status show(nlohmann::ordered_json& functions, ToolChoice& choice);
-  // Those of a server that the request allows, as clients see them. REQUIRES: its tools are known.
+  // Returns the server's tools that the request allows, as clients see them. REQUIRES: they are
+  // known.
   static nlohmann::ordered_json listed(const McpUse& use);
-  // Null: it is not one of these.
+  // null: no MCP tool has this name
   const McpCallee* find(std::string_view name) const;
 
  private:
@@ -78,7 +81,8 @@ class McpRequest {
 
   std::vector<McpUse> uses_;
   std::map<std::string, McpCallee, std::less<>> callees_;  // by the tool's name
-  // Of the request's choice of a server: its label and the tool's name, "" for any of them.
+  // The request's choice of an MCP tool: server label and tool name; tool name "": any of the
+  // server's.
   std::optional<std::pair<std::string, std::string>> choice_;
 };
 

@@ -1,4 +1,4 @@
-// Anthropic's messages as messages of a chat.
+// Converts Anthropic's messages to chat messages.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,12 +10,12 @@ namespace penstock {
 
 class MessageBlocks {
  public:
-  // Adds a message of a list of blocks, whose texts are taken: results of tools become messages of
-  // their own. Error: kInvalidArgument, a block that cannot be shown to a model.
+  // Adds a message with a list of blocks, whose texts are moved. Tool results become separate
+  // messages. Errors: kInvalidArgument (a block that cannot be shown to a model).
   Status add(const std::string& role, nlohmann::ordered_json& content, const std::string& where);
 
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  std::vector<std::string> warnings;  // of what is left out
+  std::vector<std::string> warnings;  // about what is left out
 
  private:
   Status add_block(nlohmann::ordered_json& block, const std::string& where);
@@ -24,11 +24,11 @@ class MessageBlocks {
                     const std::string& where);
   void flush();
 
-  nlohmann::ordered_json message_;  // that the blocks go to
+  nlohmann::ordered_json message_;  // collects the blocks
 };
 
-// The texts of content: a string, or a list of blocks that are or have text (text, document,
-// search_result, tool_reference). Error: kInvalidArgument, another block.
+// Returns the texts of content: a string, or a list of blocks that contain text (text, document,
+// search_result, tool_reference). Errors: kInvalidArgument (another block).
 Result<nlohmann::ordered_json> texts_of_blocks(nlohmann::ordered_json content,
                                                const std::string& where);
 

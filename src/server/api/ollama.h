@@ -1,4 +1,4 @@
-// What the routes of Ollama's API have in common (docs/api.md of Ollama).
+// Shared parts of the routes of Ollama's API (see docs/api.md of Ollama).
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -13,36 +13,35 @@
 
 namespace penstock {
 
-// {"error": message}, which is the whole of an error in this API.
+// Returns {"error": message}, the form of all errors in this API.
 HttpReply ollama_error(const Error& error);
 
 std::string rfc3339(std::chrono::system_clock::time_point time);  // UTC, with microseconds
 int64_t nanoseconds(double seconds);
 
-// The model's name as the request has it, or the served one.
+// Returns the model's name as in the request, or the served name.
 std::string ollama_name(const nlohmann::ordered_json& body, const ServedModel& model);
 
-// Conversations of /api/chat. body: checked; messages and tools are taken out of it. Errors:
-// kInvalidArgument, images.
+// Converts the body of /api/chat; messages and tools are moved out of it. REQUIRES: a checked body.
+// Errors: kInvalidArgument (images).
 Result<Conversation> conversation_of_ollama(nlohmann::ordered_json& body);
-// The template's variables that "think" stands for. Error: kInvalidArgument, asked of a model
-// without reasoning.
+// Sets the template variables for "think". Errors: kInvalidArgument (the model has no reasoning).
 Status read_think(const nlohmann::ordered_json& body, const ServedModel& model,
                   Conversation& conversation);
 
-// "options", "format" and the log-probabilities as read_generation's fields. Errors:
-// kInvalidArgument, what cannot be honoured.
+// Converts "options", "format" and log-probabilities to the fields of read_generation(). Errors:
+// kInvalidArgument (a field that cannot be honoured).
 Result<nlohmann::ordered_json> params_of_ollama(const nlohmann::ordered_json& body,
                                                 const ServedModel& model);
 
-// How long the model stays loaded after its last use: "keep_alive" of requests with no API key or
-// an admin's; it is no business of others'. Error: kInvalidArgument, no number of seconds and no
-// duration such as "5m".
+// Sets how long the model stays loaded after its last use, from "keep_alive". Ignored for keys
+// without admin scope. Errors: kInvalidArgument (neither a number of seconds nor a duration such as
+// "5m").
 Status read_keep_alive(Services& services, const HttpRequest& request,
                        const nlohmann::ordered_json& body, ServedModel& model);
 nlohmann::json keep_alive_field();
 
-// The schema of the fields of /api/generate and /api/chat that both have.
+// Returns the schema of the fields shared by /api/generate and /api/chat.
 nlohmann::json ollama_fields();
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// How far the prompts of a stream are computed, as llama.cpp's return_progress has it.
+// Progress of prefill in a stream, in the form of llama.cpp's return_progress.
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
@@ -9,16 +9,16 @@ namespace penstock {
 
 class PromptNews {
  public:
-  // How often it is worth a look.
+  // polling interval
   static constexpr std::chrono::milliseconds kEvery{200};
 
-  // {total, cache, processed, time_ms} of a prompt when more of it is computed than was told; else
-  // null. Tokens: `processed` are those in the cache and those computed. time_ms: since the start.
+  // Returns {total, cache, processed, time_ms} for a prompt that has advanced since the last call,
+  // else null. processed: cached and computed tokens. time_ms: since construction.
   nlohmann::ordered_json next(const Generation& generation, int prompt);
 
  private:
   Clock::time_point start_ = Clock::now();
-  std::map<int, int> told_;  // by prompt
+  std::map<int, int> told_;  // by prompt: tokens last reported
 };
 
 }  // namespace penstock

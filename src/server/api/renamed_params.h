@@ -1,4 +1,4 @@
-// Sampling parameters under the names that other servers give them.
+// Sampling parameters that other servers name differently.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -6,13 +6,14 @@
 namespace penstock {
 
 struct RenamedParam {
-  const char* name;   // there
-  const char* field;  // of SamplingParams
+  const char* name;   // the other server's name
+  const char* field;  // the field of SamplingParams
 };
 
-// The schemas of those that are numbers, by their names there, with the ranges of SamplingParams.
+// Returns the schemas of the numeric ones by their foreign names, with the ranges of
+// SamplingParams.
 nlohmann::json schemas_of_renamed(std::span<const RenamedParam> params);
-// What `object` has of them, under the names of SamplingParams, into `params`.
+// Copies these parameters from `object` to `params` under the names of SamplingParams.
 void take_renamed(const nlohmann::ordered_json& object, std::span<const RenamedParam> renamed,
                   nlohmann::ordered_json& params);
 

@@ -1,4 +1,4 @@
-// POST /v1/responses: what its body asks for, with the stored responses that it goes on from.
+// Reads the body of POST /v1/responses, with the stored responses that it continues.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,50 +20,52 @@ struct Services;
 struct ResponseCall {
   GenerationCall generation;
   ChatTask task;
-  CallForms forms;  // of the task's calls
-  // the fields of the reply that repeat the request
+  CallForms forms;  // forms of the task's calls
+  // fields of the reply that repeat the request
   nlohmann::ordered_json echoed = nlohmann::ordered_json::object();
   std::string id;
   bool stream = false, logprobs = false, timings = false;
   bool store = false, background = false;
   bool seals_reasoning = false;  // reasoning has encrypted_content
-  // With store: whose it is, and the conversation as a JSON list of items, this request's last.
+  // With store: the owner, and the conversation as a JSON list of items that ends with this
+  // request's.
   std::string owner, items;
-  // Id of the conversation of /v1/conversations that it goes on from and adds to; "": none. Then
-  // the items of this request, as a JSON list.
+  // Id of the conversation in /v1/conversations that is continued and extended; "": none.
+  // new_items: the items of this request as a JSON list.
   std::string conversation_id, new_items;
-  // Of a compaction: the user's messages, as a list.
+  // Compaction: the user's messages as a list.
   nlohmann::ordered_json retained = nlohmann::ordered_json::array();
-  // for the earlier conversation, which no body holds
+  // memory of the earlier conversation, which no body accounts for
   std::shared_ptr<BodyBudget> held;
 
-  // With tools of MCP servers: the prompt waits for them, see begin_round().
+  // With MCP tools: the prompt is made when they are known, see begin_round().
   std::optional<McpRequest> mcp;
-  Conversation conversation;  // as far as it has come
-  GenerationCall first;       // what each round is made of, without a prompt
+  Conversation conversation;  // the conversation so far
+  // template for the rounds' calls, without a prompt
+  GenerationCall first;
   std::vector<ApprovedCall> approved;
   int64_t max_tool_calls = -1;  // below 0: any number
 };
 
-// How the body of a route is read that has the input of responses.
+// How to read the body of a route that takes the input of responses.
 struct ResponseReading {
-  const nlohmann::json& schema;     // of the body
-  bool any_length = false;          // the prompt may be longer than the context: it is only counted
-  const char* last_turn = nullptr;  // what the user says at the end, beside the input
+  const nlohmann::json& schema;  // schema of the body
+  // the prompt may exceed the context, since it is only counted
+  bool any_length = false;
+  const char* last_turn = nullptr;  // a user message to append to the input
 };
 
-// Waits for the disk where the server keeps responses. Errors: kInvalidArgument, also of
-// a previous_response_id or a conversation that there is not; of the store, when the request needs
-// it.
+// Reads a body. Blocks on the disk if the server stores responses. Errors: kInvalidArgument (also
+// for an unknown previous_response_id or conversation), those of the store if the request needs it.
 Result<ResponseCall> read_response_call(Services& services, const HttpRequest& request,
                                         const ResponseReading& how);
 
-// Items of a request's input in the form in which they are listed: each with an id and a status,
+// Returns the items of a request's input as /input_items lists them: each with id and status,
 // messages with parts.
 nlohmann::ordered_json listed_items(const nlohmann::ordered_json& input);
 
-// Makes the prompt of a call with tools of MCP servers, which are known and shown, from its
-// conversation. max_tokens: of this round; below 0: what the context has room for. Errors: of
+// Makes the prompt of the next round from the call's conversation. max_tokens: for this round;
+// negative: what fits the context. REQUIRES: the MCP tools are known and shown. Errors: those of
 // ChatSetup::read().
 Status begin_round(ResponseCall& call, int max_tokens);
 

@@ -1,4 +1,4 @@
-// The items of a response's input as messages of a chat.
+// Converts the input items of a response to chat messages.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,12 +11,12 @@ namespace penstock {
 
 class ResponseItems {
  public:
-  // Adds one item of the input list, whose texts are taken. A reply may come as several items:
-  // reasoning, a message, calls. Error: kInvalidArgument, what cannot be shown to a model.
+  // Adds one item, whose texts are moved. Reasoning, message and call items of one reply form one
+  // message. Errors: kInvalidArgument (an item that cannot be shown to a model).
   Status add(nlohmann::ordered_json& item, const std::string& where);
 
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  std::vector<std::string> warnings;  // of what is left out
+  std::vector<std::string> warnings;  // about what is left out
 
  private:
   Status add_message(nlohmann::ordered_json& item, const std::string& where);
@@ -26,12 +26,13 @@ class ResponseItems {
   Status add_other(nlohmann::ordered_json& item, const std::string& type, const std::string& where);
   nlohmann::ordered_json& open_reply();
 
-  bool open_ = false;  // the last message is an assistant's that may still grow
+  // the last message is an assistant message that may be extended
+  bool open_ = false;
   ToolResults results_;
 };
 
-// Reasoning in the form that clients give back without reading it (encrypted_content). It is not a
-// secret: the text in base64 behind a mark.
+// Returns the reasoning as encrypted_content, which clients send back unread. It is not secret: a
+// prefix and the text in base64.
 std::string sealed_reasoning(const std::string& text);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Short forms for writing JSON schemas. Every optional field accepts null.
+// Short forms for JSON schemas. Every optional field accepts null.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -12,14 +12,14 @@ inline Json field(Json types, const char* help) {
 }
 inline Json boolean(const char* help) { return field({"boolean"}, help); }
 inline Json text(const char* help) { return field({"string"}, help); }
-// One that replies or lists repeat.
+// A text that replies or lists repeat, so that its length is limited.
 inline Json short_text(size_t most, const char* help) {
   Json result = text(help);
   result["maxLength"] = most;
   return result;
 }
 inline Json object(const char* help) { return field({"object"}, help); }
-// What clients may note with a thing that is kept: as much as OpenAI takes.
+// Client metadata of stored objects, with OpenAI's limits.
 inline Json metadata(const char* help) {
   Json result = object(help);
   result["maxProperties"] = 16;
@@ -54,9 +54,9 @@ inline Json any_of(std::initializer_list<Json> alternatives, const char* help) {
   all.push_back({{"type", "null"}});
   return {{"anyOf", std::move(all)}, {"description", help}};
 }
-// Known and not supported.
+// A known field that is not supported.
 inline Json refused(const char* why) { return {{"type", "null"}, {"description", why}}; }
-// Refused too, but clients send its default.
+// A field that is not supported, except for its default, which clients send.
 inline Json only(Json value, const char* help) {
   return one_of(Json::array({std::move(value)}), help);
 }

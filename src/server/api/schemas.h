@@ -1,13 +1,12 @@
-// What the endpoints read: one JSON schema each. It checks the request (json_check.h), lists the
-// fields in /openapi.json and is the policy for the rest: a field that no schema lists is refused
-// by name. A field that allows nothing but null (or its default) is known and not supported; its
-// description says so.
+// The JSON schemas of all endpoints. A schema checks the request (json_check.h), lists its fields
+// in /openapi.json and defines the policy for others: unlisted fields are refused by name. A field
+// that accepts only null (or its default) is known but not supported; its description says so.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
 namespace penstock {
 
-// The error of a message that is to begin or continue a conversation that the server keeps.
+// Error for a message that starts or continues a server-side thread.
 inline constexpr const char* kNoThreads = "thread: conversations are not kept, send all messages";
 
 const nlohmann::json& generate_request();
@@ -24,7 +23,7 @@ const nlohmann::json& grammar_check_request();
 const nlohmann::json& ollama_chat_request();
 const nlohmann::json& ollama_generate_request();
 
-// What a 200 reply looks like.
+// The schemas of 200 replies.
 const nlohmann::json& status_reply();
 const nlohmann::json& load_reply();
 const nlohmann::json& version_reply();

@@ -1,4 +1,4 @@
-// Requests for things that are kept: files, batches, responses.
+// Requests for stored objects: files, batches, responses.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -11,19 +11,19 @@ namespace penstock {
 
 struct Services;
 
-// What their handlers share: the stores, whose things the request may see, and the id that its path
-// has.
+// The stores, the owner whose objects the request may access, and the id in its path.
 struct StoreCall {
   Stores* stores = nullptr;
   std::string owner, id;
-  std::string item;  // the second one of the path, where it has two
+  std::string item;  // the second id in the path, if any
 };
 
-// route: the path of the handler's route, "/v1/files/{id}/content". Blocks. Errors: of the store.
+// route: path pattern of the handler's route, "/v1/files/{id}/content". Blocks. Errors: those of
+// the store.
 Result<StoreCall> read_store_call(Services& services, const HttpRequest& request,
                                   std::string_view route);
 
-// `work` with that, on a thread that may wait for the disk; its value or error is the reply.
+// Runs `work` on a thread that may block on the disk and replies with its value or error.
 using StoreWork = std::function<Result<nlohmann::ordered_json>(const StoreCall&)>;
 net::awaitable<void> answer_from_stores(Services& services, Exchange& exchange,
                                         std::string_view route, const StoreWork& work);

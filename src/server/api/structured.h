@@ -1,5 +1,4 @@
-// What a body says about the form of its output, in the fields of OpenAI, Anthropic, vLLM and
-// llama.cpp.
+// The form of the output as requested by fields of OpenAI, Anthropic, vLLM and llama.cpp.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,8 +11,8 @@ namespace penstock {
 
 struct StructuredDefaults;
 
-// Their schemas: of vLLM's and llama.cpp's fields by name, of OpenAI's response_format, of `format`
-// in the text of responses, of Anthropic's output_format.
+// Schemas: the fields of vLLM and llama.cpp by name, OpenAI's response_format, `format` in the text
+// of responses, Anthropic's output_format.
 nlohmann::json structured_fields();
 nlohmann::json response_format_field();
 nlohmann::json text_format_field();
@@ -25,15 +24,15 @@ struct AskedOutputs {
   std::string field;
 };
 
-// body: checked against a schema with some of these fields. nullopt: any text. structured_outputs
-// with options only tells those of the form that another field gives; alone it has no form. Error:
-// kInvalidArgument, more than one form.
+// Reads the form from a checked body; nullopt: any text. A structured_outputs that has only options
+// modifies the form given by another field; alone it defines none. Errors: kInvalidArgument (more
+// than one form).
 Result<std::optional<AskedOutputs>> read_structured_outputs(const nlohmann::ordered_json& body);
 
-// What a request does not ask for, and the server's defaults do.
+// Sets what the request leaves open to the server's defaults.
 void add_defaults(const StructuredDefaults& defaults, StructuredOutputs& outputs);
 
-// Of the texts in it.
+// Returns the number of bytes of its texts.
 size_t text_bytes(const StructuredOutputs& outputs);
 
 }  // namespace penstock

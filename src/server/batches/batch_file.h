@@ -1,7 +1,7 @@
-// A batch without a server that listens: the lines of a file on disk, their results in another one.
+// Runs a batch without a listening server: reads lines from a file and writes results to another.
 //
-// A result that is in the output is not computed again: a run that was killed is gone on with by
-// the same call.
+// Lines whose results are already in the output are not computed again, so that the same call
+// resumes an interrupted run.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,14 +24,13 @@ class BatchFile {
     int64_t n_tokens = 0;                          // generated in this run
   };
 
-  // Reads both files; the input may be larger than memory. Errors: kNotFound, kIo;
-  // kInvalidArgument, the mistakes of the input, each with its line; kCorruptFile, an output with
-  // something else in it.
+  // Reads both files; the input may be larger than memory. Errors: kNotFound, kIo; kInvalidArgument
+  // (invalid lines, each with its number); kCorruptFile (the output has other content).
   static Result<std::unique_ptr<BatchFile>> open(const std::string& input,
                                                  const std::string& output);
 
-  // Computes what has no result yet. go_on is told how far it is, some times a second; false ends
-  // it early. Errors: kIo.
+  // Computes the lines without a result. go_on is called with the progress several times a second;
+  // it returns false to stop early. Errors: kIo.
   Status run(Services& services, const std::function<bool(const Progress&)>& go_on);
   Progress progress() const;
 
@@ -50,8 +49,8 @@ class BatchFile {
   net::awaitable<void> run_line(Run& run, Place place);
 
   std::string input_;
-  FileDescriptor file_;        // of the input
-  std::vector<Place> places_;  // of its lines
+  FileDescriptor file_;        // the input file
+  std::vector<Place> places_;  // lines of the input
   std::unordered_set<std::string> ids_;
   std::vector<BatchMistake> mistakes_;
   std::unique_ptr<BatchResults> results_;

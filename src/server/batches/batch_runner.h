@@ -1,5 +1,5 @@
-// Computes what /v1/batches keeps: one batch at a time, its lines in the gaps that other requests
-// leave. Those who have batches take turns: one of many lines pauses for others.
+// Computes the batches of /v1/batches, one at a time, while other requests leave room. Owners take
+// turns: a long batch pauses for others.
 #pragma once
 #include <atomic>
 #include <boost/asio/steady_timer.hpp>
@@ -21,14 +21,14 @@ struct Services;
 
 class BatchRunner {
  public:
-  // Both outlive this.
+  // REQUIRES: both arguments outlive this object.
   BatchRunner(Services& services, StoredBatches& batches);
-  // Lines under way are given up: they will be computed again.
+  // Gives up the lines under way, which the next process computes again.
   ~BatchRunner();
 
-  // Goes on with what is unfinished; from then on until stop(). Once.
+  // Resumes unfinished batches and runs until stop(). REQUIRES: called once.
   void start();
-  // There is something new: a batch, or one that is to be cancelled. Any thread.
+  // Reports a new batch or a cancellation. Any thread.
   void wake();
   // Does not wait for the end; the destructor does.
   void stop();
@@ -46,8 +46,8 @@ class BatchRunner {
   Status look_for_room(Run& run, BatchStatus& end);
   class UnderWay;
   net::awaitable<void> run();
-  net::awaitable<bool> run_next();  // false: there was nothing to do
-  // The oldest of whoever had no turn for longest; nothing: none can be tried now.
+  net::awaitable<bool> run_next();  // false: nothing to do
+  // Returns the oldest batch of the owner who has waited longest; nullopt: none can be tried now.
   std::optional<StoredBatch> next_of(std::vector<StoredBatch> unfinished);
   bool may_try(const StoredBatch& batch) const;
   bool others_wait(const Run& run);
@@ -61,12 +61,12 @@ class BatchRunner {
 
   Services& services_;
   StoredBatches& batches_;
-  net::thread_pool thread_{1};  // everything below is this thread's
+  net::thread_pool thread_{1};  // the members below are used on this thread only
   net::steady_timer news_{thread_};
-  bool told_ = false;                     // of what the store has, by wake()
-  std::map<std::string, int64_t> turns_;  // by owner: the number of the last one
+  bool told_ = false;                     // by wake(): the store has changed
+  std::map<std::string, int64_t> turns_;  // by owner: number of the last turn
   int64_t n_turns_ = 0;
-  // batches that failed: when they are tried again
+  // failed batches: when to retry
   std::map<std::string, std::chrono::steady_clock::time_point> again_;
   LineComputer lines_;
   Counts counts_;

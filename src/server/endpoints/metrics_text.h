@@ -33,22 +33,22 @@ void join_families(std::vector<prometheus::MetricFamily> more,
 // The HTTP side and the process.
 void add_http_families(const HttpCounters& counters, const Traffic::Snapshot& traffic,
                        std::vector<prometheus::MetricFamily>& out);
-// Lines of batches that have a result, by whether it is an error; those under way.
+// Finished lines of batches by success, and running lines.
 void add_batch_families(int64_t completed, int64_t failed, int running,
                         std::vector<prometheus::MetricFamily>& out);
-// Spans by what became of them.
+// Exported and dropped trace spans.
 void add_span_families(int64_t exported, int64_t dropped,
                        std::vector<prometheus::MetricFamily>& out);
-// What the cache of replies holds and gave. Nothing where there is none.
+// Contents and hits of the reply cache; nothing without one.
 void add_reply_cache_families(const KeptReplies& replies,
                               std::vector<prometheus::MetricFamily>& out);
-// What tables of models chose, by table; what their answers cost by the models' prices.
+// Choices of the routers by route table, and the cost of their answers by model prices.
 void add_route_families(const std::map<std::string, Router::Counts>& routes,
                         std::vector<prometheus::MetricFamily>& out);
 void add_process_families(std::vector<prometheus::MetricFamily>& out);
 
-// `histogram` over fewer bounds: each of `bounds` is one of its own, or lies where it has none and
-// gets the count below.
+// Rebins a histogram to fewer bounds. A bound that the histogram does not have gets the count of
+// the next lower one.
 Histogram with_bounds(const Histogram& histogram, std::span<const double> bounds);
 
 }  // namespace penstock

@@ -1,5 +1,4 @@
-// A response of /v1/responses while it is made: its items, the events that tell of them, and what
-// is kept of it.
+// A response of /v1/responses under construction: its items, its events, and the stored record.
 #pragma once
 #include <string>
 #include <string_view>
@@ -15,12 +14,12 @@
 
 namespace penstock {
 
-// Why a response is failed that its client still waits for.
+// Error message of a response that failed because the server stopped.
 inline constexpr const char* kStopped = "the server was stopped while it generated this response";
 
 class ResponseShape final : public ReplyShape {
  public:
-  // run: of one in the background, else null.
+  // run: of a background response, else null.
   ResponseShape(Services& services, const ResponseCall& call, const BackgroundRun* run);
 
   std::string begin(const Generation&) override { return begin(); }
@@ -31,32 +30,31 @@ class ResponseShape final : public ReplyShape {
   HttpReply error(const Error& error) override { return error_reply(error, "input"); }
   std::string error_event(const Error&) override { return last_event(); }
 
-  // As it is before anything is generated.
+  // Returns the response before anything is generated.
   json head(const char* status) const;
   bool kept() const { return !last_.is_null(); }
-  // Keeps one that came to no end. reason: "" if it was cancelled. Returns the event that tells it.
+  // Stores a response that did not finish. reason: "": it was cancelled. Returns its last event.
   net::awaitable<std::string> keep_unfinished(std::string reason);
 
-  // One that is made in several rounds: each is a generation, between them tools of MCP servers are
-  // run.
+  // Responses in several rounds: each round is a generation; MCP tools run between rounds.
   std::string begin();
   void begin_round();
-  // Counts what a round has used.
+  // Adds the round's token usage.
   void add_use(const Generation& generation);
-  // The items of this round, of which calls are run in order: their places.
+  // round_items(): items of this round. calls_to_run(): indices of the calls to run, in order.
   json round_items() const;
   std::vector<size_t> calls_to_run() const;
   const McpCallItem& call_at(size_t place) const { return items_[place].mcp; }
   std::string end_call(size_t place, const Result<McpResult>& result);
-  // Whether the round has calls that its client has to answer, or was cut off.
+  // Whether the client must answer calls of this round, or the round was cut off.
   bool waits_for_client() const;
   bool is_cut() const { return reader_.finish() == FinishReason::kLength; }
-  // A call that the client has agreed to. Returns its events; it is the last item then.
+  // Begins an approved call, which becomes the last item; returns its events.
   std::string begin_approved(const ApprovedCall& approved);
   size_t last_place() const { return items_.size() - 1; }
   std::string begin_list(const std::string& label);
   std::string end_list(const Result<json>& tools);
-  // reason: why it is incomplete; "": it is not, or its text was cut.
+  // reason: why the response is incomplete; "": it is complete, or its text was cut off.
   net::awaitable<void> finish(std::string reason);
   net::awaitable<void> fail(std::string message);
   std::string last_event() const;
@@ -68,20 +66,20 @@ class ResponseShape final : public ReplyShape {
   struct Item {
     Kind kind;
     std::string id, text = {};
-    ToolCall call = {};              // of a custom tool: its arguments are the call's text
-    const CallForm* form = nullptr;  // of the call; null: a function's
-    CustomInput input = {};          // of a custom tool
+    ToolCall call = {};              // custom tools: `arguments` is the call's text
+    const CallForm* form = nullptr;  // form of the call; null: a plain function
+    CustomInput input = {};          // for custom tools
     json logprobs = json::array();
     const char* status = "in_progress";
-    McpCallItem mcp = {};  // of a call that this server runs: without an id for others
-    json list = nullptr;   // of a list of tools: all of it
+    McpCallItem mcp = {};  // a call that this server runs
+    json list = nullptr;   // the complete list-of-tools item
     bool custom() const { return form != nullptr && form->custom; }
   };
   struct Use {
     int input = 0, cached = 0, output = 0, reasoning = 0;
   };
 
-  // Numbers the events: the order of calls is the order of sending.
+  // Formats and numbers an event. REQUIRES: events are sent in the order of the calls.
   std::string event(const std::string& type, json fields);
   std::string item_event(const char* type, size_t place, json fields = json::object());
   std::string take(const ReplySegment& segment, json logprobs);
@@ -100,7 +98,7 @@ class ResponseShape final : public ReplyShape {
   json failed(std::string_view message) const;
   net::awaitable<void> store();
   net::awaitable<void> extend();
-  // The place of the open item in events.
+  // Returns the event fields that identify the open item.
   json place() const {
     return {
         {"item_id", items_.back().id}, {"output_index", items_.size() - 1}, {"content_index", 0}};
@@ -112,13 +110,14 @@ class ResponseShape final : public ReplyShape {
   TokenNames names_;
   ChatReader reader_;
   std::vector<Item> items_;
-  size_t round_ = 0;           // the place of this round's first item
-  bool open_ = false;          // the last item may still grow
-  json held_ = json::array();  // log-probabilities of text that is still held back
+  size_t round_ = 0;   // index of this round's first item
+  bool open_ = false;  // the last item may be extended
+  // log-probabilities of text that is still held back
+  json held_ = json::array();
   int64_t created_ = unix_time(), sequence_ = 0;
   Use use_;
-  json marks_ = json::object(), timings_;  // of the last round's use
-  json last_;                              // the response as it has ended
+  json marks_ = json::object(), timings_;  // usage fields and timings of the last round
+  json last_;                              // the finished response
 };
 
 }  // namespace penstock

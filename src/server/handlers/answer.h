@@ -1,4 +1,4 @@
-// From a generation to its reply: the one loop behind every endpoint that generates.
+// Turns a generation into a reply: the loop behind every generating endpoint.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -11,57 +11,57 @@
 
 namespace penstock {
 
-// What an API makes of a generation's news. An object answers one request.
+// How one API presents a generation. An object answers one request.
 class ReplyShape {
  public:
   virtual ~ReplyShape() = default;
 
-  // Every delta, in order, whether the reply is streamed or whole: the events it becomes (whole
-  // "data: …\n\n" blocks), not used for a whole reply.
+  // Called with every delta in order, for streamed and whole replies. Returns the events for a
+  // stream (whole "data: …\n\n" blocks); ignored for a whole reply.
   virtual std::string add(const ChoiceDelta& delta, Generation& generation) = 0;
 
-  // Of a stream: what comes before the first delta and after the last one.
+  // Streams: what precedes the first delta and follows the last one.
   virtual std::string begin(const Generation& generation);
   virtual std::string end(const Generation& generation) = 0;
 
-  // Of a stream: what it is, and what it holds while nothing happens (a comment; "" where there are
-  // none).
+  // Streams: the content type, and the comment sent while idle; "": none.
   virtual const char* content_type() const { return "text/event-stream; charset=utf-8"; }
   virtual const char* keep_alive() const { return ": keep-alive\n\n"; }
 
-  // Of a stream: how often look() is asked for what happened beside the deltas; 0: never.
+  // Streams: interval at which look() is polled for events beside the deltas; 0: never.
   virtual std::chrono::milliseconds look_every() const { return std::chrono::milliseconds(0); }
   virtual std::string look(const Generation&) { return {}; }
 
-  // Before the end of a reply is made, which waits for it: a place to keep what was generated.
-  // error: instead of an end.
+  // Called before the end of the reply, which waits for it: to store what was generated. error: set
+  // if the generation failed.
   virtual net::awaitable<void> keep(const Generation& generation, const Error* error);
 
-  // Of a whole reply: its body.
+  // Whole replies: the body.
   virtual nlohmann::ordered_json whole(const Generation& generation) = 0;
-  // The same as text. An API whose calls have objects writes their numbers as the model did.
+  // whole() as text. Overridden by APIs whose calls are objects, to keep numbers as the model wrote
+  // them.
   virtual std::string whole_text(const Generation& generation);
 
-  // OpenAI's error shape unless the API has its own.
+  // Returns an error reply; OpenAI's shape unless overridden.
   virtual HttpReply error(const Error& error);
   virtual std::string error_event(const Error& error);
 };
 
-// How the reply of a stream begins.
+// Returns the head of a streamed reply.
 HttpReply stream_head(const char* content_type);
 
-// What a delta adds to a chat's reply. A call that must be the only one ends the choice.
+// Returns what a delta adds to a chat reply. A call that must be the only one ends the choice.
 std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delta,
                                      Generation& generation);
 
-// Runs the call and answers the exchange: the events of a stream with keep-alive comments while
-// nothing happens, or one JSON body; errors as the shape has them. The call's prompts are taken.
+// Runs the call and answers the exchange with events (and keep-alive comments while idle) or one
+// JSON body; errors in the shape's form. Consumes the call's prompts.
 net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCall& call,
                             bool stream, ReplyShape& shape);
 
-// The same for a request that `read` makes a call of: Result<Call> read(Services&, const
-// HttpRequest&), where a Call has the members `generation` and `stream` and Shape is made of one.
-// error: the reply when it cannot be read.
+// As answer(), for a call made by `read`: Result<Call> read(Services&, const HttpRequest&), where
+// Call has the members `generation` and `stream`, and Shape is constructible from it. error: makes
+// the reply if reading fails.
 template <class Shape, class Read>
 net::awaitable<void> answer_call(
     Services& services, Exchange& exchange, Read read,

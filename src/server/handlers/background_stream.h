@@ -1,5 +1,4 @@
-// The events of a reply that is made in the background, for a client that reads them while they
-// come.
+// Streams the events of a background response to a client while they are generated.
 #pragma once
 #include <memory>
 
@@ -10,7 +9,7 @@ namespace penstock {
 
 struct Services;
 
-// Those from the place `next` on, until the run ends. A client that leaves ends nothing.
+// Sends the events from index `next` on until the run ends. The run continues if the client leaves.
 net::awaitable<void> stream_run(Services& services, Exchange& exchange,
                                 std::shared_ptr<BackgroundRun> run, size_t next);
 

@@ -1,4 +1,4 @@
-// Compiles what a call's texts are held to, before anything of it runs.
+// Compiles the grammar of a call's outputs before the generation starts.
 #pragma once
 #include "server/api/generation.h"
 #include "server/http/exchange.h"
@@ -7,14 +7,14 @@
 
 namespace penstock {
 
-// On threads of its own, where it is not known from an earlier call; other requests notice nothing,
-// and a client that leaves meanwhile ends its place in the queue. What is not enforced goes into
-// the reply's header x-structured-outputs-notes: a JSON array of {where, message}. Errors: of the
-// compilation, in the request's words.
+// Compiles on separate threads unless the grammar is cached. A client that leaves gives up its
+// place in the queue. Notes about what is not enforced go into the header
+// x-structured-outputs-notes: a JSON array of {where, message}. Errors: those of the compilation,
+// in the request's field names.
 net::awaitable<Status> constrain(Services& services, Exchange& exchange, GenerationCall& call);
 
-// Compiles for an exchange, which takes turns with the others of its key, or of its address where
-// there are no keys. It ends when the client leaves. Errors: of CompileQueue::run().
+// Runs a compilation in turns with other API keys (or client addresses if there are no keys);
+// cancelled when the client leaves. Errors: those of CompileQueue::run().
 net::awaitable<Status> run_compilation(Services& services, Exchange& exchange,
                                        CompileQueue::Attempt attempt);
 

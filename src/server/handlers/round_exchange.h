@@ -1,4 +1,4 @@
-// An exchange inside another one, for one of several answers that together are the outer one's.
+// A nested exchange for one round of several that form one answer.
 #pragma once
 #include <string>
 #include <utility>
@@ -7,12 +7,12 @@
 
 namespace penstock {
 
-// Streams the chunks of one round into the outer exchange, which begins with the first of them; a
-// whole reply, a refusal, is kept here. The outer exchange outlives it; both are of one executor
-// and of one request's record.
+// Streams the chunks of one round into the outer exchange; the first round that streams begins the
+// outer stream. A whole reply (a refusal) is kept here instead. REQUIRES: the outer exchange
+// outlives it; both use one executor and one request record.
 class RoundExchange final : public Exchange {
  public:
-  // streams: the client gets the chunks. begun: the outer stream has begun.
+  // streams: forward chunks to the client. begun: whether the outer stream has begun; updated.
   RoundExchange(Exchange& outer, bool streams, bool& begun)
       : outer_(outer), streams_(streams), begun_(begun) {
     request_ = outer.request();
@@ -48,7 +48,7 @@ class RoundExchange final : public Exchange {
   net::awaitable<void> end_stream() override { co_return; }
   void break_off() override { leave(); }
 
-  // A status other than 200 says why there is no answer.
+  // The kept reply, if the status is not 200.
   HttpReply& refusal() { return refusal_; }
 
  private:

@@ -1,5 +1,5 @@
-// Work that would hold up the connections: bodies are parsed, rendered and tokenized, and large
-// replies written, on threads of their own.
+// Threads for work that would block connections: parsing, rendering and tokenizing of bodies, and
+// writing of large replies.
 #pragma once
 #include <array>
 #include <boost/asio/thread_pool.hpp>
@@ -15,12 +15,12 @@
 
 namespace penstock {
 
-// Three threads, each for work up to a size. Whoever asks takes turns with the others who ask, and
-// what each asks for is done in its order, by the thread of its size, or sooner by one for larger
-// work that has none: small work never waits for large work. Methods may be called from any thread.
+// Three threads with growing limits on the size of work. Clients take turns, and each client's work
+// runs in order. A thread whose queue is empty also takes smaller work, but small work never waits
+// for large work. Thread-safe.
 class ApartThreads {
  public:
-  // Bytes that work reads and writes, about: what the first and the second thread take at most.
+  // Limits of the first and the second thread: approximate bytes read and written.
   static constexpr size_t kSmall = 256 * 1024, kMedium = 4 * 1024 * 1024;
 
   ApartThreads();
@@ -28,19 +28,19 @@ class ApartThreads {
   ApartThreads(const ApartThreads&) = delete;
   ApartThreads& operator=(const ApartThreads&) = delete;
 
-  // Does `work` in the scope of a Work (base/work.h), which ends when the client leaves, and comes
-  // back to the exchange's executor. What it refers to must live until then, which the caller's
-  // frame does. Throws what the work throws, and WorkEnded when it was cancelled.
+  // Runs `work` inside a Work scope (base/work.h) that ends when the client leaves, then resumes on
+  // the exchange's executor. REQUIRES: what `work` refers to lives until then. Throws what the work
+  // throws, and WorkEnded when cancelled.
   net::awaitable<void> run(Exchange& exchange, size_t n_bytes, std::function<void()> work);
-  // Cancels what is here, and from now on whatever comes.
+  // Cancels queued and running work, and all work that is added later.
   void cancel_all();
-  // The same, and waits for it. Executors of the exchanges must live until then.
+  // As cancel_all(), and waits for the end. REQUIRES: the exchanges' executors live until then.
   void stop();
 
  private:
   struct Job;
   static constexpr size_t kLanes = 3;
-  // false: nothing is taken any more
+  // false: closed
   bool add(const std::string& asker, const std::shared_ptr<Job>& job);
   void serve(size_t lane);
   std::shared_ptr<Job> next(size_t lane);
@@ -53,7 +53,7 @@ class ApartThreads {
   std::vector<std::thread> threads_;
 };
 
-// Does `work` on one of these threads and comes back.
+// Runs `work` on one of the threads and resumes the caller.
 net::awaitable<void> run_on(net::thread_pool& threads, std::function<void()> work);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Replies in gzip for clients that accept it.
+// gzip compression of replies.
 #pragma once
 #include <string>
 #include <string_view>

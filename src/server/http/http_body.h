@@ -14,7 +14,7 @@
 
 namespace penstock {
 
-// What each of those who share a budget holds of it. Any thread may call.
+// How much of a shared budget each holder has. Thread-safe.
 class BodyShares {
  public:
   bool take(const std::string& who, int64_t bytes, int64_t most) {
@@ -37,7 +37,7 @@ class BodyShares {
     const int64_t held = own == held_.end() ? 0 : own->second;
     return std::ranges::all_of(held_, [&](const auto& one) { return one.second <= held; });
   }
-  // One of those who hold the most; "": nobody holds anything.
+  // Returns one of the largest holders; "": nobody holds anything.
   std::string largest() {
     const std::lock_guard lock(mutex_);
     const auto most =
@@ -50,7 +50,7 @@ class BodyShares {
   std::unordered_map<std::string, int64_t> held_;
 };
 
-// Bytes taken from a shared budget; given back at the end.
+// Bytes reserved in a shared budget; released by the destructor.
 class BodyBudget {
  public:
   BodyBudget() = default;
@@ -58,12 +58,12 @@ class BodyBudget {
   BodyBudget& operator=(const BodyBudget&) = delete;
   ~BodyBudget() { release(); }
 
-  // free: so many bytes are not counted, so that there is room for what is small whoever holds the
-  // rest.
+  // free: this many bytes are not counted, so that small bodies fit even when others use up the
+  // budget.
   void attach(std::atomic<int64_t>& used, int64_t limit, int64_t free = 0) {
     used_ = &used, limit_ = limit, free_ = free;
   }
-  // Who takes it: nobody has more than three quarters of it.
+  // Sets the holder; no holder may have more than three quarters of the budget.
   void share(BodyShares& shares, std::string who) { shares_ = &shares, who_ = std::move(who); }
   bool take(int64_t bytes) {
     if (used_ == nullptr) return true;
@@ -92,7 +92,7 @@ class BodyBudget {
   int64_t limit_ = 0, taken_ = 0, free_ = 0;
 };
 
-// A Beast Body. Its own error is errc::not_enough_memory: the budget is spent, or the memory.
+// A Beast Body. Fails with errc::not_enough_memory when the budget or the memory is exhausted.
 struct GrowingBody {
   struct value_type {
     std::string text;

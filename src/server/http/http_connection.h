@@ -1,5 +1,5 @@
-// One connection of the HTTP server: reads requests, answers them through the handler, keeps its
-// time limits, notices a client that leaves. Everything happens on the one io thread that owns it.
+// One HTTP connection: reads requests, answers them through the handler, enforces timeouts and
+// detects disconnects. Runs on the io thread that owns it.
 #pragma once
 #include <poll.h>
 
@@ -24,19 +24,19 @@ using net::ip::tcp;
 using TlsSocket = net::ssl::stream<tcp::socket>;
 inline constexpr auto kNoThrow = net::as_tuple(net::use_awaitable);
 
-// What connections need of their server; outlives them.
+// State shared by the connections of a server; outlives them.
 struct HttpShared {
   HttpConfig config;
   HttpHandler handler;
   HttpErrorBody error_body;
   HttpCounters counters;
-  BodyShares body_shares;   // of API keys
-  BodyShares reply_shares;  // of API keys, or addresses
+  BodyShares body_shares;   // by API key
+  BodyShares reply_shares;  // by API key or address
   BodyShares places;        // connections by address
   std::atomic<bool> stopping{false};
 };
 
-// One more in a count for as long as it lives.
+// Increments a counter for the lifetime of the object.
 class Counted {
  public:
   explicit Counted(std::atomic<int>& count) : count_(&count) { count.fetch_add(1); }
@@ -50,8 +50,8 @@ class Counted {
   std::atomic<int>* count_;
 };
 
-// What the connections of one io thread want from its clock, so that it need not look at each of
-// them every time. Of that thread only.
+// The next deadline of all connections of an io thread, so that its timer need not visit each
+// connection. Used on that thread only.
 struct Attention {
   std::chrono::steady_clock::time_point next = std::chrono::steady_clock::time_point::max();
   int n_gone = 0;  // connections that have ended
@@ -59,23 +59,23 @@ struct Attention {
   void want(std::chrono::steady_clock::time_point when) { next = std::min(next, when); }
 };
 
-// How its io thread sees a connection.
+// A connection as its io thread sees it.
 class HttpConnection {
  public:
   virtual ~HttpConnection() = default;
   virtual net::awaitable<void> serve() = 0;
-  // When its Attention asked for it, to a quarter of a second; it asks again for what is still to
-  // come.
+  // Called at the time requested from Attention, with a resolution of a quarter of a second;
+  // requests the next time itself.
   virtual void check_time(std::chrono::steady_clock::time_point now) = 0;
-  // for so long between two requests, nothing received
+  // closes if idle between requests for at least this long
   virtual void close_if_idle(Milliseconds least) = 0;
-  // of that address, for which this server has waited so long: for a request or its body to come,
-  // or for a part of a reply to be read
+  // closes if from this address and blocked on the client for at least this long: waiting for a
+  // request, for its body, or for a reply to be read
   virtual void close_if_slow(const std::string& address, Milliseconds least) = 0;
   virtual void cut() = 0;
 };
 
-// Fills what `request_` shows of a message: method, path, query, headers, id.
+// Fills the public fields of `request` from a message head: method, path, query, headers, id.
 void take_head(const boost::beast::http::fields& fields, std::string_view method,
                std::string_view target, HttpRequest& request);
 std::string fresh_request_id();
@@ -83,11 +83,10 @@ struct HttpFailure {
   int status = 0;
   std::string message;
 };
-// What is wrong with how a head says whom it is for and where its body ends; status 0: nothing. Two
-// readers of a connection (a proxy and this server) must not see different requests in it. version:
-// 10 or 11.
+// Validates Host, Content-Length and Transfer-Encoding, so that a proxy and this server cannot see
+// different requests (request smuggling). status 0: valid. version: 10 or 11.
 HttpFailure check_head(const boost::beast::http::fields& fields, unsigned version);
-// Of a request that could not be read; status 0: the client left, there is nobody to tell.
+// Describes why a request could not be read; status 0: the client has left.
 HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& config,
                          size_t most_body);
 
@@ -100,7 +99,7 @@ class HttpConnectionOf final : public HttpConnection,
   using Time = std::chrono::steady_clock::time_point;
 
  public:
-  // place: in the count of connections.
+  // place: the connection's entry in the connection count.
   HttpConnectionOf(Stream stream, HttpShared& shared, Attention& attention, Counted place)
       : place_(std::move(place)),
         stream_(std::move(stream)),
@@ -111,8 +110,8 @@ class HttpConnectionOf final : public HttpConnection,
     peer_ = ignored ? "" : endpoint.address().to_string();
     shared_.places.take(peer_, 1, INT64_MAX);
     socket().set_option(tcp::no_delay(true), ignored);
-    socket().non_blocking(true, ignored);  // put() takes what goes at once
-    // What the kernel holds for a reader that does not read is bounded.
+    socket().non_blocking(true, ignored);  // put() writes what the socket takes
+    // Bounds the kernel's send buffer for clients that do not read.
     socket().set_option(
         net::detail::socket_option::integer<IPPROTO_TCP, TCP_NOTSENT_LOWAT>(kMostUnsent), ignored);
   }
@@ -125,7 +124,7 @@ class HttpConnectionOf final : public HttpConnection,
     const auto self = this->shared_from_this();
     try {
       co_await serve_all();
-    } catch (const std::exception&) {  // no memory: what refers to frames that are gone is dropped
+    } catch (const std::exception&) {  // bad_alloc: drop references to destroyed frames
       watching_ = false;
       on_disconnect = nullptr;
     }
@@ -137,7 +136,7 @@ class HttpConnectionOf final : public HttpConnection,
     if (timed_out_) return;
     attention_.want(deadline_);
     if (now < deadline_) return;
-    // Not at once: when this thread was held up, what the client sent in time is still to be read.
+    // Waits one more round: if this thread was delayed, data that arrived in time is still unread.
     if (!std::exchange(overdue_, true)) return;
     timed_out_ = true;
     error_code ignored;
@@ -167,7 +166,7 @@ class HttpConnectionOf final : public HttpConnection,
     response.prepare_payload();
     if (request_.method == "HEAD") response.body().clear();
     http::response_serializer<http::string_body> serializer(response);
-    // the timeout is one of standing still, not of the whole
+    // the timeout applies to each write, not to the whole
     while (!gone_ && !serializer.is_done()) {
       expire_after(shared_.config.write_timeout);
       const auto [error, n] = co_await http::async_write_some(stream_, serializer, kNoThrow);
@@ -192,7 +191,7 @@ class HttpConnectionOf final : public HttpConnection,
 
   void put(std::string_view chunk) override {
     if (gone_ || chunk.empty()) return;
-    // In one piece, which the kernel takes sooner than three.
+    // One write instead of three: fewer system calls.
     framed_.clear();
     const bool framed = request_version_ == 11;
     if (framed) fmt::format_to(std::back_inserter(framed_), "{:x}\r\n", chunk.size());
@@ -228,11 +227,12 @@ class HttpConnectionOf final : public HttpConnection,
 
  private:
   static constexpr size_t kSmallBody = 64 * 1024;
-  // there is room for as much, however many are under way
+  // bytes of a body that are never counted against the budget
   static constexpr int64_t kBodyOfAnybody = 16 * 1024;
-  static constexpr int64_t kFreeReply = 16 * 1024;  // likewise
+  // bytes of a reply that are never counted against the budget
+  static constexpr int64_t kFreeReply = 16 * 1024;
   static constexpr int kMostUnsent = 128 * 1024;
-  // of a request's head, and of what follows it
+  // limit for a request's head and pipelined data
   static constexpr size_t kMostBuffered = 128 * 1024;
 
   tcp::socket& socket() {
@@ -278,8 +278,7 @@ class HttpConnectionOf final : public HttpConnection,
     response.keep_alive(keep_alive_);
   }
 
-  // Whether there is room for a reply until it is sent: clients that do not read hold no more than
-  // that.
+  // Reserves room for a reply until it is sent, which bounds the memory held by slow readers.
   bool take_reply(size_t bytes, BodyBudget& budget) {
     if (bytes <= static_cast<size_t>(kFreeReply)) return true;
     budget.attach(shared_.counters.reply_bytes,
@@ -326,7 +325,7 @@ class HttpConnectionOf final : public HttpConnection,
     co_await shut_down();
   }
 
-  // False: the client left, was silent for too long, or the server stops.
+  // false: the client left or was silent for too long, or the server is stopping.
   net::awaitable<bool> wait_for_request() {
     if (shared_.stopping.load() && n_requests_ > 0) co_return false;
     if (!keep_alive_) co_return false;
@@ -347,14 +346,14 @@ class HttpConnectionOf final : public HttpConnection,
     co_return !error;
   }
 
-  // Reads one request and answers it. False: the connection is over.
+  // Reads and answers one request. false: the connection is over.
   net::awaitable<bool> serve_one() {
     BodyBudget budget;
     budget.attach(shared_.counters.body_bytes,
                   static_cast<int64_t>(shared_.config.max_total_body_bytes), kBodyOfAnybody);
     std::optional<Parser> parser(std::in_place);
     parser->header_limit(static_cast<uint32_t>(shared_.config.max_header_bytes));
-    parser->body_limit(boost::none);  // the head is looked at first
+    parser->body_limit(boost::none);  // limited after the head was read
     parser->get().body().budget = &budget;
     if (!co_await read_head(*parser)) co_return false;
     begin_exchange(parser->get());
@@ -382,8 +381,8 @@ class HttpConnectionOf final : public HttpConnection,
     reply_headers.clear();
   }
 
-  // Answers a request whose body is not wanted. A small one is read all the same, so that the
-  // connection can go on.
+  // Answers before the body is read. A small body is still drained, so that the connection can be
+  // reused.
   net::awaitable<bool> answer_early(const HttpAnswer& handler, Parser& parser) {
     const auto size = parser.content_length();
     const bool small = size && *size <= kSmallBody && !expects_go_on(parser);
@@ -438,7 +437,7 @@ class HttpConnectionOf final : public HttpConnection,
     co_return false;
   }
 
-  // Frees what has been read and tells the client, if it is still there.
+  // Frees the partial body and sends the error if the client is still connected.
   net::awaitable<void> fail(Parser& parser, HttpFailure failure, bool timed_out) {
     const std::string target(parser.get().target());  // empty before there is one
     parser.get().body().text = {};
@@ -448,7 +447,7 @@ class HttpConnectionOf final : public HttpConnection,
     co_await refuse(target, failure.status, failure.message);
   }
 
-  // Tells the client what was wrong with its request before the connection closes.
+  // Sends an error for a request that could not be read, before the connection closes.
   net::awaitable<void> refuse(const std::string& target, int status, const std::string& message) {
     keep_alive_ = gone_ = false;
     request_ = {};
@@ -461,8 +460,8 @@ class HttpConnectionOf final : public HttpConnection,
     co_await linger();
   }
 
-  // Lets the client read the answer before a reset can destroy it: takes what it still sends, for a
-  // while.
+  // Drains input for a while, so that a TCP reset cannot discard the reply before the client reads
+  // it.
   net::awaitable<void> linger() {
     error_code ignored;
     socket().shutdown(tcp::socket::shutdown_send, ignored);
@@ -488,9 +487,8 @@ class HttpConnectionOf final : public HttpConnection,
     status_ = 0;
   }
 
-  // Notices that the client closes while its request is being answered. What it sends meanwhile
-  // (the next request, in a pipeline) stays in the kernel; then its leaving is looked for four
-  // times a second.
+  // Watches for a disconnect while the request is being answered. Pipelined data stays in the
+  // kernel; when there is some, the state is polled four times a second instead.
   void start_watch() {
     watching_ = true;
     watch_again_ = false;
@@ -529,7 +527,7 @@ class HttpConnectionOf final : public HttpConnection,
   Attention& attention_;
   boost::beast::flat_buffer buffer_{kMostBuffered};
   std::string peer_, unsent_;
-  // of put() alone, one for all of an io thread
+  // buffer of put(), shared by the connections of an io thread
   inline static thread_local fmt::memory_buffer framed_;
   Time waits_since_ = Time::max(), deadline_ = Time::max();
   unsigned request_version_ = 11;

@@ -1,5 +1,5 @@
-// The socket side of the server: listening, HTTP/1.1 with keep-alive, TLS, limits, drain. Knows no
-// endpoint.
+// The HTTP server: listening, HTTP/1.1 with keep-alive, TLS, limits, draining. Independent of
+// endpoints.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -18,15 +18,14 @@ namespace penstock {
 using HttpAnswer = std::function<net::awaitable<void>(Exchange&)>;
 struct HttpPlan {
   HttpAnswer answer;
-  // false: it is given before the body has arrived, which is then thrown away
+  // false: answer before the body arrives, which is then discarded
   bool reads_body = true;
-  size_t most_body = SIZE_MAX;  // bytes; HttpConfig's bound holds in any case
+  size_t most_body = SIZE_MAX;  // bytes; HttpConfig's limit applies as well
 };
-// Looks at the head of a request, before its body is read, and says how it will be answered. Must
-// not throw.
+// Decides from the head of a request, before its body is read, how it is answered. Must not throw.
 using HttpHandler = std::function<HttpPlan(Exchange&)>;
-// Renders an error the socket side found (a malformed or oversized request) in the shape of the API
-// that `target` belongs to; empty when it is not known.
+// Renders an error of the HTTP layer (malformed or oversized request) in the form of the API that
+// `target` belongs to; target "": unknown.
 using HttpErrorBody =
     std::function<std::string(std::string_view target, int status, std::string_view message)>;
 
@@ -35,7 +34,7 @@ struct HttpCounters {
   std::atomic<int> connections{0};     // open now
   std::atomic<int> exchanges{0};       // requests being answered now
   std::atomic<int64_t> body_bytes{0};  // of request bodies held now
-  // of large replies that wait for their readers
+  // bytes of large replies that wait for slow readers
   std::atomic<int64_t> reply_bytes{0};
   // connections; turned away: over max_connections
   std::atomic<uint64_t> accepted{0}, turned_away{0};
@@ -52,14 +51,15 @@ class HttpServer {
   virtual ~HttpServer() = default;
 
   virtual uint16_t port() const = 0;
-  // Serves on io threads of its own from now on.
+  // Starts serving on own io threads.
   virtual void start() = 0;
   // Waits until stop() has finished.
   virtual void wait() = 0;
-  // From any thread, once. Connections close after the exchange they are in; new ones are still
-  // answered (the handler refuses what it must). When no exchange is left, or after `timeout`, the
-  // server closes. `at_timeout` is called on an io thread when exchanges are left then: it should
-  // make them end; what has not ended 0.4 seconds later is cut.
+  // Starts to shut down. Thread-safe; REQUIRES: called once. Connections close after their current
+  // exchange; new connections are still answered (the handler refuses what it must). The server
+  // closes when no exchange is left or after `timeout`. `at_timeout` is called on an io thread if
+  // exchanges remain then and should make them end; those that have not ended 0.4 seconds later are
+  // cut.
   virtual void stop(Milliseconds timeout, std::function<void()> at_timeout) = 0;
   virtual const HttpCounters& counters() const = 0;
 };

@@ -1,9 +1,8 @@
-// Which web pages may use the server: their origins, the names that it is called by, and what their
-// forms can send.
+// Access control for web pages: allowed origins, host names, and form content types.
 //
-// A page that somebody visits can make the browser send requests to any address the browser
-// reaches, this server's too. Browsers say which page it was (Origin, Sec-Fetch-Site), and a page
-// cannot change that; other clients send neither.
+// A page that a user visits can make the browser send requests to any reachable address, including
+// this server. Browsers identify the page (Origin, Sec-Fetch-Site), and pages cannot change that;
+// other clients send neither header.
 #pragma once
 #include <optional>
 #include <string>
@@ -15,37 +14,35 @@
 
 namespace penstock {
 
-// Whose Host is looked at.
+// Which requests have their Host header checked.
 enum class HostCheck : uint8_t {
   kNobody,
-  // requests that tell of a page (Origin, Sec-Fetch-Site): other clients may use any name of a
-  // network
+  // requests from pages (Origin or Sec-Fetch-Site present); other clients may use any host name
   kPages,
   kEverybody,
 };
 
 struct OriginConfig {
-  // "https://example.org", "null", or "*": anyone's
+  // "https://example.org", "null", or "*" for all
   std::vector<std::string> allowed_origins;
-  std::vector<std::string> allowed_hosts;  // names in Host besides those below, or "*"
-  // Host must then be an address, a name without a dot, one below localhost, this machine's or an
-  // allowed one. A public name that somebody else points at this machine is none (DNS rebinding):
-  // with it a page of that name would count as this server's own.
+  std::vector<std::string> allowed_hosts;  // further host names, or "*" for all
+  // A checked Host must be an IP address, a name without a dot, below localhost, this machine's
+  // name, or in allowed_hosts. Other public names are refused: with DNS rebinding, a page under
+  // such a name would count as same-origin.
   HostCheck host_check = HostCheck::kNobody;
-  std::string listening_host;  // as configured; a name of the server too
+  std::string listening_host;  // as configured; also allowed as Host
 };
 
 class Origins {
  public:
-  // Error: kInvalidArgument, an origin that is none.
+  // Errors: kInvalidArgument (a malformed origin).
   static Result<Origins> open(OriginConfig config);
 
-  // 403 for a page that may not call the server, 415 for a body such as only a form would send;
-  // nothing for what may go on. Adds the headers of an allowed origin to the reply.
-  // takes_forms: the route reads bodies of forms itself; that a page may not send them is then for
-  // its origin to tell.
+  // Returns 403 for a page that may not use the server, 415 for content types that only forms send,
+  // nullopt if the request may proceed. Adds CORS headers for an allowed origin to the reply.
+  // takes_forms: the route accepts form bodies, so that only the origin is checked.
   std::optional<HttpRefusal> check(Exchange& exchange, bool takes_forms = false) const;
-  // The answer to a preflight request that check() lets go on; nothing for every other request.
+  // Returns the reply to a preflight request that passed check(); nullopt for other requests.
   std::optional<HttpReply> preflight(const HttpRequest& request) const;
 
  private:

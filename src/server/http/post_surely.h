@@ -1,4 +1,4 @@
-// Posting what somebody waits for, on threads that have no caller to tell that memory has run out.
+// Posts work from threads that have no caller to report out-of-memory to.
 #pragma once
 #include <boost/asio/post.hpp>
 #include <chrono>
@@ -11,8 +11,8 @@ namespace penstock {
 
 namespace net = boost::asio;
 
-// Posts `work` to an executor; while there is no memory for that, tries again. Blocks meanwhile.
-// What `work` holds is released by the thread that runs it, never by this one.
+// Posts `work` to an executor and retries while memory is exhausted; blocks meanwhile. The captures
+// of `work` are released by the thread that runs it.
 template <class Executor, class Function>
 void post_surely(const Executor& executor, Function work) {
   std::shared_ptr<Function> kept;

@@ -1,4 +1,4 @@
-// What the server has answered, for its metrics: one count per route, method and status.
+// Counters of answered requests for the metrics, by route, method and status.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -13,7 +13,7 @@ namespace penstock {
 inline constexpr double kHttpSecondsBounds[] = {.001, .005, .01, .05, .1, .25, .5,  1,
                                                 2.5,  5,    10,  30,  60, 120, 300, 600};
 
-// Any thread.
+// Thread-safe.
 class Traffic {
  public:
   using Key = std::tuple<std::string, std::string, int>;  // path of the route, method, status

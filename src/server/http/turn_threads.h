@@ -1,4 +1,4 @@
-// Threads whose work is done in turns between those who ask for it.
+// Threads that serve several askers in turns.
 #pragma once
 #include <boost/asio/awaitable.hpp>
 #include <condition_variable>
@@ -16,27 +16,27 @@ namespace penstock {
 
 namespace net = boost::asio;
 
-// Any thread may call.
+// Thread-safe.
 class TurnThreads {
  public:
   static constexpr size_t kAny = std::numeric_limits<size_t>::max();
 
-  // most_of_one: so many threads work for one asker at once.
+  // most_of_one: maximum number of threads that work for one asker at a time.
   explicit TurnThreads(size_t n_threads, size_t most_of_one = kAny);
   ~TurnThreads() { stop(); }
   TurnThreads(const TurnThreads&) = delete;
   TurnThreads& operator=(const TurnThreads&) = delete;
 
-  // Does `work` on one of the threads and comes back to the caller's executor. Throws what the work
-  // throws. False: it was not done, as `most` of the asker wait already.
+  // Runs `work` on one of the threads and resumes on the caller's executor. Throws what the work
+  // throws. false: not run, since `most` jobs of the asker are already waiting.
   net::awaitable<bool> run(std::string asker, std::function<void()> work, size_t most = kAny);
-  // Waits for what is being done; what waits never is.
+  // Waits for running jobs; waiting ones are dropped.
   void stop();
 
  private:
   struct Job {
     std::function<void()> work;  // throws nothing
-    std::function<void()> done;  // once, on whichever thread; throws nothing
+    std::function<void()> done;  // called once on any thread; throws nothing
     std::string asker;
   };
   bool add(Job job, size_t most);
@@ -47,7 +47,7 @@ class TurnThreads {
   std::mutex mutex_;
   std::condition_variable wake_;
   Turns<Job> waiting_;
-  std::map<std::string, size_t> n_running_;  // by asker, also of those that only wait
+  std::map<std::string, size_t> n_running_;  // by asker; also has askers that only wait
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -1,5 +1,4 @@
-// What waits, in turns between those who asked for it: one thing of each, one asker after the
-// other. Not thread-safe.
+// A fair queue: askers take turns, one element each. Not thread-safe.
 #pragma once
 #include <deque>
 #include <list>
@@ -18,7 +17,7 @@ class Turns {
     const auto own = waiting_.find(asker);
     return own == waiting_.end() ? 0 : own->second.size();
   }
-  // Throws std::bad_alloc and then changes nothing.
+  // Strong exception guarantee for std::bad_alloc.
   void add(const std::string& asker, T one) {
     const auto own = waiting_.try_emplace(asker).first;
     const bool is_first = own->second.empty();
@@ -34,7 +33,7 @@ class Turns {
   }
   // Allocates nothing. REQUIRES: !empty()
   T take() { return take_of(turns_.begin()); }
-  // The turn of the first asker for whom may(asker) is true; nullopt: there is none. Allocates
+  // Takes an element of the first asker for whom may(asker) is true; nullopt: none. Allocates
   // nothing.
   template <class May>
   std::optional<T> take_if(May&& may) {
@@ -67,8 +66,8 @@ class Turns {
     return one;
   }
 
-  Waiting waiting_;  // by asker, none empty
-  Askers turns_;     // those that wait
+  Waiting waiting_;  // by asker; no queue is empty
+  Askers turns_;     // order of turns
 };
 
 }  // namespace penstock

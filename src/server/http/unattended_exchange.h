@@ -1,5 +1,4 @@
-// A request that no client waits for, and its answer: a line of a batch, a reply that is made in
-// the background.
+// Requests without a waiting client: a line of a batch, or a background response.
 #pragma once
 #include <boost/asio/any_io_executor.hpp>
 #include <string>
@@ -8,7 +7,7 @@
 
 namespace penstock {
 
-// An exchange with nobody at the other end: the answer is kept.
+// An exchange that keeps its answer.
 class UnattendedExchange : public Exchange {
  public:
   UnattendedExchange(net::any_io_executor executor, HttpRequest request)
@@ -23,7 +22,7 @@ class UnattendedExchange : public Exchange {
     body_ = std::move(reply.body);
     co_return;
   }
-  // Lines that ask for a stream are refused before, but files and pages come as streams too.
+  // Files and pages are streamed too; lines that request a stream are refused earlier.
   net::awaitable<bool> begin_stream(HttpReply head) override {
     replied_ = true;
     status_ = head.status;
@@ -35,7 +34,7 @@ class UnattendedExchange : public Exchange {
   net::awaitable<void> end_stream() override { co_return; }
   void break_off() override { leave(); }
 
-  // As a client that closes its connection. On the executor.
+  // Simulates a disconnect. REQUIRES: called on the executor.
   void leave() {
     if (gone_) return;
     gone_ = true;

@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-// "/v1/models/a%2Fb?x=1&y" -> path "/v1/models/a/b", query {x: 1, y: ""}. Bad escapes are kept as
-// they are; of "http://host/x#y" counts "/x".
+// Parses the target of an HTTP request: "/v1/models/a%2Fb?x=1&y" gives the path "/v1/models/a/b"
+// and the query {x: 1, y: ""}. Invalid escapes are kept unchanged; "http://host/x#y" gives "/x".
 void parse_target(std::string_view target, std::string& path,
                   std::map<std::string, std::string>& query);
 

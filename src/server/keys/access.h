@@ -1,4 +1,4 @@
-// Keys and quotas as HTTP shows them.
+// API keys and quotas in HTTP headers and replies.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,20 +9,21 @@
 
 namespace penstock {
 
-// The key of a request: "Authorization: Bearer KEY", "x-api-key: KEY", or the password of Basic
-// authentication (what a browser asks its user for). Empty: none.
+// Returns the request's key: "Authorization: Bearer KEY", "x-api-key: KEY", or the password of
+// Basic authentication (which browsers ask for). "": none.
 std::string presented_key(const HttpRequest& request);
 
-// 401; a browser that loads a page is told to ask its user.
+// Returns 401; for a browser that loads a page, with a challenge that makes it ask the user.
 HttpRefusal unauthorized(const HttpRequest& request);
-// 429 with Retry-After.
+// Returns 429 with Retry-After.
 HttpRefusal over_quota(const ApiKey& key, const ApiKey::Refusal& refusal);
-// The same of a budget that is spent, and its text: with the time when it is renewed.
+// Returns 429 for an exhausted budget, with the time at which it is renewed; text_of_budget() is
+// its message.
 HttpRefusal over_budget(const BudgetState& budget, int64_t now);
 std::string text_of_budget(const BudgetState& budget);
-// The same of one that has too little left for a request beside those under way.
+// Returns 429 for a budget that has too little left for the request in addition to running ones.
 HttpRefusal no_room_in_budget(const BudgetState& budget, int64_t now);
-// x-ratelimit-limit-… and x-ratelimit-remaining-… of the quotas that the key has.
+// Adds x-ratelimit-limit-… and x-ratelimit-remaining-… for the key's quotas.
 void add_quota_headers(const ApiKey& key, Exchange& exchange);
 
 }  // namespace penstock

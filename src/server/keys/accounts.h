@@ -1,4 +1,4 @@
-// Who asks, whose things a request sees, and who pays.
+// Authentication, ownership of stored objects, and accounting of use.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -22,36 +22,37 @@ class RequestLog;
 class Spending;
 struct ServerConfig;
 
-// Any thread, once it is open.
+// Thread-safe after open().
 class Accounts {
  public:
-  // All outlive it.
+  // REQUIRES: all arguments outlive this object.
   Accounts(const ServerConfig& config, const DataFolder& data, const ServedModels& models,
            RequestLog& log, Traffic& traffic)
       : config_(config), data_(data), models_(models), log_(log), traffic_(traffic) {}
 
-  // Opens what counts the use of keys, and reads the keys where the server listens. on_change is
-  // called on the thread that watches the file of keys. Errors: of both.
+  // Opens the usage counters and, if the server listens, the keys. on_change is called on the
+  // thread that watches the key file. Errors: those of both.
   Status open(std::function<void(std::string_view act, const ApiKeyRecord& record)> on_change);
   void stop_watching();
 
   bool needs_key() const { return keys_->required(); }
   Usage& usage() const { return *usage_; }
-  // The reply that refuses a request for its key, or for what the key has left. `key` becomes the
-  // key, where it has one.
+  // Returns a refusal if the key is missing, invalid, lacks the access or is over its quota. key:
+  // set to the request's key if it has one.
   std::optional<HttpReply> check_key(Exchange& exchange, Access access,
                                      std::shared_ptr<ApiKey>& key);
   // Counts what an exchange, which has ended, has used.
   void note_use(const Exchange& exchange, std::chrono::steady_clock::time_point start);
-  // Of the API key of that id: the budget that keeps it from being used, if there is one.
+  // Returns the exhausted budget of the API key with this id; nullopt: none.
   std::optional<BudgetState> spent_budget_of(const std::string& key) const;
   std::vector<BudgetState> budgets_of(const std::string& key) const;
-  // Of a batch's line that the API key of that id pays for. Null: nobody counts.
+  // Returns the spending of a batch line paid by the API key with this id; null: use is not
+  // counted.
   std::shared_ptr<Spending> spending_of(const std::string& payer) const;
-  // Whether the API key that something was begun with may begin nothing any more. payer, owner: as
-  // it was noted then.
+  // Whether the API key that created an object has been revoked. payer, owner: as recorded at
+  // creation.
   bool is_revoked(const std::string& payer, const std::string& owner) const;
-  // Whose things a request may see. REQUIRES: data.stores()
+  // Returns the owner whose stored objects the request may access. REQUIRES: data.stores().
   std::string owner_of(const HttpRequest& request) const;
 
  private:

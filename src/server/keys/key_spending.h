@@ -1,4 +1,4 @@
-// What the exchanges of one API key use: held to its budgets and its quota of tokens.
+// Spending of one API key's exchanges, limited by its budgets and token quota.
 #pragma once
 #include <memory>
 
@@ -8,7 +8,8 @@
 
 namespace penstock {
 
-// usage outlives it. with_quota: tokens are taken from the key's quota per minute too.
+// with_quota: also charges the key's tokens-per-minute quota. REQUIRES: `usage` outlives the
+// result.
 std::shared_ptr<Spending> spending_of(std::shared_ptr<ApiKey> key, Usage& usage, bool with_quota);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// A program that is started here and spoken to over its standard input and output.
+// A child process that communicates over standard input and output.
 #pragma once
 #include <sys/types.h>
 
@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-// A descriptor that is closed with it; -1: none.
+// A file descriptor, closed by the destructor; -1: none.
 class OwnedFd {
  public:
   OwnedFd() = default;
@@ -28,7 +28,7 @@ class OwnedFd {
   int fd_ = -1;
 };
 
-// Has a process group of its own, no descriptors of this process, and an environment of its own.
+// The child has its own process group and environment and inherits no other descriptors.
 class ChildProcess {
  public:
   // Errors: kNotFound, kIo.
@@ -38,12 +38,12 @@ class ChildProcess {
   ChildProcess& operator=(ChildProcess&&) = delete;
   ~ChildProcess() { end({}); }
 
-  // Ends the whole group and waits for the program: its input is closed, after `patience` it gets
-  // SIGTERM, after as long again everything of the group gets SIGKILL. Returns how it ended, for a
+  // Ends the process group and waits for the child: closes its input, sends SIGTERM after
+  // `patience`, and SIGKILL to the group after as long again. Returns how the child ended, for a
   // message.
   std::string end(std::chrono::milliseconds patience);
 
-  // Descriptors of this side, which do not block.
+  // this side's descriptors, non-blocking
   OwnedFd input, output, errors;
 
  private:

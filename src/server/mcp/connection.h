@@ -1,4 +1,4 @@
-// A connection to one MCP server, whatever carries its messages.
+// A connection to one MCP server, independent of the transport.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -13,32 +13,32 @@
 
 namespace penstock {
 
-// How long somebody waits.
+// How long a caller waits.
 struct McpWait {
   std::chrono::steady_clock::time_point deadline;
-  // The client has left, or this server stops.
+  // stops when the client leaves or this server stops
   std::stop_token stop;
 };
 
-// What a connection tells its owner, on whichever thread.
+// Callbacks of a connection, called on any thread.
 struct McpNotices {
   std::function<void(std::string_view line)> log;
   std::function<void()> tools_changed;
 };
 
-// Any thread; requests of several threads are under way together.
+// Thread-safe; several requests may be in flight.
 class McpConnection {
  public:
   virtual ~McpConnection() = default;
-  // Sends a request and waits for its result; where nobody waits any more the other side is told.
-  // Errors: kUnsupported (the other side's own), kIo (the connection is lost, or what came is no
-  // answer), kDeadlineExceeded, kCancelled, kNotFound (HTTP: the session is over).
+  // Sends a request and waits for its result; if the wait ends early, the other side is notified.
+  // Errors: kUnsupported (an error of the other side), kIo (the connection is lost, or the message
+  // is invalid), kDeadlineExceeded, kCancelled, kNotFound (HTTP: the session has expired).
   virtual Result<McpJson> request(std::string_view method, const McpJson& params,
                                   const McpWait& wait) = 0;
   virtual Status notify(std::string_view method, const McpJson& params, const McpWait& wait) = 0;
-  // False: it is lost and stays so.
+  // false: the connection is permanently lost.
   virtual bool alive() const = 0;
-  // Begins to close it, without waiting. The destructor ends it, within two seconds.
+  // Starts to close without waiting. The destructor finishes within two seconds.
   virtual void leave() = 0;
 };
 

@@ -17,12 +17,12 @@ class McpHttpConnection final : public McpConnection {
   Result<McpJson> request(std::string_view method, const McpJson& params,
                           const McpWait& wait) override;
   Status notify(std::string_view method, const McpJson& params, const McpWait& wait) override;
-  // A service that cannot be reached is asked anew the next time; a session that is over is over.
+  // Unreachable services are retried on the next request; an expired session is final.
   bool alive() const override { return !over_; }
   void leave() override {}
 
  private:
-  // What initialize() has agreed on.
+  // the result of initialize()
   struct Session {
     std::string id, version;
   };

@@ -1,4 +1,4 @@
-// One POST of an MCP server over HTTP, whose answer may be a stream of events.
+// One HTTP POST to an MCP server, whose answer may be an event stream.
 #pragma once
 #include <curl/curl.h>
 
@@ -10,10 +10,10 @@
 
 namespace penstock {
 
-// Splits a stream of events (text/event-stream) into the data of each.
+// Parser of an event stream (text/event-stream): extracts the data of each event.
 class EventData {
  public:
-  // Calls `take` with the data of each event that ends in the piece.
+  // Calls `take` with the data of each event that is completed by the piece.
   template <class Take>
   void add(std::string_view piece, Take&& take) {
     for (const char c : piece) {
@@ -50,22 +50,22 @@ class EventData {
 
 class HttpTransfer {
  public:
-  // session, version: as initialize() has agreed on them; "": it has not yet. The configuration
-  // outlives it.
+  // session, version: from initialize(); "": not initialized yet. REQUIRES: the configuration
+  // outlives this object.
   HttpTransfer(const McpServerConfig& config, const std::string& session,
                const std::string& version);
   ~HttpTransfer();
   HttpTransfer(const HttpTransfer&) = delete;
   HttpTransfer& operator=(const HttpTransfer&) = delete;
 
-  // Hands each message of the answer to `take`, which says whether it wants more. A status other
-  // than 2xx has none. Errors: kIo, kDeadlineExceeded, kCancelled; kNotFound for 404.
+  // Calls `take` with each message of the answer until it returns false. Answers with a status
+  // other than 2xx have no messages. Errors: kIo, kDeadlineExceeded, kCancelled; kNotFound for 404.
   Status post(const std::string& body, const McpWait& wait,
               std::function<bool(std::string_view message)> take);
   // Ends the session.
   void remove(std::chrono::milliseconds timeout);
 
-  // That the other side has given with its answer; "": none.
+  // The session id in the answer's header; "": none.
   const std::string& new_session() const { return new_session_; }
 
  private:

@@ -1,4 +1,4 @@
-// The MCP servers whose tools a server may run, as the operator has configured them.
+// Configuration of the MCP servers whose tools may be run.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -8,55 +8,54 @@
 
 namespace penstock {
 
-// Whether a client has to agree to each call of a tool.
+// Whether clients must approve each call of a tool.
 enum class McpApproval {
-  kByRequest,  // as the request says; without a word of it, always
-  kNever,      // only where the request asks for it
-  kAlways,     // whatever the request says
+  kByRequest,  // as the request says; default: always
+  kNever,      // never, unless the request demands it
+  kAlways,     // always, whatever the request says
 };
 
-// One MCP server: a program that is started here (command) or a service that is asked by HTTP
-// (url).
+// One MCP server: a program to start (command) or an HTTP service (url).
 struct McpServerConfig {
   using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-  // The label in requests.
+  // label in requests
   std::string name;
-  // Found along PATH; "" with a url.
+  // searched along PATH; "" with a url
   std::string command;
   std::vector<std::string> args;
-  // Of the program, beside HOME, LANG, LC_ALL, LOGNAME, PATH, SHELL, TERM, TMPDIR, TZ and USER of
-  // this process.
+  // Environment of the program, in addition to this process's HOME, LANG, LC_ALL, LOGNAME, PATH,
+  // SHELL, TERM, TMPDIR, TZ and USER.
   Pairs env;
   // http:// or https://; "" with a command.
   std::string url;
   Pairs headers;
-  // Names of the tools that may be used; empty: all that the server has.
+  // tools that may be used; empty: all
   std::vector<std::string> allowed_tools;
-  // Ids of the API keys that may use it; empty: all.
+  // ids of the API keys that may use it; empty: all
   std::vector<std::string> keys;
   McpApproval approval = McpApproval::kByRequest;
-  // Tools for which another rule holds.
+  // tools that override `approval`
   std::vector<std::string> always_approved, never_approved;
-  // Of one exchange of messages: a start, a list, a call.
+  // for one exchange of messages: start, list or call
   std::chrono::milliseconds timeout{30000};
-  // Of a result as the model gets it: what is longer is cut.
+  // longer results are cut before the model sees them
   size_t max_result_bytes = 64 * 1024;
 };
 
 struct McpConfig {
   std::vector<McpServerConfig> servers;
-  // Of one response: how often its model may call tools and go on, and how long that may take.
+  // limits of one response: rounds of tool calls, and their total time
   int max_rounds = 16;
   std::chrono::milliseconds max_time{300000};
 };
 
-// What nobody may exceed: bytes of one message and its values, tools of one server, bytes of all
-// their descriptions and schemas.
+// Hard limits of one server: bytes and values of one message, number of tools, bytes of their
+// descriptions and schemas.
 inline constexpr size_t kMostMcpMessage = size_t{4} << 20, kMostMcpValues = size_t{1} << 18,
                         kMostMcpTools = 512, kMostMcpToolBytes = size_t{1} << 20;
-// The same of one response: its calls, of which so many are those that the client agrees to, bytes
-// of a call's arguments, and bytes of all results after which no call is made.
+// Hard limits of one response: calls (also the maximum number of approved ones), bytes of a call's
+// arguments, and bytes of all results, after which no call is made.
 inline constexpr size_t kMostMcpCalls = 64, kMostMcpArguments = 64 * 1024,
                         kMostMcpResults = size_t{4} << 20;
 

@@ -1,4 +1,4 @@
-// One configured MCP server: started or reached when it is needed, and again when it was lost.
+// One configured MCP server, connected on demand and reconnected after a loss.
 #pragma once
 #include <functional>
 #include <memory>
@@ -15,32 +15,32 @@ namespace penstock {
 
 struct McpTool {
   std::string name;
-  // As clients and templates see it: {name, description, input_schema, annotations}.
+  // as clients and templates see it: {name, description, input_schema, annotations}
   McpJson listed;
-  bool read_only = false;  // the server says that it changes nothing
+  bool read_only = false;  // annotated as read-only by the server
 };
 using McpTools = std::shared_ptr<const std::vector<McpTool>>;
 
-// Any thread; what waits for the server blocks the caller.
+// Thread-safe; methods with an McpWait block the caller.
 class McpServer {
  public:
   McpServer(McpServerConfig config, std::function<void(std::string_view)> warn);
-  // REQUIRES: nobody waits for it.
+  // REQUIRES: no call is in progress.
   ~McpServer() { connection_.reset(); }
   McpServer(const McpServer&) = delete;
   McpServer& operator=(const McpServer&) = delete;
 
   const McpServerConfig& config() const { return config_; }
-  // The tools that the operator allows. They are asked for again after some minutes, and when the
-  // server says that they have changed. Errors: of connecting, of the server, kUnsupported (more
-  // tools than kMostMcpTools).
+  // Returns the tools that the operator allows. The list is refreshed after some minutes and when
+  // the server reports a change. Errors: those of connecting and of the server, kUnsupported (more
+  // than kMostMcpTools tools).
   Result<McpTools> tools(const McpWait& wait);
-  // Null: they have to be asked for.
+  // null: tools() must be called first
   McpTools known_tools() const;
-  // arguments: an object. Errors: of connecting, of the server.
+  // arguments: a JSON object. Errors: those of connecting and of the server.
   Result<McpResult> call(const std::string& tool, const McpJson& arguments, const McpWait& wait);
 
-  // Begins to end, without waiting; nothing is started any more.
+  // Starts to disconnect without waiting, and prevents reconnection.
   void leave();
 
  private:
@@ -51,7 +51,7 @@ class McpServer {
   Result<Connection> open();
   Result<Connection> open_now();
   Status greet(McpConnection& connection);
-  // Once more where the session was over before the request came.
+  // Retries once if the session had expired before the request.
   Result<McpJson> request(std::string_view method, const McpJson& params, const McpWait& wait);
   Result<McpTools> list(const McpWait& wait);
   McpWait bounded(const McpWait& wait) const;
@@ -62,14 +62,14 @@ class McpServer {
 
   const McpServerConfig config_;
   const std::function<void(std::string_view)> warn_;
-  // Held while it is started.
+  // held while connecting
   std::timed_mutex connecting_;
   mutable std::mutex mutex_;
   Connection connection_;
   McpTools tools_;
-  int64_t n_changes_ = 0;  // how often the tools were forgotten
+  int64_t n_changes_ = 0;  // number of times the tools were invalidated
   Time listed_{}, connected_{}, next_try_{};
-  int n_failures_ = 0;  // in a row
+  int n_failures_ = 0;  // consecutive failures
   std::string last_failure_;
   std::stop_source leaving_;
 };

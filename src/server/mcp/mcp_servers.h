@@ -1,4 +1,4 @@
-// All configured MCP servers, and the threads that wait for them.
+// All configured MCP servers with their worker threads.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace penstock {
 
-// Made where servers are configured. Methods that return an awaitable belong to the exchange's
-// executor, which they do not hold up; the others may be called from any thread.
+// Methods that return an awaitable run on the exchange's executor without blocking it; the others
+// are thread-safe.
 class McpServers {
  public:
   // warn: called on any thread with a line for the log.
@@ -22,31 +22,32 @@ class McpServers {
   ~McpServers() { stop(); }
 
   const McpConfig& config() const { return config_; }
-  // Null: there is none of that name that the key may use. key: its id, "" where there are no keys.
+  // key: id of the API key; "": the server has no keys. null: there is no such server, or the key
+  // may not use it.
   McpServer* find(std::string_view name, const std::string& key) const;
-  // Of those that the key may use.
+  // names of the servers that the key may use
   std::vector<std::string> names(const std::string& key) const;
 
-  // Called now and then while something is waited for.
+  // a callback that is called periodically while waiting
   struct Tick {
     std::chrono::milliseconds interval;
     std::function<void()> tell;
   };
-  // Does `work` on one of the server's threads, in turns with what others want of them. It is told
-  // to stop when the client leaves and when the servers are stopped. Errors: kResourceExhausted
-  // (too much of this client's waits already), kCancelled.
+  // Runs `work` on one of the server's threads, in turns with other clients. Its stop token is set
+  // when the client leaves or the servers are stopped. Errors: kResourceExhausted (too many waiting
+  // jobs of this client), kCancelled.
   using WorkOnServer = std::function<void(const std::stop_token&)>;
   net::awaitable<Status> run(const McpServer& server, Exchange& exchange, const Tick& tick,
                              WorkOnServer work);
 
-  // What is under way is told to stop, and nothing is started any more.
+  // Requests all work to stop and prevents new work.
   void cancel_all();
-  // Waits for that, and ends the servers.
+  // As cancel_all(), and waits for the end.
   void stop();
 
  private:
   struct Job;
-  // A server, and the threads that wait for it alone: a slow one holds up no other.
+  // A server with threads of its own, so that a slow server delays no other.
   struct Served {
     Served(const McpServerConfig& config, const std::function<void(std::string_view)>& warn);
     McpServer server;

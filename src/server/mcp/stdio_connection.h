@@ -1,4 +1,4 @@
-// MCP over the standard input and output of a program: a message is a line of JSON.
+// MCP over a program's standard input and output: one line of JSON per message.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -13,11 +13,11 @@
 
 namespace penstock {
 
-// A thread of its own reads what the program writes: answers go to whoever waits for them, lines of
-// its standard error to the log, a bounded number of them.
+// A thread reads the program's output: answers go to the waiting callers, lines of standard error
+// (a limited number) to the log.
 class StdioConnection final : public McpConnection {
  public:
-  // Errors: of starting the program.
+  // Errors: those of starting the program.
   static Result<std::unique_ptr<McpConnection>> open(const McpServerConfig& config,
                                                      McpNotices notices);
   ~StdioConnection() override;
@@ -31,17 +31,17 @@ class StdioConnection final : public McpConnection {
   void leave() override;
 
  private:
-  // Lines of one of the program's outputs, as they come.
+  // Splits one of the program's outputs into lines.
   struct Lines {
     std::string held;
-    // Calls `take` for each whole line of what the descriptor has, but for a bounded part of it at
-    // once; false: it is at its end, or a line has more than `most` bytes. cuts: such a line is
-    // taken in parts instead.
+    // Reads a bounded amount from the descriptor and calls `take` for each complete line. cuts:
+    // longer lines are taken in parts. false: end of file, or (without cuts) a line longer than
+    // `most` bytes.
     template <class Take>
     bool read(int fd, size_t most, bool cuts, Take&& take);
   };
-  // Of what is written to the log in a minute, and how long the program's requests may hold up the
-  // reading in it.
+  // Limits per minute: lines written to the log, and time spent on answering the program's
+  // requests.
   struct Minute {
     std::chrono::steady_clock::time_point begin{};
     int n_logged = 0;
@@ -60,17 +60,19 @@ class StdioConnection final : public McpConnection {
   Status write_some(std::string_view& rest, const McpWait& wait);
 
   McpNotices notices_;
-  OwnedFd wake_;  // an eventfd, which ends the reading
+  OwnedFd wake_;  // an eventfd that ends the reader
   std::timed_mutex writing_;
-  ChildProcess process_;  // its input: with writing_; all else: of the thread
+  // input: guarded by writing_; the rest: reader thread only
+  ChildProcess process_;
   std::mutex mutex_;
   std::condition_variable_any answered_;
-  std::map<int64_t, Outcome> waiting_;  // by id, of whoever waits
+  std::map<int64_t, Outcome> waiting_;  // by request id
   int64_t next_id_ = 1;
   std::string why_ended_;
   std::atomic<bool> ended_{false}, leaving_{false};
-  std::atomic<bool> stuck_{false};  // it has left half a message in its input for too long
-  Minute minute_;                   // of the thread
+  // the program left half a message unread for too long
+  std::atomic<bool> stuck_{false};
+  Minute minute_;  // reader thread only
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// What a tool has given, as text for the model.
+// Converts the result of an MCP tool to text for the model.
 #pragma once
 #include <string>
 
@@ -8,16 +8,15 @@ namespace penstock {
 
 struct McpResult {
   std::string text;
-  // The tool itself says that it has failed.
+  // the tool reports an error
   bool failed = false;
 };
 
-// The texts of a tools/call result; of parts that are no text (images, sounds, files) a line each
-// that says what they are. What is longer than `most` bytes is cut between two characters, and the
-// text says so.
+// Returns the texts of a tools/call result; each part that is not text (image, audio, file) becomes
+// a line that describes it. Text beyond `most` bytes is cut at a character boundary, with a note.
 McpResult read_tool_result(const McpJson& result, size_t most);
 
-// At most so many bytes of a text, with a last line that says how many were left out.
+// Cuts a text to `most` bytes, including a last line that says how many bytes were left out.
 std::string cut_text(std::string text, size_t most);
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// Replies that were kept, given again: which calls may be answered so, what they are found by, and
-// how clients hear of it.
+// Reuse of cached replies: which calls may be answered from the cache, their keys, and the headers
+// that tell clients.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,30 +11,30 @@
 
 namespace penstock {
 
-// What a request says about the cache, in its headers.
+// Cache directives in a request's headers.
 struct ReuseWish {
   // x-penstock-cache: off; Cache-Control: no-store
   bool off = false;
   bool asked = false;       // x-penstock-cache: on, exact
   bool exact_only = false;  // x-penstock-cache: exact
-  // x-penstock-cache: refresh; Cache-Control: no-cache: it is kept, and not answered
+  // x-penstock-cache: refresh; Cache-Control: no-cache: the cached reply is not used but replaced.
   bool refresh = false;
   int64_t max_age = INT64_MAX;  // Cache-Control: max-age=SECONDS
 };
-// Error: kInvalidArgument, a value of x-penstock-cache that there is none of.
+// Errors: kInvalidArgument (an unknown value of x-penstock-cache).
 Result<ReuseWish> read_reuse_wish(const HttpRequest& request);
 
-// Of one call, from before it is computed until it has been.
+// The cache's handling of one call, before and after its generation.
 class Reuse {
  public:
   Reuse(Services& services, Exchange& exchange, GenerationCall& call)
       : services_(services), replies_(*services.replies), exchange_(exchange), call_(call) {}
 
-  // Gives the call the reply that was kept for it, if there is one; else the call records its own,
-  // if it may be kept. Says which in the reply's headers: Cache-Status (RFC 9211), and Age of a
-  // hit. Error: kInvalidArgument, headers of the request.
+  // Looks up the call. On a hit, the call replays the cached reply; otherwise it records its own,
+  // if that may be cached. Adds the reply headers Cache-Status (RFC 9211) and, on a hit, Age.
+  // Errors: kInvalidArgument (invalid headers).
   net::awaitable<Status> look_up();
-  // When the call is through without an error.
+  // Stores the reply. REQUIRES: the generation finished without an error.
   void keep(const Generation& generation);
 
  private:
@@ -42,10 +42,10 @@ class Reuse {
   Bypass bypass() const;
   Bypass near_bypass() const;
   void give(CachedReplyRef reply, const char* by);
-  // The same for a reply to a question that means the same.
+  // Searches for a reply to a question of the same meaning.
   net::awaitable<void> look_for_meaning();
   net::awaitable<Bypass> embed();
-  // By a part of Cache-Status each, in the order in which they were looked at.
+  // Appends a part of Cache-Status; parts are in the order of the look-ups.
   void say(std::string status);
 
   Services& services_;
@@ -55,7 +55,7 @@ class Reuse {
   ReuseWish wish_;
   std::string said_;
   std::string key_, scope_;
-  std::vector<float> meaning_;  // of the question, of length 1
+  std::vector<float> meaning_;  // embedding of the question, normalized
 };
 
 }  // namespace penstock

@@ -1,12 +1,11 @@
-// From a route to its answer: the model is chosen where the request leaves that to the server,
-// loaded, and the handler runs.
+// Dispatches a request to its route: chooses the model if the request leaves that to the server,
+// loads it, and runs the handler.
 #pragma once
 #include "server/routing/route.h"
 
 namespace penstock {
 
-// Lets the route's handler answer, with the model that the request names or one of its route table.
-// Never throws.
+// Runs the route's handler with the named model, or with one chosen by a router. Never throws.
 net::awaitable<void> answer(Services& services, const Route& route, Exchange& exchange);
 
 }  // namespace penstock

@@ -1,5 +1,4 @@
-// An exchange inside another one: its answer is held back, until it is known whether the client
-// shall have it.
+// A nested exchange whose answer is held back until it is known whether the client gets it.
 #pragma once
 #include <string>
 #include <utility>
@@ -8,8 +7,8 @@
 
 namespace penstock {
 
-// The outer exchange outlives it; both are of one executor. Tokens are charged as they come,
-// whatever becomes of the answer.
+// Tokens are charged when they are computed, whether or not the answer is released. REQUIRES: the
+// outer exchange outlives it; both use one executor.
 class HeldExchange final : public Exchange {
  public:
   explicit HeldExchange(Exchange& outer) : outer_(outer) {
@@ -56,8 +55,8 @@ class HeldExchange final : public Exchange {
   }
   void break_off() override { leave(); }
 
-  const std::string& body() const { return head_.body; }  // of a whole answer
-  // The answer goes to the client.
+  const std::string& body() const { return head_.body; }  // body of a whole reply
+  // Sends the held answer to the client.
   net::awaitable<void> release() {
     outer_.on_disconnect = nullptr;
     for (auto& header : reply_headers) outer_.reply_headers.push_back(std::move(header));
@@ -70,7 +69,7 @@ class HeldExchange final : public Exchange {
   }
 
  private:
-  // The held exchange has charged it.
+  // Adds the tokens to the outer request's use without charging them again.
   void take_use() {
     const RequestRecord::Use& more = record_of(std::as_const(*this)).use;
     RequestRecord::Use& use = record_of(outer_).use;

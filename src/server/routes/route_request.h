@@ -1,4 +1,4 @@
-// What a route table looks at, in the bodies of all APIs.
+// Extracts the features that routing rules test from the bodies of all APIs.
 #pragma once
 #include <string>
 
@@ -8,17 +8,17 @@
 
 namespace penstock {
 
-// Of a body that nobody has checked: what is not as it should be is left out here, and refused by
-// whoever reads it.
+// Reads an unchecked body: malformed fields are ignored here and refused later by the handler.
 RouteFeatures features_of(const Services& services, const HttpRequest& request);
 
-// A request of a question to a model whose answer begins with one word, and how likely that word
-// is, of the reply.
+// A request that asks a model to judge an answer with one word, whose probability is read from the
+// reply.
 struct CheckRequest {
   std::string path, body;
 };
 CheckRequest check_request(const std::string& model, bool chats, const std::string& prompt);
-// 0 where the reply does not have the word among its likeliest.
+// Returns the probability of the word as the first token of the reply; 0: not among the reported
+// alternatives.
 double probability_of(const std::string& word, const std::string& reply);
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
-// Models that requests leave to the server: "auto" and the like, each with a table of routes/table.
+// Routers: virtual models ("auto") that choose a served model for each request by a route table
+// (routes/table).
 #pragma once
 #include <atomic>
 #include <map>
@@ -20,28 +21,30 @@ class HeldExchange;
 struct Services;
 struct Route;
 
-// Any thread, once it is open.
+// Thread-safe after open().
 class Router {
  public:
-  // Errors: kInvalidArgument, a name that is taken or that no model has; those of RouteScore::load.
+  // Errors: kInvalidArgument (a name that is taken, or an unknown model), those of
+  // RouteScore::load().
   static Result<std::unique_ptr<Router>> open(Services& services,
                                               const std::vector<RouteConfig>& configs);
 
-  // Null: the request names none of those that its key may use.
+  // Returns the route table that the request names; null: none, or none that its key may use.
   const RouteConfig* asked_for(const Route& route, const HttpRequest& request) const;
-  // Of those that have a model which the API key of that id may use.
+  // Returns the route tables with a model that the API key with this id may use.
   std::vector<std::string> names(const std::string& key) const;
-  // Chooses a model and lets it answer.
+  // Chooses a model and runs the handler with it.
   net::awaitable<void> answer(const RouteConfig& config, const Route& route, Exchange& exchange);
 
   struct Counts {
     // by model and kind of reason
     std::map<std::pair<std::string, std::string>, int64_t> decisions;
-    int64_t kept = 0, abandoned = 0;  // answers of the small model in a cascade
-    // by the models' prices; saved: against the large one for every request
+    // cascades: answers of the small model that were used, and discarded
+    int64_t kept = 0, abandoned = 0;
+    // by the models' prices; saved: compared with the large model for every request
     double cost = 0, saved = 0;
   };
-  std::map<std::string, Counts> counts() const;  // by name
+  std::map<std::string, Counts> counts() const;  // by name of the route table
 
  private:
   struct Table {
@@ -55,8 +58,8 @@ class Router {
   const Table& table_of(const RouteConfig& config) const;
   net::awaitable<RouteDecision> decide(const Table& table, const RouteFeatures& features,
                                        Exchange& exchange);
-  // Whether the small model's answer was good enough, and the client has it. question: for its own
-  // check.
+  // Lets the small model answer; returns true if the answer was acceptable and has been sent.
+  // question: for the cascade's check.
   net::awaitable<bool> try_small(const Table& table, const Route& route, Exchange& exchange,
                                  const std::string& question, std::string& header);
   net::awaitable<std::string> doubt(const Table& table, Exchange& exchange,

@@ -1,4 +1,4 @@
-// The routes of the server: which method of which path is answered by whom.
+// The HTTP routes of the server: method, path and handler.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -13,43 +13,44 @@ namespace penstock {
 
 struct Services;
 
-// Who may call a route as soon as there are keys.
+// Who may call a route if the server has keys.
 enum class Access : uint8_t {
   kOpen,     // anyone
   kKey,      // keys with the inference scope
   kMetrics,  // keys with the metrics scope, and those with the inference scope
-  kAdmin,    // keys with the admin scope (which may do everything)
+  // keys with the admin scope, which includes all others
+  kAdmin,
 };
 
 using Handler = net::awaitable<void>(Services& services, Exchange& exchange);
 using RouteSchema = const nlohmann::json&();  // a JSON schema (schemas.h)
 
-// One endpoint. "{id}" in a path is one more segment, or more where it is the path's last one that
-// is not written out. Of several paths that match, the first in the list counts.
+// One endpoint. "{id}" in a path matches one segment, or several if it is the last variable one. If
+// several paths match, the first in the list wins.
 struct Route {
   const char* method;
   const char* path;
   Access access;
   Handler* handler;
   const char* summary;
-  RouteSchema* request;      // of the body, or null
-  RouteSchema* reply;        // of a 200 reply, or null when it is not JSON
+  RouteSchema* request;      // schema of the body, or null
+  RouteSchema* reply;        // schema of a 200 reply; null: not JSON
   bool streams = false;      // may also reply with server-sent events
   bool takes_forms = false;  // the body is multipart/form-data, not JSON
 };
-// THE list of endpoints.
+// The list of all endpoints. A new endpoint is a row here.
 std::span<const Route> routes();
 
-// The route of a request, or null and in `allowed` the methods that its path has ("GET, POST").
+// Returns the route of a request, or null; `allowed` is then set to the methods of its path ("GET,
+// POST").
 const Route* find_route(const HttpRequest& request, std::string& allowed);
-// What stands in `path` for the placeholders of a route's path, in order. REQUIRES: it is the
-// route's.
+// Returns the parts of `path` that match the placeholders of a route's path, in order. REQUIRES:
+// the path matches.
 std::vector<std::string> path_parts(std::string_view route, std::string_view path);
-// The route of POST `path`, or null.
+// Returns the route of POST `path`, or null.
 const Route* find_post_route(std::string_view path);
 
-// The path of the route that `path` names: without `root_path` in front, and with the /v1 that
-// clients may leave out.
+// Normalizes a path: removes `root_path` and adds the /v1 that clients may omit.
 std::string canonical_path(std::string_view path, std::string_view root_path);
 
 }  // namespace penstock

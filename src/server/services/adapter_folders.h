@@ -1,5 +1,4 @@
-// The folders that LoRA adapters may come from while the server runs: a request names a path, the
-// operator where it may lie.
+// The folders from which LoRA adapters may be loaded at run time, set by the operator.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -12,13 +11,13 @@ namespace penstock {
 
 class AdapterFolders {
  public:
-  // Errors: kNotFound, a folder that is none.
+  // Errors: kNotFound (a folder does not exist).
   static Result<AdapterFolders> open(const std::vector<std::string>& folders);
 
-  // The real path of an adapter: `path` as it is or below one of the folders, where it and what is
-  // in it lie in one of them whatever links and ".." lead there. nullopt: none of them, or none
-  // whose existence the asker may know of. Errors: kNotFound, it would be in a folder and is not
-  // there.
+  // Resolves the path of an adapter, absolute or relative to one of the folders. The adapter and
+  // its entries must lie in one of the folders after links and ".." are resolved. nullopt: it does
+  // not, or its existence must not be revealed. Errors: kNotFound (it would be inside a folder but
+  // does not exist).
   Result<std::optional<std::filesystem::path>> find(const std::string& path) const;
   bool empty() const { return folders_.empty(); }
 

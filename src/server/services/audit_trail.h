@@ -1,4 +1,4 @@
-// What administrators did: noted in the order of the replies, written to the audit log behind them.
+// The audit trail of administrative acts, written in the order of their replies.
 #pragma once
 #include <deque>
 #include <mutex>
@@ -12,22 +12,22 @@ namespace penstock {
 
 class RequestLog;
 
-// Thread-safe. An act is noted before its reply is sent and written after it, so an act that a
-// client does upon the reply to another has the later number whatever threads do.
+// Thread-safe. An act is recorded before its reply is sent and written afterwards, so that an act
+// which a client performs after another's reply has the higher number.
 class AuditTrail {
  public:
-  // What is noted goes to `entries`; errors of writing go to `log`. Both outlive it. Without this,
-  // nothing is noted.
+  // Starts recording to `entries`; write errors go to `log`. Without this call nothing is recorded.
+  // REQUIRES: both outlive this object.
   void open(AuditLog* entries, RequestLog* log);
 
-  // Notes the request of `exchange` when its reply is sent.
+  // Records the request when its reply is sent.
   void note_at_reply(Exchange& exchange);
-  // A key was added, changed or revoked in its file. Blocks on the disk.
+  // Records that a key was added, changed or revoked in the key file. Blocks on the disk.
   void note_key(std::string_view act, const ApiKeyRecord& record);
-  // Notes what note_at_reply() left for want of a reply, to a client that left: the act is done.
-  // Blocks on the disk.
+  // Writes the entries. Also records an act without a reply, whose client has left. Blocks on the
+  // disk.
   void write(Exchange& exchange);
-  // Whether anything is noted.
+  // whether acts are recorded
   bool is_kept() const { return entries_ != nullptr; }
 
  private:

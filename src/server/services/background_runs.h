@@ -1,5 +1,5 @@
-// Replies that are made while nobody waits for them: as streams of events that are kept until the
-// run ends, so that whoever asks later gets all of them.
+// Background responses: generated without a waiting client. Their events are kept until the run
+// ends, so that a client can stream them from the beginning at any time.
 #pragma once
 #include <atomic>
 #include <boost/asio/steady_timer.hpp>
@@ -18,7 +18,7 @@
 
 namespace penstock {
 
-// One of them. Any thread.
+// One background response. Thread-safe.
 class BackgroundRun {
  public:
   BackgroundRun(std::string id, std::string payer, bool keeps_events)
@@ -28,13 +28,13 @@ class BackgroundRun {
   bool keeps_events() const { return keeps_events_; }
   bool begun() const { return begun_; }
   bool cancelled() const { return cancelled_; }
-  bool overflowed() const { return overflowed_; }  // it was cut, for it had too many events
-  // Takes the events from the place `next` on into `text`, which they follow; false: there will be
-  // no more.
+  bool overflowed() const { return overflowed_; }  // was cut off, since it had too many events
+  // Appends the events from index `next` on to `text` and advances `next`; false: there will be no
+  // more events.
   bool take(size_t& next, std::string& text) const;
-  std::string events() const;  // all of them
+  std::string events() const;  // all events
 
-  // Calls `news`, on whichever thread, when there is more, until it is destroyed.
+  // Calls `news` on any thread when there are new events, as long as `news` exists.
   using News = std::function<void()>;
   void watch(const std::shared_ptr<News>& news);
 
@@ -52,41 +52,41 @@ class BackgroundRun {
   std::vector<std::string> events_;
   std::vector<std::weak_ptr<News>> watchers_;
   bool ended_ = false;
-  // of the exchange under way, on the runs' thread
+  // disconnects the running exchange; used on the runs' thread
   std::function<void()> leave_;
 };
 
-// Any thread.
+// Thread-safe.
 class BackgroundRuns {
  public:
-  // What a run may keep of events, and where no more are begun.
+  // Limits in bytes: events of one run, and of all runs together, above which no run is started.
   static constexpr size_t kMostBytes = size_t{32} << 20, kMostBytesOfAll = size_t{256} << 20;
 
   BackgroundRuns() = default;
-  // What runs is cut.
+  // Cuts off running responses.
   ~BackgroundRuns();
 
-  // Answers the exchange, as a stream of events; called again after a while when that is refused
-  // with 429. What it holds lives as long as the run.
+  // Answers the exchange with a stream of events; retried after a while if it is refused with 429.
+  // Its captures live as long as the run.
   using Work = std::function<net::awaitable<void>(BackgroundRun&, UnattendedExchange&)>;
-  // asked: the exchange that asked for it, whose request the run's has. n_held: bytes that `work`
-  // holds.
+  // Starts a run. asked: the exchange that requested it, whose request is copied. n_held: bytes
+  // held by `work`.
   std::shared_ptr<BackgroundRun> start(const std::string& id, bool keeps_events,
                                        const Exchange& asked, size_t n_held, Work work);
   // Null: no such run is under way.
   std::shared_ptr<BackgroundRun> find(const std::string& id) const;
-  // It ends soon, as one whose client leaves. Nothing when it is not there.
+  // Ends a run soon, like a disconnect. No effect if there is none.
   void cancel(const std::string& id);
-  // The same of all that the API key of that id has asked for.
+  // Cancels all runs requested with the API key of this id.
   void cancel_those_of(const std::string& payer);
-  // Waits for the runs to end, until `end`; then cuts them, and calls `at_end` for what they wait
-  // for.
+  // Waits until `end` for the runs to finish, then cuts them off and calls `at_end`, which must end
+  // what they wait for.
   void drain(std::chrono::steady_clock::time_point end, const std::function<void()>& at_end = {});
   int n_running() const;
   bool full() const { return n_bytes_ > kMostBytesOfAll; }
 
  private:
-  // Ends its run when it is destroyed.
+  // Ends its run in the destructor.
   struct Task {
     explicit Task(BackgroundRuns& runs) : runs(runs) {}
     ~Task() { runs.end(*this); }
@@ -95,19 +95,20 @@ class BackgroundRuns {
     BackgroundRuns& runs;
     std::shared_ptr<BackgroundRun> run;
     HttpRequest request;
-    std::shared_ptr<Spending> spending;  // that of the exchange which asked for it
+    // spending of the exchange that requested the run
+    std::shared_ptr<Spending> spending;
     size_t n_held = 0;
     Work work;
   };
   void end(Task& task);
   net::awaitable<void> carry_out(std::unique_ptr<Task> task);
-  net::awaitable<bool> try_once(Task& task);  // false: it is to be tried again
+  net::awaitable<bool> try_once(Task& task);  // false: to be retried
 
   net::thread_pool thread_{1};
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::map<std::string, std::shared_ptr<BackgroundRun>, std::less<>> runs_;
-  std::atomic<size_t> n_bytes_{0};  // of events and what the works hold
+  std::atomic<size_t> n_bytes_{0};  // bytes of events and of captures
   std::atomic<bool> stopping_{false};
 };
 

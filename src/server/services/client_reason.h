@@ -1,12 +1,12 @@
-// Errors about the server's files, as clients read them.
+// Removes server paths from error messages for clients.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace penstock {
 
-// The message without the folders of the paths in it: "/srv/models/a.gguf: …" is "a.gguf: …". The
-// log has it whole.
+// Strips the folders of paths: "/srv/models/a.gguf: …" becomes "a.gguf: …". The log has the full
+// message.
 std::string without_folders(std::string_view message);
 
 }  // namespace penstock

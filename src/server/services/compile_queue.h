@@ -1,5 +1,5 @@
-// Compiling the grammars of requests: in turns between those who ask, quick ones never behind long
-// ones.
+// Compiles the grammars of requests fairly: clients take turns, and quick compilations never wait
+// for long ones.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -11,24 +11,24 @@
 
 namespace penstock {
 
-// Every compilation is begun with a few steps (CompileEffort), some ten milliseconds of work. Those
-// that need more go on, from their beginning, on a thread for long ones. In both lanes whoever asks
-// takes turns with the others who ask. Any thread may call.
+// Every compilation starts in the quick lane with few steps (CompileEffort; about ten
+// milliseconds). If they do not suffice, it starts again on the thread of the long lane. Askers
+// take turns in both lanes. Thread-safe.
 class CompileQueue {
  public:
   static constexpr uint64_t kQuickSteps = 2'000'000;
-  static constexpr size_t kMostLong = 16;  // that wait, of each who asks
+  static constexpr size_t kMostLong = 16;  // waiting long compilations per asker
 
   // n_threads: of the quick lane.
   explicit CompileQueue(size_t n_threads) : quick_(n_threads), long_(1) {}
 
-  // Called on one of the threads with what it may do; once more where that ran out.
+  // Called on one of the threads with its limits; again with higher limits if they did not suffice.
   using Attempt = std::function<void(CompileEffort& effort)>;
-  // asker: whose turn it is. gone: set when nobody wants the result any longer; what waits is left
-  // out then. Comes back to the caller's executor. Errors: kResourceExhausted, too many long ones
-  // wait already. What `attempt` throws is thrown.
+  // Runs a compilation and resumes on the caller's executor. asker: the identity for turns. gone:
+  // set when the result is no longer wanted; a waiting compilation is then skipped. Errors:
+  // kResourceExhausted (too many long ones are waiting). Rethrows exceptions of `attempt`.
   net::awaitable<Status> run(std::string asker, const std::atomic<bool>& gone, Attempt attempt);
-  // Waits for what is being compiled; what waits is never called.
+  // Waits for running compilations; waiting ones are never called.
   void stop();
 
  private:

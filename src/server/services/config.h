@@ -1,4 +1,4 @@
-// What a server is started with.
+// The configuration of a server.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace penstock {
 
-// What holds for every constrained text besides what its request says.
+// Defaults for constrained outputs, used where a request does not decide.
 struct StructuredDefaults {
   bool disable_any_whitespace = false, disable_additional_properties = false;
   bool additional_properties = false;  // for requests that do not ask to disable them
@@ -24,52 +24,53 @@ struct StructuredDefaults {
 
 struct ServerConfig {
   HttpConfig http;
-  // false: there is no socket and there are no keys, only answer() is used, after load()
+  // false: no socket and no keys; only answer() is used, after load()
   bool listens = true;
-  // at least one, the first is the default; without names: the file's name
+  // at least one; the first is the default. Without names: the file's name.
   std::vector<ModelSettings> models;
-  // names that leave the choice of a model to the server
+  // virtual model names for which the server chooses a model
   std::vector<RouteConfig> routes;
-  // bytes for all of them together (served_models.h)
+  // bytes for all models together; see served_models.h
   int64_t models_memory = 0;
   McpConfig mcp;                // servers whose tools responses may use
-  bool any_model_name = false;  // requests may name whatever they like
-  // that adapters may be loaded from while the server runs
+  bool any_model_name = false;  // requests may use any model name
+  // folders from which adapters may be loaded at run time
   std::vector<std::string> adapter_folders;
-  // "/llm": where a proxy shows this server; paths are understood with it and without
+  // path prefix under which a proxy publishes this server ("/llm"); paths are accepted with and
+  // without it
   std::string root_path;
-  // as clients send them; they may do everything
+  // plain keys, which have all scopes
   std::vector<std::string> api_keys;
-  // hashed keys with scopes and quotas; with neither: no authentication
+  // file of hashed keys with scopes and quotas; with neither: no authentication
   std::string api_key_file;
-  // whose pages a browser may let call this server; "*": anyone's
+  // origins whose pages may call this server from a browser; "*": all
   std::vector<std::string> cors_origins;
-  // Names that Host may have, "*": any. Looked at only where a page could profit from another one
-  // (see origins.h): without TLS and without keys.
+  // Accepted Host names; "*": all. Checked only without TLS and without keys, where a web page
+  // could profit from a false one (see origins.h).
   std::vector<std::string> allowed_hosts;
   StructuredDefaults structured;
-  int max_choices = 128;  // prompts * n of one call
-  // that a reply with vectors or log-probabilities may become
+  int max_choices = 128;  // limit of prompts * n of one call
+  // limit of a reply with vectors or log-probabilities
   int64_t max_reply_bytes = int64_t{128} << 20;
-  // alternatives per token a request may ask for; -1 = any number
+  // maximum number of alternatives per token in a request; -1: unlimited
   int max_logprobs = 20;
-  // refuse fields of requests that no schema lists, instead of leaving them out with a warning
+  // refuse unlisted request fields instead of ignoring them with a warning
   bool strict_fields = false;
   std::chrono::milliseconds request_timeout{0};  // 0 = none
   std::chrono::milliseconds shutdown_timeout{30000};
-  std::chrono::milliseconds keep_alive_interval{15000};  // between two comments of a silent stream
-  // what is kept between runs; "": nothing is
+  std::chrono::milliseconds keep_alive_interval{15000};  // between comments of an idle stream
+  // directory for persistent data; "": none
   std::string data_dir;
-  StoreLimits store_limits;  // for each API key
-  // requests of different API keys share cached prompts
+  StoreLimits store_limits;  // per API key
+  // share cached prompts between API keys
   bool prefix_cache_across_keys = false;
   ReplyCacheConfig reply_cache;
-  // name of the served model whose vectors tell which questions mean the same
+  // served model whose vectors compare questions by meaning
   std::string reply_cache_embedder;
   LogConfig log;
-  OtlpConfig otlp;                   // where spans of requests go
-  bool vllm_metrics = true;          // /metrics also under vLLM's names
-  bool force_include_usage = false;  // every event of a stream tells the usage
+  OtlpConfig otlp;                   // export of request spans
+  bool vllm_metrics = true;          // /metrics includes vLLM's names
+  bool force_include_usage = false;  // every stream event has usage
 };
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// What a server keeps between runs, if it does.
+// The server's persistent data, if it keeps any.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,17 +11,17 @@ class RequestLog;
 
 class DataFolder {
  public:
-  // path: a folder; "": nothing is kept. A folder that cannot be used is logged and keeps nothing
-  // from being served but what needs it.
+  // path: a folder; "": none. If the folder cannot be used, this is logged, and only requests that
+  // need it fail.
   void open(const std::string& path, const StoreLimits& limits, RequestLog& log);
 
-  // Errors: kNotFound without a folder, kInternal with why it cannot be used.
+  // Errors: kNotFound (no folder is configured), kInternal (why it cannot be used).
   Result<Stores*> stores() const;
-  // Null: nothing is kept.
+  // null: no usable folder
   Stores* get() const { return stores_ ? stores_->get() : nullptr; }
 
  private:
-  Result<std::unique_ptr<Stores>> stores_;  // null without a folder
+  Result<std::unique_ptr<Stores>> stores_;  // null: no folder is configured
 };
 
 }  // namespace penstock

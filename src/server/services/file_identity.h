@@ -1,11 +1,11 @@
-// Whether files are those that they were.
+// Detects changes of files.
 #pragma once
 #include <string>
 
 namespace penstock {
 
-// Of a file, or of the files of a folder: names, sizes and times of their last change. "" where
-// there is none.
+// Returns a text made of names, sizes and modification times of a file or of the files in a folder;
+// "": it does not exist.
 std::string identity_of_files(const std::string& path);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Loading and unloading of models while the server runs, on a thread for that.
+// Loads and unloads models at run time on a dedicated thread.
 #pragma once
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/thread_pool.hpp>
@@ -7,20 +7,20 @@
 
 namespace penstock {
 
-// One is loaded or unloaded at a time. Errors: of loading, and of a thread that has stopped.
+// Operations run one at a time. Errors: those of loading; also when the thread was stopped.
 class ModelLoads {
  public:
-  // models: outlives it.
+  // REQUIRES: `models` outlives this object.
   explicit ModelLoads(ServedModels& models) : models_(models) {}
 
-  // again: a model that failed is tried at once, not after a while.
+  // again: retry a failed model immediately instead of after a while.
   boost::asio::awaitable<Status> load(ServedModel& model, bool again = false);
   boost::asio::awaitable<Status> reload(ServedModel& model);
   boost::asio::awaitable<void> unload(ServedModel& model);
-  // ServedModel::add_adapter() for a model that is loaded first if need be.
+  // As ServedModel::add_adapter(); loads the model first if necessary.
   boost::asio::awaitable<Status> add_adapter(ServedModel& model, const AdapterSettings& adapter,
                                              bool replace);
-  // Ends the thread behind what it is at.
+  // Stops the thread after its current operation.
   void stop();
 
  private:

@@ -1,4 +1,4 @@
-// Whether requests are answered now.
+// Whether the server accepts requests.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -10,31 +10,29 @@
 
 namespace penstock {
 
-// Any thread.
+// Thread-safe.
 class Readiness {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // models: outlives it.
+  // REQUIRES: `models` outlives this object.
   explicit Readiness(const ServedModels& models) : models_(models) {}
 
-  // The server ends, at the latest after `timeout`. False: it was told before; the time counts
-  // anew.
+  // Starts draining for at most `timeout`. false: it was already draining; the deadline is renewed.
   bool begin_drain(std::chrono::milliseconds timeout);
   Clock::time_point drain_end() const {
     return Clock::time_point(drain_end_.load());
   }  // REQUIRES: begin_drain()
   enum class State : uint8_t { kLoading, kReady, kDraining };
   State state() const;
-  // 503 with Retry-After while models are loaded and while the server drains; nothing when requests
-  // are answered.
+  // Returns 503 with Retry-After while models are loading or the server drains; nullopt: ready.
   std::optional<HttpReply> not_ready(const HttpRequest& request) const;
 
  private:
   const ServedModels& models_;
   const Clock::time_point started_ = Clock::now();
   std::atomic<bool> draining_{false};
-  std::atomic<Clock::duration> drain_end_{};  // from the clock's epoch
+  std::atomic<Clock::duration> drain_end_{};  // relative to the clock's epoch
 };
 
 }  // namespace penstock

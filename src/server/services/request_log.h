@@ -1,5 +1,5 @@
-// The server's log on stderr: a line per request, as text or as JSON. Prompts are logged only when
-// asked for.
+// The server's log on stderr: one line per request, as text or JSON. Prompts are logged only if
+// configured.
 #pragma once
 #include <memory>
 #include <string>
@@ -20,16 +20,16 @@ namespace penstock {
 struct LogConfig {
   std::string format = "text";  // or "json"
   std::string level = "info";   // trace, debug, info, warn, error, off
-  bool requests = true;         // a line per request
-  // and the body it came with, cut after kMostLoggedBody bytes
+  bool requests = true;         // log a line per request
+  // log the bodies too, cut after kMostLoggedBody bytes
   bool prompts = false;
 };
 inline constexpr size_t kMostLoggedBody = 16384;
 
-// Any thread; never blocks: when stderr is not read, the oldest lines are lost.
+// Thread-safe; never blocks: if stderr is not read, the oldest lines are dropped.
 class RequestLog {
  public:
-  // Error: kInvalidArgument (format, level).
+  // Errors: kInvalidArgument (format or level).
   static Result<std::unique_ptr<RequestLog>> open(const LogConfig& config);
   ~RequestLog();
 

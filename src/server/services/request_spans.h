@@ -1,6 +1,6 @@
-// What a request did, as spans: the request, the texts or vectors that it got, and for each
-// waiting, prefill and decode. Names are those of OpenTelemetry's semantic conventions for HTTP and
-// for generative AI.
+// Converts a request to trace spans: one for the request, one for each generation, and below it
+// queueing, prefill and decode. Names follow OpenTelemetry's semantic conventions for HTTP and
+// generative AI.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -12,13 +12,13 @@
 
 namespace penstock {
 
-// route: its path, with "{id}" where it has one. key: id of the API key, or empty. REQUIRES: a
-// trace in its record, and that the exchange is over.
+// route: its path pattern, with "{id}". key: id of the API key, or empty. REQUIRES: the record has
+// a trace, and the exchange is over.
 std::vector<Span> spans_of_request(const Exchange& exchange, std::string_view route,
                                    std::string_view key);
 
-// Begins the trace in the exchange's record by what the request's headers say and by what the
-// exporter samples. exporter: null where spans go nowhere; route: null where there is none.
+// Starts the trace of an exchange from the request's headers and the exporter's sampling. exporter:
+// null: no export. route: null: none matched.
 void begin_trace(const OtlpExporter* exporter, Exchange& exchange, const Route* route);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// The calls that a model generates texts for at the moment, as /slots shows them.
+// The running calls of a model, as /slots shows them.
 #pragma once
 #include <atomic>
 #include <list>
@@ -13,10 +13,9 @@
 
 namespace penstock {
 
-// One call: as many sequences as it has choices. Its counts are written by the thread that answers
-// it.
+// One call with a sequence for each choice. Its counters are written by the thread that answers it.
 struct RunningCall {
-  std::string tenant;  // whose it is (HttpRequest::tenant)
+  std::string tenant;  // tenant of the caller (RequestRecord::tenant)
   SamplingParams params;
   int n_prompt_tokens = 0;
   std::vector<std::atomic<int>> n_decoded;  // by choice
@@ -25,14 +24,14 @@ struct RunningCall {
   explicit RunningCall(size_t n_choices) : n_decoded(n_choices), finished(n_choices) {}
 };
 
-// Any thread.
+// Thread-safe.
 class RunningTexts {
  public:
   using Call = std::shared_ptr<RunningCall>;
   using Place = std::list<Call>::iterator;
-  // Shown until remove(); not to be changed from then on but for its counts. Nothing where there
-  // are more than `most` choices with it, or more than three quarters of that are one tenant's:
-  // each is a sequence with memory of its own, also while it waits.
+  // Registers a call until remove(); afterwards only its counters may change. nullopt: more than
+  // `most` choices in total, or one tenant would have more than three quarters of them. Each choice
+  // is a sequence with its own memory, even while it waits.
   std::optional<Place> add(Call call, size_t most) {
     const size_t n = call->n_decoded.size();
     const std::lock_guard lock(mutex_);
@@ -53,7 +52,7 @@ class RunningTexts {
     n_choices_ -= n;
     calls_.erase(place);
   }
-  // In the order in which they came.
+  // Returns the calls in order of arrival.
   std::vector<Call> all() const {
     const std::lock_guard lock(mutex_);
     return {calls_.begin(), calls_.end()};

@@ -1,5 +1,4 @@
-// One model that a server serves: what it is called from the start, what it can do while it is
-// loaded.
+// One served model: its configuration, and its engine while it is loaded.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -20,88 +19,89 @@
 
 namespace penstock {
 
-// What a model is opened for: text, or vectors, classes and scores.
+// What a model is opened for: text generation, or pooling (vectors, classes, scores).
 enum class Runner : uint8_t { kAuto, kGenerate, kPooling };
 
 struct ModelSettings {
-  // at least one; the first is that of replies and metrics
+  // at least one; the first is used in replies and metrics
   std::vector<std::string> names;
   EngineConfig engine;
-  std::vector<AdapterSettings> adapters;  // names beside those above
+  std::vector<AdapterSettings> adapters;  // adapters, which are additional names
   ChatConfig chat;                        // chat_template may be a file
   Runner runner = Runner::kAuto;
-  // fields of SamplingParams that hold where a request says nothing
+  // defaults for fields of SamplingParams that a request does not set
   nlohmann::ordered_json sampling = nullptr;
   TokenPrice price;
   // ids of the API keys that may use it; empty: all
   std::vector<std::string> keys;
-  // loaded when the server starts, else when it is first asked for
+  // loaded when the server starts; false: on first use
   bool at_start = true;
-  bool pinned = false;  // never unloaded to make room for another one
-  // unloaded when nobody asked for it so long; 0: stays
+  bool pinned = false;  // never unloaded to make room for another model
+  // unloaded after this time without use; 0: never
   std::chrono::milliseconds idle_timeout{0};
-  // bytes that weights and KV cache may take; 0: see ServedModels
+  // limit in bytes for weights and KV cache; 0: see ServedModels
   int64_t memory = 0;
 };
 
 enum class ModelState : uint8_t { kUnloaded, kLoading, kLoaded, kUnloading, kFailed };
 const char* name_of(ModelState state);  // "unloaded", …
 
-// Any thread, but load() and unload() are one thread's at a time.
+// Thread-safe, except that load() and unload() must not run concurrently.
 class ServedModel {
  public:
   explicit ServedModel(ModelSettings settings);
-  // Ends what still runs.
+  // Cancels running sequences.
   ~ServedModel();
 
-  // Opens the model and starts its engine, with `config` instead of the settings' engine. Errors:
-  // those of opening, of the chat template and the parsers' names; the state is then kFailed.
+  // Opens the model and starts its engine. config: replaces settings().engine. Errors: those of
+  // opening, of the chat template and of unknown parser names; the state is then kFailed.
   Status load(EngineConfig config);
-  // Takes no more leases, waits until those given are back, and closes the model.
+  // Stops giving leases, waits for outstanding ones, and closes the model.
   void unload();
-  // Ok, or why the model that is loaded can compute nothing any more. Never waits.
+  // Returns why the loaded model has failed permanently, or ok. Does not block.
   Status status();
-  // Ends every sequence, and its client hears of it.
+  // Ends every sequence with an error to its client.
   void stop();
 
   const ModelSettings& settings() const { return settings_; }
   const std::vector<std::string>& names() const { return settings_.names; }
   const std::string& name() const { return settings_.names.front(); }
   int64_t created() const { return created_; }  // unix time
-  // whether the API key of that id may use it; "": any may
+  // whether the API key with this id may use it; "": no keys
   bool serves(std::string_view key) const;
 
   struct Condition {
     ModelState state = ModelState::kUnloaded;
     int n_leases = 0;
-    // when the last lease came back, or it was loaded
+    // when the last lease was returned, or the model was loaded
     std::chrono::steady_clock::time_point last_used;
-    std::chrono::steady_clock::time_point changed;  // when the state did
-    Error failure;                                  // of kFailed
-    // After so long without a use it is unloaded: what a request asked for last, else the
-    // settings'; nothing: never.
+    std::chrono::steady_clock::time_point changed;  // time of the last state change
+    Error failure;                                  // for kFailed
+    // Idle time after which it is unloaded: the latest value of a request, else of the settings;
+    // nullopt: never.
     std::optional<std::chrono::milliseconds> idle_timeout;
     bool is_idle() const;
   };
   Condition condition() const;
-  // Error: kCancelled, it could not be loaded when that was last tried, and why.
+  // Errors: kCancelled (the last attempt to load failed; the message says why).
   Status load_failure() const;
-  // Keeps the model loaded as long as it lives, and must not outlive this. Null unless the state is
-  // kLoaded. is_use: it counts for being idle, which it does not for those who only look.
+  // Returns a lease, which keeps the model loaded; null: the state is not kLoaded. is_use: counts
+  // as use for the idle timeout; false for observers. REQUIRES: the lease does not outlive this
+  // object.
   std::shared_ptr<ServedModel> lease(bool is_use = true);
   void set_idle_timeout(std::optional<std::chrono::milliseconds> timeout);
-  // Of the last time that it was loaded; 0 before.
+  // From the last load; 0 before the first.
   int max_model_len() const { return max_model_len_.load(); }
-  int max_num_seqs() const { return max_num_seqs_.load(); }  // 1 where vectors are computed
+  int max_num_seqs() const { return max_num_seqs_.load(); }  // 1 for pooling models
   int64_t memory() const { return memory_.load(); }          // bytes of weights and KV cache
 
   Runner runner() const { return runner_.load(); }  // kAuto: not known yet
 
-  // REQUIRES, here and below: a lease. Whether it gives vectors instead of text.
+  // REQUIRES, here and below: a lease. pools(): whether it computes vectors instead of text.
   bool pools() const { return pooling_ != nullptr; }
   PoolingQueue& pooling() const { return *pooling_; }  // REQUIRES: pools()
   Metrics metrics() const;
-  // Of one engine of several; one alone is number 0.
+  // Metrics by engine: with data parallelism there are several; a single engine has index 0.
   int n_engines() const { return pools() ? 1 : engine().n_engines(); }
   Metrics metrics_of(int engine) const {
     return pools() ? metrics() : session_->metrics_of(engine);
@@ -111,10 +111,11 @@ class ServedModel {
   }
   const EngineInfo& info() const { return pools() ? pooling_info_ : engine().info(); }
   const EngineConfig& config() const { return pools() ? settings_.engine : engine().config(); }
-  // The same as long as the model's files are, and what else its tokens or vectors depend on.
+  // Identifies the model's files and settings on which tokens or vectors depend; constant while
+  // these do not change.
   const std::string& identity() const { return identity_; }
-  // How long it takes until half of what waits in the full queue has been begun, by what requests
-  // have taken so far.
+  // Estimates the seconds until half of a full queue has started, from the durations of past
+  // requests.
   double seconds_of_queue() const;
 
   RunningTexts& running() { return running_; }
@@ -132,9 +133,9 @@ class ServedModel {
   Engine& engine() const { return session_->engine(); }
   const Tokenizer& tokenizer() const { return session_->tokenizer(); }
   const ChatSetup& chat() const { return *chat_; }
-  // What holds where a request says nothing: the settings' over the checkpoint's.
+  // The defaults for requests: the settings' over the checkpoint's.
   const SamplingParams& default_sampling_params() const { return defaults_; }
-  // The same as long as the same program serves the same model with the same engine configuration.
+  // Constant for the same program, model and engine configuration.
   const std::string& fingerprint() const { return fingerprint_; }
 
  private:
@@ -147,11 +148,11 @@ class ServedModel {
 
   const ModelSettings settings_;
   const int64_t created_;
-  // of what follows, against stop(); who has a lease needs none
+  // guards the members below against stop(); holders of a lease need no lock
   std::mutex opening_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<ChatSetup> chat_;
-  std::unique_ptr<PoolingQueue> pooling_;  // or this one instead of both
+  std::unique_ptr<PoolingQueue> pooling_;  // alternative to session_ and chat_
   EngineInfo pooling_info_;
   ServedAdapters adapters_;
   RunningTexts running_;
@@ -166,7 +167,7 @@ class ServedModel {
   Condition condition_;
 };
 
-// What requests hold.
+// Held by requests to keep a model loaded.
 using ModelLease = std::shared_ptr<ServedModel>;
 
 }  // namespace penstock

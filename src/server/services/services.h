@@ -1,4 +1,4 @@
-// The parts of a running server: what endpoints may use.
+// References to the parts of a running server, for endpoints.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -27,15 +27,15 @@ class TurnThreads;
 struct HttpCounters;
 struct ServerConfig;
 
-// What is under way, of all requests together.
+// Counters over all requests in progress.
 struct UnderWay {
-  std::atomic<int> n_generating{0};            // on routes that generate
-  std::atomic<int64_t> reply_bytes{0};         // of replies with vectors
-  std::atomic<int64_t> conversation_bytes{0};  // of stored ones that requests go on from
+  std::atomic<int> n_generating{0};            // requests on generating routes
+  std::atomic<int64_t> reply_bytes{0};         // replies with vectors
+  std::atomic<int64_t> conversation_bytes{0};  // stored conversations that requests continue
 };
 
-// Made by Server (server.h), which owns the parts: they outlive every exchange. An endpoint
-// includes the headers of those it uses.
+// Created by Server (server.h), which owns the parts; they outlive every exchange. An endpoint
+// includes the headers of the parts it uses.
 struct Services {
   const ServerConfig& config;
   RequestLog& log;
@@ -48,29 +48,28 @@ struct Services {
   Traffic& traffic;
   ApartThreads& apart;
   CompileQueue& compilations;
-  // for what reads and writes files and stores: short work that may wait for a disk
+  // threads for short work that may block on the disk: files and stores
   TurnThreads& chores;
   BackgroundRuns& background;
   UnderWay& under_way;
 
-  // Set while the server opens, before any exchange.
+  // The members below are set while the server opens, before any exchange.
   KeptReplies* replies = nullptr;
   Router* router = nullptr;
-  const OtlpExporter* exporter = nullptr;  // null: spans go nowhere
+  const OtlpExporter* exporter = nullptr;  // null: no export
   BatchRunner* batches = nullptr;          // null without data.get()
   McpServers* mcp = nullptr;               // null: none are configured
   const HttpCounters* http = nullptr;      // null without a socket
-  // of requests: a body of any size may ask for much
+  // accept chat templates in requests, which can be expensive to render
   bool trusts_templates = false;
 
-  // Does what reads or writes about `n_bytes` for a client: at once where that is little, else
-  // apart from the connections. Throws WorkEnded (base/work.h) when the client leaves or the server
-  // stops; answer() catches it.
+  // Runs work of about `n_bytes` for a client: inline if small, else on the apart threads. Throws
+  // WorkEnded (base/work.h) when the client leaves or the server stops; answer() catches it.
   net::awaitable<void> run_apart(Exchange& exchange, size_t n_bytes, std::function<void()> work);
-  // The same of a request's body.
+  // As above, with the size of the request's body.
   net::awaitable<void> run_apart(Exchange& exchange, std::function<void()> work);
-  // Does a chore for a client, in turns with those of others. Throws WorkEnded when the client
-  // leaves; where that was before its turn it is not done.
+  // Runs a chore (see `chores`) in turns with other clients. Throws WorkEnded when the client
+  // leaves; a chore that has not started is then skipped.
   net::awaitable<void> run_chore(Exchange& exchange, std::function<void()> work);
 };
 

@@ -14,7 +14,8 @@ namespace penstock {
 // The limits of each owner.
 struct StoreLimits {
   FileLimits files;
-  ResponseLimits responses;  // and, counted by themselves, of conversations
+  // also for conversations, which are counted separately
+  ResponseLimits responses;
 };
 
 struct Stores {

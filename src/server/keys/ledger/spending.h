@@ -1,4 +1,4 @@
-// What an exchange may use, agreed with whoever pays for it before anything is computed.
+// Spending of an exchange: its maximum use is reserved before anything is computed.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,34 +9,34 @@
 
 namespace penstock {
 
-// The most that one call may use: its prompts, and replies of max_tokens each.
+// The maximum use of one call: its prompts, and max_tokens for each reply.
 struct SpendingClaim {
   TokenPrice price;
   int64_t prompt_tokens = 0, n_replies = 0, max_tokens = 0;
-  // max_tokens is nobody's wish: it may be lowered to what there is
+  // max_tokens is a default, so that it may be lowered to what is left
   bool may_be_shorter = false;
 
   int64_t tokens() const { return prompt_tokens + n_replies * max_tokens; }
 };
 
-// One exchange's, on its executor. What it holds for the exchange is given back when it is
-// destroyed.
+// The spending of one exchange, used on its executor. The destructor releases what is still
+// reserved.
 class Spending {
  public:
   virtual ~Spending() = default;
-  // Holds room for the claim, whose max_tokens it may lower where that is allowed. Or why there is
-  // none.
+  // Reserves the claim, and may lower its max_tokens if may_be_shorter. Returns a refusal if there
+  // is no room.
   struct Refusal {
     HttpRefusal reply;
-    // not even with nothing else under way: until the budget is renewed
+    // the claim exceeds the whole budget, so that waiting for running requests cannot help
     bool for_good;
   };
   virtual std::optional<Refusal> claim(SpendingClaim& claim) = 0;
-  // Tokens that were computed.
+  // Charges computed tokens.
   virtual void charge(int prompt_tokens, int completion_tokens) = 0;
-  // All that was claimed is computed: what was not needed is given back now.
+  // Releases the unused part of the reservation, when everything claimed is computed.
   virtual void settle() = 0;
-  // For another exchange in the place of this one.
+  // Returns a new object for another exchange of the same payer.
   virtual std::shared_ptr<Spending> renewed() const = 0;
 };
 
