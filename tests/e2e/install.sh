@@ -10,10 +10,10 @@ install() {  # COMPONENT PREFIX
 install program usr
 mib=$(du -sm "$scratch/usr" | cut -f1)
 echo "program and built-in model: $mib MiB"
-[ "$mib" -le 50 ]
+[ "$mib" -le 52 ]
 if readelf -S "$scratch/usr/bin/penstock" | grep debug_info; then exit 1; fi
 install debug usr
-address=$(nm "$PENSTOCK_BUILD/penstock" | awk '$3 == "main" { print $1 }')
+address=$(nm "$PENSTOCK_BUILD/penstock.debug" | awk '$3 == "main" { print $1 }')
 [[ $(addr2line -e "$scratch/usr/bin/penstock" "$address") == *cli/main.cc:* ]]
 install library library
 expected=$(cd "$scratch" && "$scratch/usr/bin/penstock" generate --temperature 0 -n 20 --json -p "Once upon a time" |
