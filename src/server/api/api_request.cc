@@ -21,7 +21,7 @@
 namespace penstock {
 namespace {
 
-// Checks the fields of a body; those that are not known are left out with a warning.
+// Checks the fields of a body; unknown ones are removed with a warning.
 Status check_fields(const Services& services, const HttpRequest& request,
                     const nlohmann::json& schema, json& body) {
   if (services.config.strict_fields) return check_json(schema, body);
@@ -32,7 +32,7 @@ Status check_fields(const Services& services, const HttpRequest& request,
   return {};
 }
 
-// Lists of token ids as long as the context are never too many values.
+// Lists of token ids as long as the context must always fit.
 size_t allowance(const Services& services) {
   constexpr size_t kLeast = size_t{8} << 20, kPerToken = 64;
   size_t bytes = kLeast;
@@ -41,7 +41,7 @@ size_t allowance(const Services& services) {
   return bytes;
 }
 
-// Ollama's clients may put a tag behind a name that has none.
+// Returns the model name in the body; Ollama's clients may append a tag to a name without one.
 std::string served_name(const Services& services, const HttpRequest& request, const json& body) {
   if (!record_of(request).model.empty()) return record_of(request).model;
   constexpr std::string_view kTag = ":latest";
@@ -87,7 +87,7 @@ Result<ApiBody> read_body(Services& services, const HttpRequest& request,
   const std::string name = served_name(services, request, body);
   ASSIGN_OR_RETURN(ModelLease model, services.models.lease(name, record_of(request).key));
   ServedAdapterRef adapter = model->adapters().find(name);
-  // it is gone since
+  // unloaded in the meantime
   if (adapter == nullptr && !services.models.find(name, record_of(request).key))
     return errorf(ErrorCode::kNotFound, "model: {} was unloaded", name);
   if (use == ModelUse::kText && model->pools()) {
@@ -173,7 +173,7 @@ Result<GenerationCall> read_generation(const Services& services, const ApiBody& 
   call.cache_salt = get_string(body, "cache_salt");
   if (services.replies->by_meaning()) call.question.emplace();
   if (asked.background)
-    call.priority = Priority::kBackground;  // its batch has a time limit of its own
+    call.priority = Priority::kBackground;  // batches have their own time limit
   else if (services.config.request_timeout.count() > 0)
     call.timeout = services.config.request_timeout;
   return call;

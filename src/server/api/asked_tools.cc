@@ -17,7 +17,7 @@ tl::unexpected<Error> missing(const std::string& where) {
   return errorf(ErrorCode::kInvalidArgument, "{}: missing", where);
 }
 
-// strict: where the tool does not say it.
+// strict: the default if the tool does not set it.
 json function_of(json& tool, const char* parameters, bool strict) {
   json function = {{"name", take_field(tool, "name")}};
   if (json text = take_field(tool, "description"); text.is_string())
@@ -95,7 +95,7 @@ class ToolReader {
     return show(std::move(function), where);
   }
 
-  // The grammar {syntax, definition} that the input of a custom tool is held to; null: any text.
+  // Returns the grammar {syntax, definition} of a custom tool's input; null: any text.
   static Result<json> grammar_of(const json& format, const std::string& where) {
     if (get_string(format, "type") != "grammar") return json();
     const json& nested = get_field(format, "grammar");
@@ -151,7 +151,7 @@ class ToolReader {
   }
 
  public:
-  // The shown name of a tool that a choice names; an error where it is left out.
+  // Returns the shown name of the tool in a choice. Errors: the tool was left out.
   Result<std::string> chosen(const json& choice) const {
     const std::string type = get_string(choice, "type");
     const json& nested = get_field(choice, type == "custom" ? "custom" : "function");
@@ -171,10 +171,11 @@ class ToolReader {
 
  private:
   ToolApi api_;
-  std::set<std::string, std::less<>> names_;     // that are shown
-  std::set<std::string, std::less<>> renamed_;   // those of them that are not plain functions
-  std::set<std::string, std::less<>> left_out_;  // types and names
-  mutable std::map<std::string, std::string, std::less<>> shown_;  // of asked.forms, by their names
+  std::set<std::string, std::less<>> names_;     // shown names
+  std::set<std::string, std::less<>> renamed_;   // shown names that are not plain functions
+  std::set<std::string, std::less<>> left_out_;  // types and names of tools that were left out
+  // shown names by the names in CallForm
+  mutable std::map<std::string, std::string, std::less<>> shown_;
 };
 
 // OpenAI's tool_choice.
@@ -201,7 +202,7 @@ Result<ToolChoice> choice_of_openai(const json& choice, const ToolReader& tools)
   }
   if (!result.names.empty()) return result;
   if (must && left_out) return tl::unexpected(*std::move(left_out));
-  return ToolChoice{Kind::kNone};  // without names all could be called
+  return ToolChoice{Kind::kNone};  // an empty list of names would allow all tools
 }
 
 Result<ToolChoice> choice_of_anthropic(const json& choice, const ToolReader& tools) {
@@ -226,7 +227,7 @@ Result<AskedTools> take_tools(json& body, ToolApi api) {
   if (json tools = take_field(body, "tools"); tools.is_array()) {
     reader.asked.functions = json::array();
     for (size_t i = 0; i < tools.size(); ++i) {
-      if (tools[i].is_null()) continue;  // taken already
+      if (tools[i].is_null()) continue;  // taken by another reader
       RETURN_IF_ERROR(reader.add(tools[i], fmt::format("tools[{}]", i)));
     }
   }

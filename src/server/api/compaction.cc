@@ -8,10 +8,10 @@
 namespace penstock {
 namespace {
 
-constexpr std::string_view kMark = "penstock.summary.1:";  // the form of what follows, in base64
+constexpr std::string_view kMark = "penstock.summary.1:";  // prefix of the base64 text
 
 std::string encoded(const std::string& text) {
-  std::string out((text.size() + 2) / 3 * 4 + 1, '\0');  // and the terminating zero
+  std::string out((text.size() + 2) / 3 * 4 + 1, '\0');  // includes the terminating zero
   EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
                   reinterpret_cast<const unsigned char*>(text.data()),
                   static_cast<int>(text.size()));
@@ -19,7 +19,7 @@ std::string encoded(const std::string& text) {
   return out;
 }
 
-// "" where it is no base64.
+// Returns "" for malformed base64.
 std::string decoded(std::string_view text) {
   if (text.size() % 4 != 0 || text.size() > INT32_MAX) return {};
   std::string out(text.size() / 4 * 3, '\0');

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// An error of the form of the reply in the request's own words.
+// Replaces structured_outputs in an error message by the request's field name.
 tl::unexpected<Error> renamed(Error error, const std::string& field) {
   constexpr std::string_view kOwn = "structured_outputs";
   if (field.empty() || !error.message.starts_with(kOwn)) return tl::unexpected(std::move(error));
@@ -18,7 +18,7 @@ tl::unexpected<Error> renamed(Error error, const std::string& field) {
   return tl::unexpected(std::move(error));
 }
 
-// The template's variables that a body gives, as an object.
+// Moves the template variables out of a body, as an object.
 json take_variables(json& body) {
   json variables = take_field(body, "chat_template_kwargs");
   if (variables.is_null()) variables = json::object();
@@ -26,8 +26,8 @@ json take_variables(json& body) {
   return variables;
 }
 
-// Templates that ask whether the model shall reason are told that it shall, unless the request says
-// otherwise, as llama.cpp's server has it.
+// Sets enable_thinking to true unless the request sets it, as llama.cpp's server does: some
+// templates require the variable.
 void add_thinking(json& variables) {
   if (variables.contains("enable_thinking")) return;
   variables["enable_thinking"] = get_string(variables, "reasoning_effort") != "none";
@@ -37,7 +37,7 @@ void add_warnings(std::vector<std::string> warnings, AskedConversation& conversa
   for (std::string& warning : warnings) conversation.warnings.push_back(std::move(warning));
 }
 
-// Tools, their choice and the form of their calls.
+// Adds the tools, their choice and the forms of their calls.
 Status add_tools(json& body, ToolApi api, AskedConversation& conversation) {
   ASSIGN_OR_RETURN(AskedTools asked, take_tools(body, api));
   conversation.tools = std::move(asked.functions);
@@ -47,8 +47,8 @@ Status add_tools(json& body, ToolApi api, AskedConversation& conversation) {
   return {};
 }
 
-// Brings a message of a history into the form of today's calls: those of custom tools, and the one
-// call of the older API with its result; a refusal is the message's text.
+// Converts a message of the history to the current form: calls of custom tools, and function_call
+// of the older API with its result; a refusal becomes the message's text.
 Status put_in_todays_form(json& message, size_t index) {
   if (message.contains("tool_calls") && message["tool_calls"].is_array()) {
     json& calls = message["tool_calls"];
@@ -88,7 +88,7 @@ Status put_in_todays_form(json& message, size_t index) {
   return {};
 }
 
-// Whether the template asks for reasoning, and how much of it.
+// Sets the template variables for reasoning and its effort.
 void add_reasoning(json& body, json& variables) {
   const json& thinking = get_field(body, "thinking");
   if (thinking.is_object())
@@ -191,7 +191,7 @@ Result<AskedConversation> conversation_of_messages(json& body) {
       !effort.empty()) {
     conversation.variables["reasoning_effort"] = effort;
   }
-  // A last message of the assistant is the beginning of its reply.
+  // A final assistant message is continued.
   if (conversation.messages.back()["role"] == "assistant" &&
       !conversation.messages.back().contains("tool_calls")) {
     conversation.options.continue_final_message = true;
@@ -202,7 +202,7 @@ Result<AskedConversation> conversation_of_messages(json& body) {
 
 namespace {
 
-// The text of a message in full; "" where it has other parts too, or nobody's words in it.
+// Returns the complete text of a user message; "": another role, or parts that are not text.
 std::string user_text(const json& message) {
   if (get_string(message, "role") != "user") return {};
   const json& content = get_field(message, "content");

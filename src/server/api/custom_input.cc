@@ -20,7 +20,7 @@ void put_utf8(uint32_t c, std::string& text) {
   put(0x80 | (c & 0x3f));
 }
 
-// The number of four hexadecimal digits; UINT32_MAX where they are none.
+// Parses four hexadecimal digits; UINT32_MAX: malformed.
 uint32_t hex4(std::string_view digits) {
   uint32_t value = 0;
   for (const char c : digits) {
@@ -37,7 +37,7 @@ uint32_t hex4(std::string_view digits) {
 bool is_high(uint32_t c) { return c >= 0xd800 && c < 0xdc00; }
 bool is_low(uint32_t c) { return c >= 0xdc00 && c < 0xe000; }
 
-// Reads the escape sequence that `text` begins with. Returns its length, 0 where more must come.
+// Reads the escape sequence at the start of `text`. Returns its length; 0: incomplete.
 size_t read_escape(std::string_view text, std::string& out) {
   if (text.size() < 2) return 0;
   constexpr std::string_view kLetters = "nrtbf", kMeant = "\n\r\t\b\f";
@@ -64,7 +64,7 @@ size_t read_escape(std::string_view text, std::string& out) {
 
 }  // namespace
 
-// Looks whether the arguments so far begin as they should.
+// Decides whether the arguments begin with {"input": ".
 void CustomInput::begin() {
   std::string_view left = all_;
   for (const std::string_view wanted : {"{", "\"input\"", ":", "\""}) {
@@ -120,7 +120,7 @@ std::string CustomInput::add(std::string_view piece, bool ends) {
   }
   if (state_ == State::kInside) return read_string();
   if (!ends || complete_) return {};
-  // What was cut before the text began has none.
+  // Arguments that were cut before the text began have no text.
   if (state_ == State::kBefore && !all_.empty()) return {};
   complete_ = state_ == State::kOther && !bounded_json<nlohmann::ordered_json>(all_).is_discarded();
   return rest();

@@ -7,8 +7,8 @@
 namespace penstock {
 namespace {
 
-// A body of a hundred bytes may go on from megabytes: they are bounded as bodies are, one and all
-// together.
+// A small body may continue megabytes of stored items, which are limited like bodies: individually
+// and in total.
 Status hold(Services& services, const char* field, size_t bytes, ResponseCall& call) {
   const size_t most = services.config.http.max_body_bytes;
   if (bytes > most) {
@@ -24,7 +24,7 @@ Status hold(Services& services, const char* field, size_t bytes, ResponseCall& c
                 services.config.http.max_total_body_bytes);
 }
 
-// Of what a body names: it is the body's mistake that there is none.
+// Maps kNotFound of an object named in the body to an error of the body.
 tl::unexpected<Error> named_wrongly(const char* field, Error error) {
   if (error.code != ErrorCode::kNotFound) return tl::unexpected(std::move(error));
   return errorf(ErrorCode::kInvalidArgument, "{}: {}", field, error.message);
@@ -59,7 +59,7 @@ Result<json> items_of_conversation(Services& services, const StoreCall& stored,
   auto found = conversations.find(stored.owner, id);
   if (!found) return named_wrongly(kField, std::move(found.error()));
   RETURN_IF_ERROR(hold(services, kField, static_cast<size_t>(found->bytes), call));
-  // It may have grown since.
+  // The conversation may have grown since it was looked up.
   auto text = conversations.all_items(stored.owner, id, found->bytes);
   if (!text) return named_wrongly(kField, std::move(text.error()));
   json items = bounded_json<json>(*text);

@@ -8,23 +8,23 @@
 namespace penstock {
 namespace {
 
-// Token events that may wait for a reader that does not read. The prompt's log-probabilities, which
-// come in bursts, do not count: what there is of them is part of the reply in any case.
+// Maximum bytes of token events that wait for a slow reader. Prompt log-probabilities arrive in
+// bursts and are not counted, since they are part of the reply anyway.
 constexpr size_t kMostPendingBytes = 8 << 20;
 constexpr size_t kMostGathered = 256;  // events
 
 }  // namespace
 
-// Tells the io thread which channels have news: one handler is posted for all that ring until it
-// runs, not one for each token of a step.
+// Notifies the io thread of channels with new events: one posted handler serves all channels that
+// ring until it runs, instead of one per token of a step.
 class Doorbell : public std::enable_shared_from_this<Doorbell> {
  public:
-  // On the executor; an executor of the same context each time.
+  // REQUIRES: called on the executor; all executors belong to one context.
   void use(const net::any_io_executor& executor) {
     const std::scoped_lock lock(mutex_);
     if (!executor_) executor_ = executor;
   }
-  // From any thread. Throws std::bad_alloc; the next ring is heard all the same.
+  // Thread-safe. Throws std::bad_alloc; the next ring() notifies nevertheless.
   void ring(std::shared_ptr<EventChannel> channel) {
     const std::scoped_lock lock(mutex_);
     if (closed_) return;
@@ -39,11 +39,11 @@ class Doorbell : public std::enable_shared_from_this<Doorbell> {
     if (!closed_) net::post(executor_, std::forward<F>(f));
   }
 
-  // On the executor.
+  // REQUIRES (add, remove): called on the executor.
   void add(EventChannel* channel) { channels_.insert(channel); }
   void remove(EventChannel* channel) { channels_.erase(channel); }
 
-  // The executor runs no more: coroutines that wait here end, as those end that wait for a socket.
+  // Called when the executor stops: ends waiting coroutines, as closing a socket does.
   void close() {
     {
       const std::scoped_lock lock(mutex_);
@@ -69,7 +69,7 @@ class Doorbell : public std::enable_shared_from_this<Doorbell> {
   }
 
   net::any_io_executor executor_;
-  std::unordered_set<EventChannel*> channels_;  // that a coroutine may wait on
+  std::unordered_set<EventChannel*> channels_;  // channels on which a coroutine may wait
   std::mutex mutex_;
   std::vector<std::shared_ptr<EventChannel>> rung_, answered_;
   bool posted_ = false, closed_ = false;
@@ -77,7 +77,7 @@ class Doorbell : public std::enable_shared_from_this<Doorbell> {
 
 namespace {
 
-// The one doorbell of a context.
+// The doorbell of an execution context.
 struct BellService : net::execution_context::service {
   using key_type = BellService;
   static net::execution_context::id id;
@@ -114,9 +114,8 @@ EventChannel::EventChannel(const net::any_io_executor& executor)
 
 EventChannel::~EventChannel() = default;
 
-// `add` puts events of so many bytes at the end of the list. ended: a sequence does with them.
-// Throws std::bad_alloc: none of the events is in the list then, or all are and the next ones ring
-// again.
+// Calls `add` to append events of `bytes` bytes. ended: a sequence ends with them. Throws
+// std::bad_alloc: either no event was appended, or all were and the next push() rings again.
 template <class Add>
 void EventChannel::push(size_t bytes, bool ended, Add&& add) {
   bool ring = false;
@@ -177,10 +176,11 @@ void EventChannel::wake() {
 void EventChannel::close() {
   on_overflow = nullptr;
   bell_->remove(this);
-  timer_.reset();  // not later: the engine may hold this longer than the executor lives
+  // now: the engine may hold this channel longer than the executor lives
+  timer_.reset();
 }
 
-// There may be news, or a reason to end the wait.
+// Delivers pending events or ends the wait.
 void EventChannel::look() {
   if (waiter_ != nullptr && !deliver()) resume();
 }
@@ -190,7 +190,7 @@ void EventChannel::resume() {
   waiter->resume();
 }
 
-// Hands over what there is and asks to be told of more; false: the wait is over.
+// Delivers pending events and asks for notification; false: the wait is over.
 bool EventChannel::deliver() {
   {
     const std::scoped_lock lock(mutex_);
@@ -210,8 +210,8 @@ bool EventChannel::deliver() {
   return more && !woken_;
 }
 
-// A timer that runs out before `when` looks again then: most waits end long before, and cost it
-// nothing.
+// A running timer that expires before `when` is kept and re-armed on expiry: most waits end
+// earlier, so that they cost no timer operation.
 void EventChannel::arm(Clock::time_point when) {
   if (armed_ <= when) return;
   armed_ = when;
@@ -232,7 +232,8 @@ net::awaitable<void> EventChannel::pass(const Take& take, std::chrono::milliseco
   deadline_ = Clock::now() + timeout;
   if (deliver()) {
     arm(deadline_);
-    // News that come before the waiter is in place ring for a handler that runs after that.
+    // Events that arrive before the waiter is installed post a handler that runs after the
+    // installation.
     co_await net::async_initiate<const net::use_awaitable_t<>, void()>(
         [this](auto&& handler) {
           waiter_ = std::make_unique<WaiterOf<std::decay_t<decltype(handler)>>>(

@@ -29,7 +29,7 @@ bool misspells(std::string_view name, std::string_view listed) {
   if (name.size() > kLongest || name == listed) return false;
   const size_t longer = std::max(name.size(), listed.size());
   const size_t shorter = std::min(name.size(), listed.size());
-  constexpr size_t kMostDifference = 8;  // underscores of a name
+  constexpr size_t kMostDifference = 8;  // maximum number of underscores that may differ
   if (longer - shorter > kMostDifference) return false;
   const std::string letters = letters_of(name), wanted = letters_of(listed);
   if (letters == wanted) return true;

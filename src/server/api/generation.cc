@@ -20,9 +20,9 @@ void GenerationCall::fill_context() {
 
 namespace {
 
-// What the engine looks at before it takes the requests of a call, as bytes that are read: of a
-// grammar with tokens beside it, or one that has to come to its end, the first mask and the
-// shortest text, which are no work for the threads of connections.
+// Estimates the engine's work to submit a call, in bytes read. Grammars whose tokens are masked or
+// that must end within a limit need the first mask and the shortest text, which must not run on
+// connection threads.
 size_t bytes_to_submit(const GenerationCall& call) {
   constexpr size_t kOfGrammar = 64 * 1024;
   const SamplingParams& params = call.params;
@@ -32,7 +32,7 @@ size_t bytes_to_submit(const GenerationCall& call) {
       params.structured_outputs && params.structured_outputs->complete_within_max_tokens;
   size_t bytes = 0;
   if (call.matcher != nullptr && (excludes || completes)) bytes += call.prompts.size() * kOfGrammar;
-  // What is copied, which is sooner done than read.
+  // Copied values, which cost less than parsed ones.
   size_t n_copied = params.allowed_token_ids.size() + params.banned_token_ids.size() +
                     2 * params.logit_bias.size() + call.strings.dry_breakers.size();
   n_copied *= call.prompts.size();
@@ -66,13 +66,13 @@ Generation::Generation(Exchange& exchange, GenerationCall& call)
       channel_(std::make_shared<EventChannel>(exchange.executor())),
       stops_(std::make_shared<const StopStrings>(call_.params.stop)),
       outputs_(call_.prompts.size()) {
-  // Nobody sees it before it is whole, and nothing in its text ends it.
+  // The reply is shown only when it is complete, and no stop text ends it.
   const bool ends_by_itself = call_.params.stop.empty() && !call_.keep_markers;
   if (call_.priority == Priority::kBackground && ends_by_itself) channel_->gather();
   channel_->on_overflow = [this] { gone_ = true; };
 }
 
-// Among those that run or wait, while there is room.
+// Registers the call among running ones if there is room.
 bool Generation::take_place() {
   running_ = std::make_shared<RunningCall>(call_.prompts.size() *
                                            static_cast<size_t>(std::max(call_.params.n, 1)));
@@ -83,13 +83,14 @@ bool Generation::take_place() {
         std::max(running_->n_prompt_tokens, static_cast<int>(prompt.size()));
   const EngineConfig& config = call_.model->config();
   constexpr int kLargestCalls =
-      256;  // choices of the two largest calls there may be, whatever the queue's bound
+      // at least two maximal calls, whatever the queue's limit
+      256;
   const int most = config.max_queued_requests + config.max_num_seqs + kLargestCalls;
   place_ = call_.model->running().add(running_, static_cast<size_t>(most));
   return place_.has_value();
 }
 
-// From now on: ends with its client.
+// From now on the generation ends when its client leaves.
 void Generation::watch() {
   const auto leave = [this] {
     gone_ = true;
@@ -115,8 +116,7 @@ void Generation::cancel_all() {
   }
 }
 
-// What is the same whether it is computed or given again. The tokens of what is given again are not
-// charged to anybody.
+// The part that computed and replayed replies share. Replayed tokens are not charged.
 void Generation::open_prompt(std::vector<TokenId> prompt) {
   const int n_tokens = static_cast<int>(prompt.size());
   builders_.push_back(std::make_unique<OutputBuilder>(
@@ -179,7 +179,7 @@ void Generation::handle(int prompt, const OwnedEvent& event) {
     delta.choice = prompt * call_.params.n + event.index;
     delta.text = std::string(step.text);
     delta.n_tokens = static_cast<int>(output.token_ids.size());
-    if (output.token_ids.size() > n_before) {  // not one that came after a stop string
+    if (output.token_ids.size() > n_before) {  // not a token after a stop string
       delta.token = event.token;
       ++n_completion_tokens_;
       if (!replayed_) record_.count_tokens(0, 1);
@@ -258,7 +258,7 @@ bool Generation::replay(const Take& take) {
 }
 
 void Generation::stop(int choice) {
-  if (replayed_) return;  // the record ends where it was stopped
+  if (replayed_) return;  // the record ends where the reply stopped
   const int prompt = choice / call_.params.n;
   if (builders_[prompt] != nullptr) {
     session_.engine().cancel(ids_[prompt], choice % call_.params.n, FinishReason::kStop);

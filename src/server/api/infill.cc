@@ -9,7 +9,7 @@ namespace {
 
 Result<std::vector<TokenId>> ids_of_text(const ServedModel& model, const std::string& text) {
   RETURN_IF_ERROR(model.session().check_length(text));
-  // What looks like one of these tokens in somebody's code is text.
+  // Text of special tokens in the client's code is encoded as plain text.
   return model.session().encode(text, {.add_bos = false, .parse_special = false});
 }
 
@@ -17,8 +17,8 @@ void append_ids(std::vector<TokenId>& to, std::span<const TokenId> tokens) {
   to.insert(to.end(), tokens.begin(), tokens.end());
 }
 
-// The other files, as the model's family has them: under a name of the repository where there is a
-// token for it, each behind the token of files, or behind a line that no language takes for code.
+// Formats the other files for the model's family: after the repository-name token if there is one,
+// each after a file token, or else after a separator line that no language uses.
 Result<std::vector<TokenId>> tokens_of_files(const ServedModel& model, const InfillParts& parts) {
   const FillInMiddle marks = fill_in_middle_of(model.tokenizer());
   std::vector<TokenId> ids;

@@ -13,22 +13,23 @@ namespace {
 using Schema = nlohmann::json;
 using Value = nlohmann::ordered_json;
 
-// Fields that no schema lists, of a value that is otherwise as its schema says.
+// The unlisted fields of a value that otherwise fits its schema.
 struct Unlisted {
   struct Holder {
     const Value* object;
-    const Schema* listed;  // its properties
+    const Schema* listed;  // the schema's properties
   };
-  std::vector<Holder> holders;  // an object before those around it
+  std::vector<Holder> holders;  // inner objects before outer ones
   std::vector<std::string> paths;
 };
 
-// Where a value stands, from the innermost step outwards; written down only for a message.
+// The path of a value, from the innermost step outwards; formatted only for messages.
 struct Path {
   const Path* outer = nullptr;
-  std::string_view name;  // of a member; empty: an element
+  std::string_view name;  // name of a member; empty: an element
   size_t index = 0;
-  Unlisted* unlisted = nullptr;  // of the whole value; null: a field that is not listed is refused
+  // of the whole value; null: unlisted fields are refused
+  Unlisted* unlisted = nullptr;
 
   Path member(std::string_view field) const { return {this, field, 0, unlisted}; }
   Path element(size_t i) const { return {this, {}, i, unlisted}; }
@@ -67,7 +68,7 @@ std::string shown(const Value& value) {
   constexpr size_t kLongest = 60;
   if (text.size() <= kLongest) return text;
   size_t end = kLongest - 3;
-  // whole characters
+  // cut at a character boundary
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   return text.substr(0, end) + "...";
 }
@@ -112,7 +113,7 @@ bool only_null(const Schema& schema) {
   return type != schema.end() && *type == "null";
 }
 
-// "a string or a list": what a message says was expected. That null is allowed goes without saying.
+// Describes what was expected: "a string or a list". null is not mentioned.
 std::string expectation(const Schema& schema) {
   if (schema.contains("title")) return schema["title"];
   std::string text;
@@ -142,7 +143,7 @@ tl::unexpected<Error> wrong(const Path& path, const std::string& expected, const
                 shown(got));
 }
 
-// Scalars, as schemas list them.
+// Compares scalars as JSON Schema does: 1 equals 1.0.
 bool equal(const Schema& listed, const Value& value) {
   if (listed.is_number() && value.is_number()) return listed.get<double>() == value.get<double>();
   if (listed.is_string() && value.is_string())
@@ -196,7 +197,7 @@ Status check_array(const Schema& schema, const Value& value, const Path& path) {
   return {};
 }
 
-// Notes a field that the object around it does not list, or refuses it.
+// Records or refuses an unlisted field.
 Status note_unlisted(const Schema& listed, const Path& where) {
   if (const std::string_view meant = meant_name(listed, where.name); !meant.empty()) {
     return errorf(ErrorCode::kInvalidArgument,
@@ -216,8 +217,7 @@ Status note_unlisted(const Schema& listed, const Path& where) {
 
 Status check_object(const Schema& schema, const Value& value, const Path& path) {
   const auto properties = schema.find("properties");
-  // What an object is comes first: the other fields of a type that is not known are not what is
-  // wrong.
+  // Checks `type` first: with an unknown type, errors in other fields would mislead.
   if (properties != schema.end() && properties->contains("type") && value.contains("type")) {
     RETURN_IF_ERROR(check((*properties)["type"], value["type"], path.member("type")));
   }
@@ -255,7 +255,7 @@ Status check_object(const Schema& schema, const Value& value, const Path& path) 
   return {};
 }
 
-// The schema of an alternative's field `type`, null where it has none.
+// Returns the schema of an alternative's field `type`; null: none.
 const Schema* type_field(const Schema& one) {
   const auto properties = one.find("properties");
   if (properties == one.end()) return nullptr;
@@ -269,9 +269,9 @@ bool knows_all_fields(const Schema& one, const Value& value) {
       value.items(), [&](const auto& field) { return one["properties"].contains(field.key()); });
 }
 
-// What is wrong with an object that is none of the alternatives, each of which says by its field
-// `type` what it is: that there is no such type, or what the first of the type finds, of those that
-// know all its fields if there are any. Fine where that can't be told.
+// Checks an object against alternatives that are distinguished by their field `type`. The error
+// says that the type is unknown, or is the first error of the alternatives with this type,
+// preferring those that list all fields. Ok if the alternatives cannot be distinguished so.
 Status check_kind(const Schema& schema, const Value& value, const Path& path) {
   Schema types = Schema::array();
   const Schema* meant = nullptr;
@@ -295,11 +295,11 @@ Status check_kind(const Schema& schema, const Value& value, const Path& path) {
                       value, path);
 }
 
-// The alternative of the value's type gives the message when there is just one, or that which an
-// object means.
+// The error comes from the only alternative of the value's type, or from the one that an object's
+// `type` selects.
 Status check_any(const Schema& schema, const Value& value, const Path& path) {
   Path place = path;
-  if (path.unlisted != nullptr) {  // an alternative that lists all fields comes before the others
+  if (path.unlisted != nullptr) {  // prefer an alternative that lists all fields
     place.unlisted = nullptr;
     for (const Schema& one : schema["anyOf"]) {
       if (check(one, value, place)) return {};
@@ -352,7 +352,7 @@ Status check(const Schema& schema, const Value& value, const Path& path) {
                            : Status();
 }
 
-// Linear, which erasing fields one by one would not be.
+// Linear time, unlike erasing fields one by one.
 void keep_listed(const Schema& listed, Value& object) {
   Value known = Value::object();
   reserve_fields(known, object.size());
@@ -369,7 +369,7 @@ Status check_json(const Schema& schema, const Value& value) { return check(schem
 Status check_listed(const Schema& schema, Value& value, std::vector<std::string>& paths) {
   Unlisted unlisted;
   RETURN_IF_ERROR(check(schema, value, {.unlisted = &unlisted}));
-  // They are all parts of `value`, which is not const.
+  // All holders are parts of `value`, which is not const.
   for (const auto& [object, listed] : unlisted.holders)
     keep_listed(*listed, const_cast<Value&>(*object));
   paths = std::move(unlisted.paths);

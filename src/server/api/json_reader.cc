@@ -1,7 +1,7 @@
 #include "server/api/json_reader.h"
 
 #include <algorithm>
-#include <boost/json/src.hpp>  // the library, compiled here
+#include <boost/json/src.hpp>  // compiles the library here
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -17,24 +17,24 @@ using json = nlohmann::ordered_json;
 using boost::json::string_view;
 using boost::system::error_code;
 
-// What values take at the most: themselves in their list or object, and what they own. While a list
-// grows, and while the library destroys it, there are up to three of it.
+// Upper bounds of the memory of values: the element in its container and owned memory. While a list
+// grows or the library destroys it, up to three copies of its elements exist.
 constexpr size_t kValueBytes = 3 * sizeof(json),
                  kMemberBytes = 2 * sizeof(json::object_t::value_type), kContainerBytes = 64,
                  kStringBytes = 48, kInlineText = 15;
 
-// Receives the events of the parser and builds the value. An open container is the last element of
-// the one around it, which does not grow meanwhile: pointers to open ones stay valid.
+// Builds the value from parser events. An open container is the last element of its parent, which
+// does not grow meanwhile, so that pointers to open containers stay valid.
 class ValueBuilder {
  public:
-  // Asked for by the parser; the budget bounds everything.
+  // Required by the parser; the budget bounds all sizes.
   static constexpr size_t max_object_size = SIZE_MAX, max_array_size = SIZE_MAX,
                           max_key_size = SIZE_MAX, max_string_size = SIZE_MAX;
 
   explicit ValueBuilder(size_t budget) : left_(budget) {}
 
   json take() { return std::move(root_); }
-  // Why the builder itself ended the reading; empty when the parser did.
+  // The builder's reason for aborting; empty: the parser's error applies.
   const std::string& refusal() const { return refusal_; }
 
   bool on_document_begin(error_code&) { return true; }
@@ -127,11 +127,12 @@ class ValueBuilder {
   json root_;
   json* last_ = nullptr;
   std::vector<json*> open_;
-  std::string key_, held_;  // held: the beginning of a string or number that comes in parts
+  // held_: the first part of a string or number that arrives in parts
+  std::string key_, held_;
   std::string refusal_;
 };
 
-// Whether `text` ends with the first half of a pair of surrogates.
+// Whether `text` ends with an unpaired high surrogate.
 bool ends_with_half_a_pair(std::string_view text) {
   if (text.size() < 6) return false;
   const std::string_view end = text.substr(text.size() - 6);
@@ -151,7 +152,7 @@ const char* what_is_wrong(error_code error, std::string_view read) {
   return "a character that is not expected there";
 }
 
-// The text around a place, as much as a message can show.
+// Returns a short excerpt around an offset for a message.
 std::string excerpt(std::string_view text, size_t at) {
   constexpr size_t kLength = 16;
   size_t begin = at - std::min(at, kLength), end = std::min(text.size(), at + kLength);

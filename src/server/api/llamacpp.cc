@@ -30,7 +30,7 @@ constexpr RenamedParam kLlamaParams[] = {{"temperature", "temperature"},
                                          {"mirostat", "mirostat"},
                                          {"mirostat_tau", "mirostat_tau"},
                                          {"mirostat_eta", "mirostat_eta"}};
-// Those that are taken over as they are, beside the numbers.
+// Parameters that are not numbers and are copied unchanged.
 constexpr RenamedParam kLlamaOthers[] = {{"dry_sequence_breakers", "dry_sequence_breakers"},
                                          {"stop", "stop"},
                                          {"ignore_eos", "ignore_eos"},
@@ -39,7 +39,7 @@ constexpr RenamedParam kLlamaOthers[] = {{"dry_sequence_breakers", "dry_sequence
                                          {"n", "n"},
                                          {"n_cmpl", "n"}};
 
-// What a step of the sampler is called there, and the value at which it does nothing.
+// llama.cpp's name of a sampling step, and the neutral value of its field.
 struct SamplerName {
   const char* name;
   const char* field;
@@ -56,14 +56,15 @@ constexpr SamplerName kSamplerNames[] = {{"dry", "dry_multiplier", 0},
                                          {"penalties", "presence_penalty", 0},
                                          {"penalties", "frequency_penalty", 0}};
 
-constexpr int64_t kRandomSeed = 0xffffffff;  // "any", beside what is below 0
+constexpr int64_t kRandomSeed = 0xffffffff;  // any seed, as are negative values
 
-// Biases by token. Entries are few: each is looked at by every token that is chosen.
+// Collects biases by token. The number of entries is limited, since every sampled token checks all
+// of them.
 class BiasReader {
  public:
   explicit BiasReader(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  // key: a token id, or a text, whose tokens are meant, or an id as text. bias: a number, or false.
+  // key: a token id, an id as text, or a text whose tokens are meant. bias: a number, or false.
   Status add(const json& key, const json& bias) {
     std::vector<TokenId> ids;
     if (key.is_string()) {
@@ -95,7 +96,7 @@ class BiasReader {
   std::vector<std::pair<TokenId, json>> biases_;
 };
 
-// A text, or ids and texts in their order.
+// Tokenizes a text, or a list of ids and texts in order.
 Result<std::vector<TokenId>> tokens_of_prompt(const json& prompt, const ServedModel& model) {
   if (prompt.is_object()) return tokens_of_prompt(prompt["prompt_string"], model);
   const Session& session = model.session();
@@ -202,7 +203,7 @@ Result<json> params_of_llamacpp(const json& body, const ServedModel& model) {
   if (const int64_t n = get_int(body, "n_predict", -1); n >= 0)
     params["max_tokens"] = std::max<int64_t>(n, 1);
   if (const int64_t n = get_int(body, "n_probs", 0); n > 0) params["logprobs"] = n;
-  // What is not to be found in the cache must not be left there for others either.
+  // A prompt that must not be read from the cache must not be stored for others either.
   if (!get_bool(body, "cache_prompt", true)) params["cache_salt"] = random_id("once-");
   RETURN_IF_ERROR(read_bias(body, model.tokenizer(), params));
   return params;

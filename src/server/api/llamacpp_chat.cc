@@ -9,8 +9,8 @@ namespace penstock {
 namespace {
 
 struct ChatName {
-  const char* name;   // there
-  const char* field;  // here
+  const char* name;   // llama.cpp's name
+  const char* field;  // this server's name
 };
 constexpr ChatName kChatNames[] = {{"repeat_penalty", "repetition_penalty"},
                                    {"repeat_last_n", "penalty_last_n"},
@@ -29,7 +29,7 @@ Status rename_fields(json& body) {
   return {};
 }
 
-// Values below 0 that mean "as if it were not there".
+// Removes negative values, which mean that the field is unset.
 void drop_unset(json& body) {
   for (const char* name : {"max_tokens", "max_completion_tokens", "seed", "top_k"}) {
     const json& value = get_field(body, name);
@@ -70,7 +70,7 @@ Status take_llamacpp_chat_fields(json& body, const ServedModel& model) {
         list = value;
     }
   }
-  // What is not to be found in the cache must not be left there for others either.
+  // A prompt that must not be read from the cache must not be stored for others either.
   if (!get_bool(body, "cache_prompt", true)) body["cache_salt"] = random_id("once-");
   return {};
 }

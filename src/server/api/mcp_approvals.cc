@@ -16,8 +16,7 @@ Status McpApprovals::add(const json& item, const std::string& where, bool earlie
   return {};
 }
 
-// The first question of an id is the one that counts: clients may give back what is kept here, and
-// may not change it.
+// The first request with an id counts: clients may repeat stored items but not change them.
 Status McpApprovals::ask(const json& item, const std::string& where, bool earlier) {
   const std::string id = get_string(item, "id");
   ApprovedCall call{id, get_string(item, "server_label"), get_string(item, "name"),

@@ -16,7 +16,7 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// names: a list, or null for all.
+// names: a list; null: all names.
 std::optional<ToolFilter::Names> read_names(const json& names) {
   if (names.is_null()) return std::nullopt;
   ToolFilter::Names all;
@@ -50,7 +50,7 @@ bool request_asks(const ApprovalRule& rule, bool otherwise, const McpTool& tool)
   return rule.asks.value_or(otherwise);
 }
 
-// The operator's word counts where it asks; else the request's.
+// The operator's rule takes precedence where it demands approval; otherwise the request's applies.
 bool asks(const McpUse& use, const McpTool& tool) {
   const McpServerConfig& config = use.server->config();
   McpApproval rule = config.approval;
@@ -60,7 +60,7 @@ bool asks(const McpUse& use, const McpTool& tool) {
   return request_asks(use.approval, rule != McpApproval::kNever, tool);
 }
 
-// What clients of OpenAI's own servers may say, and only the operator of this one.
+// Refuses fields that OpenAI's clients may set but that only this server's operator may.
 Status check_operators_part(const json& tool, const std::string& where) {
   for (const char* field :
        {"server_url", "connector_id", "tunnel_id", "authorization", "headers"}) {
@@ -94,7 +94,7 @@ Result<McpUse> read_use(const McpServers* servers, const std::string& key, const
   return use;
 }
 
-// Of the names that the request allows each is a tool's.
+// Checks that every name allowed by the request exists.
 Status check_names(const McpUse& use) {
   if (!use.allowed.names) return {};
   std::set<std::string_view> there;
@@ -124,7 +124,8 @@ Result<McpRequest> McpRequest::take(const McpServers* servers, const std::string
                     use.label);
     }
     request.uses_.push_back(std::move(use));
-    tools[i] = nullptr;  // the others keep their places, which messages name
+    // keeps the indices of the others, which messages use
+    tools[i] = nullptr;
   }
   if (!tools.is_null()) body["tools"] = std::move(tools);
   if (body.contains("tool_choice")) RETURN_IF_ERROR(request.take_choice(body["tool_choice"]));
@@ -143,7 +144,7 @@ Status McpRequest::take_choice(json& choice) {
   return {};
 }
 
-// The lists of earlier responses, and what the client says to their questions.
+// Reads lists of tools and approvals from earlier responses and from the input.
 Result<std::vector<ApprovedCall>> McpRequest::read_items(const json& input, size_t n_earlier) {
   McpApprovals approvals;
   for (size_t i = 0; i < (input.is_array() ? input.size() : 0); ++i) {

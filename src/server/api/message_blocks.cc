@@ -6,7 +6,8 @@
 namespace penstock {
 namespace {
 
-// "title" and "context" of a document, or "title" and "source" of a search result, before its text.
+// Returns "title" and "context" of a document, or "title" and "source" of a search result, which
+// precede its text.
 std::string heading(const json& block, std::initializer_list<const char*> fields) {
   std::string text;
   for (const char* field : fields) {
@@ -16,7 +17,7 @@ std::string heading(const json& block, std::initializer_list<const char*> fields
   return text.empty() ? text : text + "\n\n";
 }
 
-// The text of a list of text blocks, or of a string.
+// Joins a string or a list of text blocks.
 Result<std::string> joined(json content, const std::string& where) {
   ASSIGN_OR_RETURN(const json parts, text_parts(std::move(content), {"text"}, where));
   if (parts.is_string()) return parts.get<std::string>();
@@ -41,7 +42,7 @@ Result<std::string> document_text(json& block, const std::string& where) {
                 where, type);
 }
 
-// The text part of a block that is or has text.
+// Returns the text part of a block that is or contains text.
 Result<json> part_of(json& block, const std::string& where) {
   const std::string type = get_string(block, "type");
   if (type == "text" && get_field(block, "text").is_string()) return text_part_of(block);
@@ -61,7 +62,7 @@ Result<json> part_of(json& block, const std::string& where) {
   return cannot(where, type);
 }
 
-// The results of a server's tool, as JSON without what only that server reads.
+// Returns the result of a server tool as JSON, without fields that only Anthropic's server reads.
 std::string server_result(json content) {
   if (content.is_string()) return content.get<std::string>();
   const auto drop = [](json& one) {
@@ -98,7 +99,7 @@ Status MessageBlocks::add(const std::string& role, json& content, const std::str
   return {};
 }
 
-// Adds the message so far, if it says anything, and begins another one of the role.
+// Adds the pending message unless it is empty, and starts another one with the same role.
 void MessageBlocks::flush() {
   const std::string role = get_string(message_, "role");
   const bool says = !message_["content"].empty() || message_.contains("tool_calls") ||
@@ -146,7 +147,7 @@ Status MessageBlocks::add_result(json& block, const std::string& type, const std
     if (result.is_null()) result = "";
   } else {
     result = server_result(std::move(result));
-    flush();  // the call stands before its result
+    flush();  // a call must precede its result
   }
   messages.push_back(tool_message(take_string(block, "tool_use_id"), std::move(result)));
   return {};

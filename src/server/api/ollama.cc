@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-// Ollama's option and the field that it is here.
+// Ollama's options and this server's fields.
 constexpr RenamedParam kSamplingOptions[] = {{"temperature", "temperature"},
                                              {"top_k", "top_k"},
                                              {"top_p", "top_p"},
@@ -32,17 +32,18 @@ constexpr RenamedParam kSamplingOptions[] = {{"temperature", "temperature"},
                                              {"mirostat_eta", "mirostat_eta"},
                                              {"stop", "stop"}};
 
-// Ollama's default: tokens that penalties look at.
+// Ollama's default number of tokens for penalties.
 constexpr int kRepeatLastN = 64;
 
-// How a model is loaded, which happened when the server started.
+// Options about loading a model, which do not apply to a running one.
 constexpr const char* kLoadCounts[] = {"num_batch", "num_gpu", "main_gpu", "num_thread",
                                        "num_keep"};
 constexpr const char* kLoadFlags[] = {"numa",           "low_vram",         "f16_kv",
                                       "vocab_only",     "use_mmap",         "use_mlock",
                                       "embedding_only", "penalize_newline", "logits_all"};
 
-// Calls are answered in their order, by name where one is given: this API's messages have no ids.
+// Assigns ids: results match calls by name if given, else by order, since Ollama's messages have no
+// ids.
 class CallIds {
  public:
   std::string add(const std::string& name) {
@@ -60,7 +61,7 @@ class CallIds {
 
  private:
   int n_ = 0;
-  std::vector<std::pair<std::string, std::string>> open_;  // name and id of calls without an answer
+  std::vector<std::pair<std::string, std::string>> open_;  // names and ids of unanswered calls
 };
 
 json message_of_ollama(json& given, CallIds& ids) {
@@ -174,7 +175,7 @@ Result<json> params_of_ollama(const json& body, const ServedModel& model) {
 
 namespace {
 
-// "1h30m", "300ms", "-1s", or seconds without a unit. Nothing when it is none.
+// Parses "1h30m", "300ms", "-1s", or seconds without a unit; nullopt: malformed.
 std::optional<double> seconds_of_time(std::string_view text) {
   const bool negative = text.starts_with('-');
   if (negative || text.starts_with('+')) text.remove_prefix(1);

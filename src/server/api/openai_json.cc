@@ -21,7 +21,7 @@ bool is_utf8(const std::string& bytes) {
   }
 }
 
-// JSON has no -inf; the API's clients expect a number.
+// Replaces -inf, which JSON cannot represent; clients expect a number.
 double finite(float logprob) { return std::max(static_cast<double>(logprob), -9999.0); }
 
 }  // namespace
@@ -199,7 +199,7 @@ std::string TokenNames::operator()(TokenId token) const {
   return text;
 }
 
-// Of a token that begins inside a character: where that one begins.
+// The offset of a token that begins inside a character is that of the character.
 void LegacyLogprobs::add_offset(std::string_view bytes) {
   const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; };
   const bool inside = !bytes.empty() && continues(bytes[0]) && n_characters_ > 0;
@@ -216,7 +216,7 @@ void LegacyLogprobs::add_row(const std::vector<TokenLogprob>& row) {
     const std::string text = names_(row[i].token);
     if (!top.contains(text)) top[text] = finite(row[i].logprob);
   }
-  // The chosen token is always among them.
+  // Adds the chosen token, which must always be included.
   const std::string own = names_(row[0].token);
   if (!top.contains(own)) top[own] = finite(row[0].logprob);
   top_.push_back(std::move(top));
@@ -239,7 +239,8 @@ void LegacyLogprobs::add_prompt(const std::vector<TokenId>& prompt,
   bool first = true;
   for (size_t i = 0; i < prompt.size(); ++i) {
     std::string_view bytes = tokenizer.token_bytes(prompt[i], first);
-    // Tokens that the tokenizer put around the text are not in it, and what follows them begins it.
+    // Special tokens that the tokenizer added are not part of the text: the following token starts
+    // at offset 0.
     const bool around = tokenizer.is_special(prompt[i]) && !text.starts_with(bytes);
     if (around) bytes = {};
     first = first && around;

@@ -21,7 +21,7 @@
 namespace penstock {
 namespace {
 
-constexpr int kMostInputs = 2048;  // of a call; OpenAI's
+constexpr int kMostInputs = 2048;  // inputs of one call; OpenAI's limit
 
 std::vector<TokenId> ids_in(const json& list) {
   std::vector<TokenId> ids;
@@ -29,7 +29,7 @@ std::vector<TokenId> ids_in(const json& list) {
   return ids;
 }
 
-// -1: what the model takes; absent: nothing is cut.
+// -1: the model's limit; absent: no truncation.
 void read_truncation(const json& body, bool& truncate, int& truncate_to) {
   if (!truncates(body)) return;
   const int64_t most = get_int(body, "truncate_prompt_tokens", -1);
@@ -53,13 +53,13 @@ Status add_prompts(std::span<const Prompt> prompts, const json& body, const Serv
   return {};
 }
 
-// The result, and what wakes the coroutine that waits for it.
+// The result, and the wake-up of the coroutine that waits for it.
 struct Arrival {
   explicit Arrival(const net::any_io_executor& executor)
       : timer(executor, net::steady_timer::time_point::max()) {}
   net::steady_timer timer;
-  std::optional<Result<PoolingQueue::Vectors>> ended;  // the result, once `here` is set
-  bool here = false;                                   // of the executor alone
+  std::optional<Result<PoolingQueue::Vectors>> ended;  // valid once `here` is set
+  bool here = false;                                   // used on the executor only
 };
 
 }  // namespace
@@ -164,7 +164,7 @@ net::awaitable<Result<std::vector<float>>> embed_for_server(Services& services, 
   EmbedOptions options;
   options.prompt_name = std::string();
   options.truncate = truncate;
-  // What is cut is cut far before that.
+  // truncation happens long before this limit
   const Prompt prompt = truncate ? text.substr(0, most_text(services)) : text;
   Result<std::vector<std::vector<TokenId>>> inputs;
   co_await services.run_apart(exchange, text.size(), [&] {
@@ -195,7 +195,7 @@ Status take_reply(Services& services, const ServedModel& model, const PoolingCal
   const int64_t width = !vectors                   ? static_cast<int64_t>(info.labels.size())
                         : call.kind.dimensions > 0 ? call.kind.dimensions
                                                    : info.dimensions;
-  constexpr int64_t kBase64 = 6;  // bytes of a number, about
+  constexpr int64_t kBase64 = 6;  // approximate bytes of a number in base64
   const int64_t bytes =
       n_rows * width * (as_base64 ? kBase64 : static_cast<int64_t>(kBytesOfNumber));
   const int64_t most = services.config.max_reply_bytes;
@@ -205,7 +205,7 @@ Status take_reply(Services& services, const ServedModel& model, const PoolingCal
                   "--max-reply-bytes)",
                   n_rows * width, bytes, most);
   }
-  constexpr int64_t kAtOnce = 4;  // of the largest
+  constexpr int64_t kAtOnce = 4;  // concurrent replies of maximum size
   budget.attach(services.under_way.reply_bytes, kAtOnce * most);
   if (budget.take(bytes)) return {};
   return errorf(ErrorCode::kResourceExhausted,
@@ -238,7 +238,7 @@ void append_numbers(std::span<const float> numbers, std::string& out) {
 std::string base64(std::span<const float> numbers) {
   static_assert(std::endian::native == std::endian::little);
   const size_t bytes = numbers.size_bytes();
-  std::string out((bytes + 2) / 3 * 4 + 1, '\0');  // and the terminating zero
+  std::string out((bytes + 2) / 3 * 4 + 1, '\0');  // includes the terminating zero
   EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
                   reinterpret_cast<const unsigned char*>(numbers.data()), static_cast<int>(bytes));
   out.pop_back();

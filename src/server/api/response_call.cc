@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-// The request's own fields in the reply, with the defaults of those it left out.
+// Returns the request's fields for the reply, with defaults for absent ones.
 json echoed_fields(const json& body, const SamplingParams& params) {
   const auto given = [&](const char* name, json fallback) {
     const json& value = get_field(body, name);
@@ -53,7 +53,7 @@ bool includes(const json& body, const char* what) {
   return include.is_array() && std::ranges::find(include, json(what)) != include.end();
 }
 
-// What is asked for beside the input that this server does not do.
+// Returns warnings about requested features that this server ignores.
 std::vector<std::string> warnings_of_response(const json& body) {
   std::vector<std::string> warnings;
   const std::string summary = get_string(get_field(body, "reasoning"), "summary", "none");
@@ -66,7 +66,7 @@ std::vector<std::string> warnings_of_response(const json& body) {
   return warnings;
 }
 
-// The field that needs a store; null: there is none.
+// Returns the first field that needs a store; null: none.
 const char* field_that_stores(const json& body) {
   for (const char* name : {"previous_response_id", "conversation"}) {
     if (!get_field(body, name).is_null()) return name;
@@ -74,7 +74,8 @@ const char* field_that_stores(const json& body) {
   return get_bool(body, "background") ? "background" : nullptr;
 }
 
-// The items before those of the request. Errors: of what the request goes on from.
+// Returns the items that precede the request's. Errors: those of the continued response or
+// conversation.
 Result<json> read_earlier(Services& services, const StoreCall& stored, const json& body,
                           ResponseCall& call) {
   const std::string previous = get_string(body, "previous_response_id");
@@ -88,7 +89,7 @@ Result<json> read_earlier(Services& services, const StoreCall& stored, const jso
   return items_of_conversation(services, stored, call.conversation_id, call);
 }
 
-// Items that are added to a conversation have ids of their own there.
+// Checks that items added to a conversation have new ids.
 Status check_new_ids(const json& earlier, const json& items) {
   std::set<std::string> ids;
   for (const json& item : earlier) ids.insert(get_string(item, "id"));
@@ -102,8 +103,7 @@ Status check_new_ids(const json& earlier, const json& items) {
   return {};
 }
 
-// What of the request is about stored responses and conversations. The input becomes all that is
-// said.
+// Reads the fields about stored responses and conversations; prepends earlier items to the input.
 Status read_storing(Services& services, const HttpRequest& request, json& body, ResponseCall& call,
                     size_t& n_earlier) {
   const char* const storing = field_that_stores(body);
@@ -137,7 +137,7 @@ Status read_storing(Services& services, const HttpRequest& request, json& body, 
   return {};
 }
 
-// What of the request is about MCP servers.
+// Reads the fields about MCP servers.
 Status read_mcp(const Services& services, const HttpRequest& request, json& body, size_t n_earlier,
                 ResponseCall& call) {
   ASSIGN_OR_RETURN(McpRequest mcp, McpRequest::take(services.mcp, record_of(request).key, body));
@@ -192,8 +192,10 @@ Result<ResponseCall> read_response_call(Services& services, const HttpRequest& r
   ResponseCall call;
   ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, body, -1));
   SamplingParams& params = call.generation.params;
-  call.echoed = echoed_fields(body, params);  // before the conversation takes what it needs
-  // Every stream repeats it three times, and what is kept of the response once more.
+  // before the conversation is moved out of the body
+  call.echoed = echoed_fields(body, params);
+  // The fields are repeated three times in a stream and once in the stored response, so that their
+  // size is limited.
   if (const size_t bytes = dump(call.echoed).size(), most = most_text(services); bytes > most) {
     return errorf(
         ErrorCode::kInvalidArgument,

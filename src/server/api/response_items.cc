@@ -19,7 +19,7 @@ namespace base64_code = boost::beast::detail::base64;
 
 constexpr std::string_view kSeal = "penstock1.";
 
-// The reasoning in encrypted_content; nullopt: this server did not seal it.
+// Decodes encrypted_content; nullopt: not made by this server.
 std::optional<std::string> unsealed(const std::string& sealed) {
   if (!sealed.starts_with(kSeal)) return std::nullopt;
   const std::string_view code = std::string_view(sealed).substr(kSeal.size());
@@ -29,8 +29,7 @@ std::optional<std::string> unsealed(const std::string& sealed) {
   return text;
 }
 
-// The calls of tools that other servers run, and of those that clients run without a function of
-// theirs: whether the item has the result too.
+// Types of call items for tools that run elsewhere, and whether the item includes the result.
 struct CallItem {
   std::string_view type;
   bool with_result;
@@ -45,7 +44,7 @@ constexpr std::array<std::string_view, 4> kOutputItems = {
     "tool_search_output"};
 constexpr std::array<const char*, 5> kResults = {"results", "outputs", "output", "result", "error"};
 
-// The fields of an item that say something, without `left_out`.
+// Returns the non-null fields of an item except `left_out`.
 json said_fields(const json& item, std::span<const char* const> left_out) {
   json said = json::object();
   for (const auto& [name, value] : item.items()) {
@@ -61,7 +60,7 @@ std::string call_id_of(const json& item) {
   return id.empty() ? get_string(item, "id") : id;
 }
 
-// What the item of a call says of its result.
+// Returns the result part of a call item.
 std::string result_of(const json& item, std::string_view type) {
   json said = json::object();
   for (const char* name : kResults) {
@@ -81,7 +80,7 @@ std::string joined_texts(const json& parts) {
   return text;
 }
 
-// A refusal in a message is its text.
+// Converts refusals in a message to text parts.
 void name_refusals(json& content) {
   if (!content.is_array()) return;
   for (json& part : content) {

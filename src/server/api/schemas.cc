@@ -34,7 +34,7 @@ Json field_of(const T&, const char* help) {
   return result;
 }
 
-// The engine checks the ranges again, for those who do not come over HTTP.
+// The engine checks the ranges again for calls that do not use HTTP.
 void limit(Json& field, const SamplingParams::Range& range) {
   const auto bound = [&](double value) {
     return field["type"][0] == "integer" ? Json(static_cast<int64_t>(value)) : Json(value);
@@ -60,7 +60,7 @@ Json sampling_fields() {
   return fields;
 }
 
-// What every endpoint that generates understands besides the sampling parameters.
+// Fields of all generating endpoints besides sampling parameters.
 Json engine_fields() {
   return {{"stream", boolean("reply with server-sent events")},
           {"priority", field({"integer"}, "below 0: before others, above 0: after others")},
@@ -102,7 +102,7 @@ Json openai_fields() {
   return fields;
 }
 
-// What its type needs is checked by take_tools().
+// take_tools() checks what each type requires.
 Json chat_tool() {
   const Json format = any_of({open({{"type", plain("string")}}, {"type"})}, "of the text");
   return open(
@@ -163,8 +163,8 @@ Json template_fields() {
 Json of_type(const char* name) { return {{"enum", {name}}, {"title", Json(name).dump()}}; }
 Json tool_name() { return {{"type", "string"}, {"minLength", 1}}; }
 
-// OpenAI's forms. tools: what may be named, in the API's form; nested: allowed_tools has its fields
-// in an object of that name.
+// OpenAI's forms of tool_choice. tools: forms that name a tool. nested: allowed_tools has its
+// fields in an object of that name.
 Json tool_choice_field(const Json::array_t& tools, bool nested) {
   const Json modes = {{"enum", {"auto", "required"}}};
   Json allowed = {{"mode", modes},
@@ -195,8 +195,7 @@ Json response_tool_choice() {
   const auto named = [](const char* type) {
     return closed({{"type", of_type(type)}, {"name", tool_name()}}, {"type", "name"});
   };
-  // What OpenAI runs itself: where it is chosen the request is refused, among others it is left
-  // out.
+  // Tools that OpenAI runs itself: choosing one is refused; otherwise they are left out.
   const Json hosted = {"web_search",         "web_search_2025_08_26",
                        "web_search_preview", "file_search",
                        "code_interpreter",   "web_search_preview_2025_03_11",
@@ -222,7 +221,7 @@ Json response_item() {
   return open({{"type", field({"string"}, types)}, {"role", field({"string"}, "of a message")}});
 }
 
-// What only an operator may say is refused with a reason of its own.
+// Fields that only the operator may set are refused with a reason.
 Json mcp_tool() {
   Json names = list({{"type", "string"}}, "names of tools");
   names["maxItems"] = 512;
@@ -253,8 +252,7 @@ Json verbosity() {
   return one_of({"low", "medium", "high"}, "no effect: the model is not told, with a warning");
 }
 
-// Names that change an answer on another route: this one says that it does not have them. A field
-// that nobody knows is only left out.
+// Refuses fields of other routes that would change the answer; unknown fields are only ignored.
 void refuse_others(Json& fields) {
   Json names = sampling_fields();
   for (const char* name : {"max_completion_tokens",
@@ -362,7 +360,7 @@ const Json& generate_request() {
   return value;
 }
 
-// What says which choice or what else stands in one reply, which is of all conversations here.
+// Excludes fields about a single choice or reply, since this route handles several conversations.
 const Json& chat_batch_request() {
   static const Json value = [] {
     Json fields = chat_fields();
@@ -441,7 +439,7 @@ const Json& responses_request() {
     Json fields = sampling_fields();
     merge(fields, engine_fields());
     for (const char* name : {"n", "max_tokens", "logprobs", "prompt_logprobs"}) fields.erase(name);
-    // What its type needs is checked by take_tools().
+    // take_tools() checks what each type requires.
     const Json tool =
         open({{"type",
                {{"type", "string"},
@@ -522,7 +520,7 @@ Json messages_fields() {
   const Json message = closed({{"role", {{"enum", {"user", "assistant", "system"}}}},
                                {"content", {{"anyOf", {plain("string"), blocks}}}}},
                               {"role", "content"});
-  // What its type needs is checked by take_tools().
+  // take_tools() checks what each type requires.
   const Json tool =
       open({{"type", text("custom, which it is without one; what else there is is left out with a "
                           "warning")},

@@ -12,13 +12,13 @@ namespace {
 using Body = nlohmann::ordered_json;
 using Json = nlohmann::json;
 
-// A member that is there; null means absent.
+// Returns a member; null: absent or JSON null.
 const Body* member(const Body& object, const char* key) {
   const auto it = object.find(key);
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
-// JSON that may come as its text.
+// Returns JSON that may be given as a string.
 std::string text_of(const Body& value) {
   return value.is_string() ? value.get<std::string>()
                            : value.dump(-1, ' ', false, Body::error_handler_t::replace);
@@ -39,7 +39,7 @@ std::optional<std::string> pattern_at(const Body& object, const char* key) {
   return value == nullptr ? std::nullopt : std::optional(value->get<std::string>());
 }
 
-// A format {"type": …} at `path`. nullopt: {"type": "text"}.
+// Reads a format {"type": …} at `path`; nullopt: {"type": "text"}.
 std::optional<AskedOutputs> of_format(const Body& value, const std::string& path) {
   const std::string type = value["type"];
   if (type == "text") return std::nullopt;
@@ -51,7 +51,7 @@ std::optional<AskedOutputs> of_format(const Body& value, const std::string& path
   return AskedOutputs{{.json_object = true}, path};
 }
 
-// The fields that a specification may stand in; of a body at most one.
+// The fields that may specify a form; a body may use at most one.
 class Sources {
  public:
   explicit Sources(const Body& body) : body_(body) {}
@@ -61,7 +61,7 @@ class Sources {
     given.push_back(field);
     asked = std::move(one);
   }
-  // Each in turn: a format, below `outer` where that is given.
+  // Reads a format, inside `outer` if given.
   void take_format(const char* outer, const char* name) {
     const Body* holder = *outer == '\0' ? &body_ : member(body_, outer);
     const Body* format = holder == nullptr ? nullptr : member(*holder, name);
