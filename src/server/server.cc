@@ -14,8 +14,7 @@
 namespace penstock {
 namespace {
 
-// Bodies of routes that ask for a few names are never large; whoever may not send one has no room
-// for it.
+// Limits bodies of routes that take only a few names, and of clients that may not send a body.
 size_t most_body_of(const Route& route) {
   constexpr size_t kFewNames = 64 * 1024;  // bytes
   const bool large =
@@ -34,13 +33,13 @@ OriginConfig origin_config(const ServerConfig& config, bool needs_key) {
   result.allowed_origins = config.cors_origins;
   result.allowed_hosts = config.allowed_hosts;
   result.listening_host = config.http.host;
-  // A page has no key, and this server no certificate for the page's name.
+  // With a key or a certificate, a foreign page cannot use the server under a false name.
   if (needs_key || !config.http.tls_certificate.empty()) return result;
   result.host_check = is_loopback(config.http.host) ? HostCheck::kEverybody : HostCheck::kPages;
   return result;
 }
 
-// Fills in the served name and brings root_path into the form "" or "/path".
+// Sets default model names and normalizes root_path to "" or "/path".
 Status check_config(ServerConfig& config) {
   for (ModelSettings& model : config.models) {
     if (model.names.empty())
@@ -61,7 +60,7 @@ HttpReply moved_to(const std::string& path) {
   return reply;
 }
 
-// One more as long as it lives.
+// Increments a counter for the object's lifetime.
 class CountedIn {
  public:
   explicit CountedIn(std::atomic<int>* count) : count_(count) {
@@ -106,7 +105,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<RequestLog> log)
 }
 
 Server::~Server() {
-  accounts_.stop_watching();  // what it tells uses everything below
+  accounts_.stop_watching();  // first: its callback uses the members below
   models_.stop();             // their events go to exchanges of http_
 }
 
@@ -163,13 +162,13 @@ Status Server::listen() {
   return {};
 }
 
-// On the thread that watches the file of keys. Batches look for themselves.
+// Called on the thread that watches the key file. Batches check for themselves.
 void Server::note_key(std::string_view act, const ApiKeyRecord& record) {
   acts_.note_key(act, record);
   if (accounts_.is_revoked(record.id, "")) background_.cancel_those_of(record.id);
 }
 
-// Of those that are loaded at the start: others are seen when they are asked for.
+// Checks the embedders that are loaded at the start; others are checked on use.
 Status Server::check_embedders() const {
   std::vector<std::string> names = {config_.reply_cache_embedder};
   for (const RouteConfig& route : config_.routes) names.push_back(route.embedder);
@@ -185,7 +184,7 @@ Status Server::check_embedders() const {
   return {};
 }
 
-// Kept in the data directory where that can be used: its lock is held then.
+// Stored in the data directory if it is usable, since its lock is then held.
 Status Server::open_replies() {
   const std::string& embedder = config_.reply_cache_embedder;
   if (!embedder.empty() && config_.reply_cache.bytes <= 0) {
@@ -214,7 +213,7 @@ Status Server::run(const std::function<void()>& on_ready) {
     for (; failure && !stop_watching.stop_requested(); std::this_thread::sleep_for(kLook)) {
       try {
         failure = models_.status();
-      } catch (const std::bad_alloc&) {  // the next time
+      } catch (const std::bad_alloc&) {  // retried the next time
       }
     }
     if (!failure) stop();
@@ -228,7 +227,7 @@ Status Server::run(const std::function<void()>& on_ready) {
   });
   if (mcp_ != nullptr) mcp_->stop();
   apart_.stop();
-  compilations_.stop();  // what these have begun uses the models
+  compilations_.stop();  // running compilations use the models
   chores_.stop();
   loads_.stop();
   models_.stop();
@@ -258,7 +257,7 @@ Server::Decision Server::decide(Exchange& exchange) {
   const HttpRequest& request = exchange.request();
   Decision decision;
   decision.start = std::chrono::steady_clock::now();
-  // The page's files stand beside it: its address must end in a slash.
+  // The page uses relative addresses, so that its own must end in a slash.
   const bool is_bare_root = !config_.root_path.empty() && request.path == config_.root_path;
   exchange.set_path(canonical_path(request.path, config_.root_path));
   std::string allowed;
@@ -297,7 +296,7 @@ net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - decision.start;
   RequestRecord& record = record_of(exchange);
   accounts_.note_use(exchange, decision.start);
-  record.spending.reset();  // it is used now, not held any more
+  record.spending.reset();  // the reservation is converted to use
   traffic_.note(route == nullptr ? "other" : route->path, route == nullptr ? "" : route->method,
                 exchange.gone() ? 0 : exchange.status(), elapsed.count());
   const std::string_view key =
@@ -305,11 +304,11 @@ net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
   log_->request(exchange, elapsed.count(), key);
   if (record.trace && record.trace->notes_wanted)
     exporter_->add(spans_of_request(exchange, route->path, key));
-  // After the reply: nobody waits for the disk.
+  // After the reply, so that the client does not wait for the disk.
   if (is_act && acts_.is_kept()) co_await chores_.run("", [&] { acts_.write(exchange); });
 }
 
-// Keys come first: who has none learns nothing, not even which routes there are.
+// Keys are checked first, so that clients without one cannot even probe for routes.
 std::optional<HttpReply> Server::check_access(Exchange& exchange, Decision& decision) {
   const Route* route = decision.route;
   const Access access = route == nullptr ? Access::kKey : route->access;

@@ -113,7 +113,7 @@ Json type_is(const char* name) { return {{"enum", {name}}, {"title", Json(name).
 
 Json schema_value() { return {{"type", {"object", "boolean"}}, {"description", "a JSON Schema"}}; }
 
-// What stands around a schema in OpenAI's formats.
+// Fields beside the schema in OpenAI's formats.
 Json naming_fields() {
   using namespace schema;
   return {{"name", text("what it is called; no effect")},

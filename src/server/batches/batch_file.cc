@@ -21,10 +21,10 @@
 namespace penstock {
 namespace {
 
-// between two looks at the progress, and syncs
+// interval of progress reports and syncs
 constexpr auto kTell = std::chrono::milliseconds(100);
 constexpr int64_t kLongestLine = int64_t{64} << 20;  // bytes
-constexpr int kLeastAtOnce = 64;                     // of models that give vectors
+constexpr int kLeastAtOnce = 64;                     // minimum for pooling models
 
 tl::unexpected<Error> input_error(const std::string& path) {
   const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
@@ -85,8 +85,8 @@ Status BatchFile::take_line(std::string_view text, int64_t begin, int64_t number
 }
 
 Status BatchFile::read_input() {
-  std::string rest;   // of the piece before: the begin of a line
-  int64_t begin = 0;  // of `rest` in the file
+  std::string rest;   // start of a line from the last read
+  int64_t begin = 0;  // offset of `rest` in the file
   for (int64_t number = 1; mistakes_.size() < kMostBatchMistakes;) {
     constexpr size_t kPiece = size_t{1} << 20;
     const size_t before = rest.size();
@@ -112,7 +112,7 @@ Status BatchFile::read_input() {
   return {};
 }
 
-// Results of another input are not to be mixed with these.
+// Refuses an output with results of another input.
 Status BatchFile::check_results() const {
   for (const std::string& id : results_->done()) {
     if (!ids_.contains(id))
@@ -147,7 +147,7 @@ Status BatchFile::run(Services& services, const std::function<bool(const Progres
   return results_->sync();
 }
 
-// As many at once as the engine takes, and some that wait for a place in it.
+// As many lines as the engine runs at once, plus some in its queue.
 static int lines_at_once(const Services& services) {
   int most = 1;
   for (const auto& model : services.models.all()) {

@@ -26,7 +26,7 @@ constexpr const char* kEndpoints[] = {"/v1/chat/completions", "/v1/completions",
                                       "/v2/rerank",           "/classify",       "/pooling"};
 constexpr auto kFullQueue = std::chrono::milliseconds(500);
 constexpr size_t kLongestId = 512;  // bytes
-// of a line whose model is not there; where the queue is full it waits on
+// for lines whose model is not loaded; a full queue is retried without limit
 constexpr int kMostTries = 60;
 
 std::string_view trimmed(std::string_view line) {
@@ -35,7 +35,7 @@ std::string_view trimmed(std::string_view line) {
   return line;
 }
 
-// What is wrong with a line's fields but its url; "" nothing. param: which.
+// Returns an error in a line's fields other than the url, "": none. param: the field.
 std::string mistake_of(const json& line, std::string& param) {
   const auto text = [&](const char* name) -> std::string {
     param = name;
@@ -44,7 +44,7 @@ std::string mistake_of(const json& line, std::string& param) {
   if (!line.is_object()) return "expected a JSON object";
   const std::string id = text("custom_id");
   if (id.empty()) return "custom_id: expected a text";
-  // The mistakes of a batch, which are kept and listed, repeat it.
+  // custom_id is repeated in the stored list of mistakes, so that its length is limited.
   if (id.size() > kLongestId)
     return fmt::format("custom_id: expected at most {} bytes, got {}", kLongestId, id.size());
   if (text("method") != "POST") return "method: expected POST";
@@ -56,7 +56,7 @@ std::string mistake_of(const json& line, std::string& param) {
   return "";
 }
 
-// The same of its url, which becomes that of a route.
+// As mistake_of(), for the url, which is replaced by the route's path.
 std::string mistake_of_url(std::string& url, std::string_view endpoint) {
   url = canonical_path(url, "");
   if (!endpoint.empty())
@@ -65,7 +65,7 @@ std::string mistake_of_url(std::string& url, std::string_view endpoint) {
   return fmt::format("url: expected one of {}", fmt::join(kEndpoints, ", "));
 }
 
-// Of an error's body.
+// Returns the message in an error body.
 std::string message_of(const std::string& body) {
   const json error = ordered_json_of(body);
   return get_string(get_field(error, "error"), "message", "the budget is spent");
@@ -145,7 +145,7 @@ std::string unanswered_line(const std::string& custom_id, const char* code, cons
                {"error", {{"code", code}, {"message", message}}}});
 }
 
-// Among those under way, for as long as it lives.
+// Registers an exchange as under way for its lifetime.
 struct LineComputer::Entry {
   Entry(std::list<UnattendedExchange*>& list, UnattendedExchange& exchange)
       : all(list), place(all.insert(all.end(), &exchange)) {}

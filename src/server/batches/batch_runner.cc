@@ -19,13 +19,14 @@
 namespace penstock {
 namespace {
 
-constexpr int kBesideOthers = 1;    // lines at once while other requests run
-constexpr int kLinesOfVectors = 8;  // at once, of embedding models: who comes waits for as many
-// how soon it is seen that others have come or gone
+constexpr int kBesideOthers = 1;  // concurrent lines while other requests run
+// concurrent lines of embedding models, for which a new request must wait
+constexpr int kLinesOfVectors = 8;
+// polling interval for other requests
 constexpr auto kLook = std::chrono::milliseconds(20);
-constexpr auto kSync = std::chrono::milliseconds(100);  // how long a result may wait to be synced
-constexpr auto kAgain = std::chrono::seconds(10);       // after a failure of the disk
-// A turn, where another's batches wait: when either is over.
+constexpr auto kSync = std::chrono::milliseconds(100);  // maximum delay before a result is synced
+constexpr auto kAgain = std::chrono::seconds(10);       // retry after a disk error
+// Length of an owner's turn while another owner's batches wait: it ends at the first limit.
 constexpr auto kTurn = std::chrono::seconds(10);
 constexpr int kTurnLines = 256;
 
@@ -47,14 +48,15 @@ struct BatchRunner::Run {
   std::vector<BatchLine> lines;
   std::unique_ptr<BatchResults> results;
   int n_under_way = 0;
-  int n_begun = 0;               // of lines, in this turn
-  bool paused = false;           // for batches of others
-  bool revoked = false;          // the API key is one no longer
-  bool ending = false;           // cancelled or over: lines that wait for the queue do so no longer
+  int n_begun = 0;       // lines started in this turn
+  bool paused = false;   // to let other owners' batches run
+  bool revoked = false;  // the API key was revoked
+  // cancelled or expired: lines in the queue give up
+  bool ending = false;
   std::optional<Error> failure;  // of the disk
 };
 
-// A line of a run that is being computed, in the counts of both. What it refers to lives as long.
+// A line that is being computed, counted in its run and in the runner. REQUIRES: both outlive it.
 class BatchRunner::UnderWay {
  public:
   UnderWay(BatchRunner& runner, std::shared_ptr<Run> run, const BatchLine& line)
@@ -104,18 +106,19 @@ void BatchRunner::stop() {
   });
 }
 
-// Until there is news, or so long.
+// Waits for a wake-up, for at most `most`.
 net::awaitable<void> BatchRunner::wait(std::chrono::milliseconds most) {
   boost::system::error_code cancelled;
   news_.expires_after(most);
   co_await news_.async_wait(net::redirect_error(net::use_awaitable, cancelled));
 }
 
-// How many lines may be under way now.
+// Returns the number of lines that may be under way now.
 int BatchRunner::room() const {
   if (services_.under_way.n_generating > 0) return kBesideOthers;
   int most = 1;
-  double n_vectors = 0;  // calls to embedding models, of lines too
+  // running calls to embedding models, including lines
+  double n_vectors = 0;
   for (const auto& model : services_.models.all()) {
     const ModelLease lease = model->lease();
     if (lease == nullptr) continue;
@@ -132,7 +135,7 @@ net::awaitable<void> BatchRunner::run() {
     bool done = false, failed = false;
     try {
       done = co_await run_next();
-    } catch (const std::exception&) {  // memory has run out: it is tried again, of others first
+    } catch (const std::exception&) {  // out of memory: retry, other batches first
       failed = true;
     }
     if (!done && !stopping_)
@@ -185,7 +188,7 @@ bool BatchRunner::others_wait(const Run& run) {
          });
 }
 
-// What is left of its results cannot be gone on with; the files stay as they are.
+// Ends a batch whose result files are damaged; the files stay unchanged.
 Status BatchRunner::end_damaged(Run& run, const Error& error) {
   services_.log.error(fmt::format("{}: {}", run.batch.id, error.message));
   run.batch.errors =
@@ -194,7 +197,7 @@ Status BatchRunner::end_damaged(Run& run, const Error& error) {
   return ended ? Status() : Status(tl::unexpected(ended.error()));
 }
 
-// Whoever may not use the server has nothing computed either.
+// Whether the payer's key was revoked, so that nothing more may be computed.
 bool BatchRunner::is_revoked(Run& run) const {
   if (run.revoked || !services_.accounts.is_revoked(run.batch.payer, run.batch.owner))
     return run.revoked;
@@ -237,7 +240,8 @@ net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
       done = run.failure ? Status(tl::unexpected(*run.failure)) : Status();
     }
   }
-  if (!done) {  // a full disk, …: what is kept stays, and it is tried again, others first
+  // disk full, for example: results are kept, and the batch is retried after others
+  if (!done) {
     services_.log.error(fmt::format("{}: {}", id, done.error().message));
     again_[id] = std::chrono::steady_clock::now() + kAgain;
   }
@@ -254,8 +258,8 @@ net::awaitable<void> BatchRunner::run_lines(const std::shared_ptr<Run>& run) {
   while (run->n_under_way > 0) co_await wait(kLook);
 }
 
-// Whether it was cancelled, or its time is over. Who cancels it tells: the store is not asked for
-// every line.
+// Whether the batch was cancelled or has expired. Cancellation wakes the runner, so that the store
+// is not queried for every line.
 Status BatchRunner::look_for_end(Run& run, BatchStatus& end) {
   if (is_revoked(run)) end = BatchStatus::kCancelled;
   if (std::time(nullptr) >= run.batch.expires) end = BatchStatus::kExpired;
@@ -265,7 +269,7 @@ Status BatchRunner::look_for_end(Run& run, BatchStatus& end) {
   return {};
 }
 
-// Whether the results have filled what their owner may keep.
+// Whether the results have reached the owner's storage limit.
 Status BatchRunner::look_for_room(Run& run, BatchStatus& end) {
   ASSIGN_OR_RETURN(const int64_t room, batches_.room_of(run.batch.owner));
   if (run.results->n_bytes() <= room || end != BatchStatus::kCompleted) return {};
@@ -283,7 +287,7 @@ net::awaitable<void> BatchRunner::compute_lines(const std::shared_ptr<Run>& shar
   Run& run = *shared;
   size_t next = 0;
   BatchStatus end = BatchStatus::kCompleted;
-  told_ = true;  // it may have been cancelled before
+  told_ = true;  // a cancellation may have come earlier
   const auto begin = std::chrono::steady_clock::now();
   auto written = begin, synced = begin;
   while (!stopping_ && !run.failure && end == BatchStatus::kCompleted) {

@@ -1,4 +1,4 @@
-// POST /v1/load_lora_adapter, /v1/unload_lora_adapter: vLLM's.
+// POST /v1/load_lora_adapter and /v1/unload_lora_adapter (vLLM's).
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ Result<AdapterLoad> read_adapter_load(Services& services, const HttpRequest& req
     return errorf(ErrorCode::kInvalidArgument, "lora_name: expected at most {} bytes, got {}",
                   kMostName, load.adapter.name.size());
   ASSIGN_OR_RETURN(load.base, services.models.find(get_string(body, "base_model_name")));
-  // A name is one model's, or one of its adapters'.
+  // Names must be unique among all models and adapters.
   for (const auto& model : services.models.all()) {
     const auto& names = model->names();
     const bool is_model = std::ranges::find(names, load.adapter.name) != names.end();
@@ -63,14 +63,14 @@ Result<AdapterLoad> read_adapter_load(Services& services, const HttpRequest& req
   return load;
 }
 
-// The same whether there is such a path or not.
+// The same message whether or not the path exists.
 constexpr const char* kOutside =
     "lora_path: expected a path in a folder that --lora-dir gave the server, whatever links lead "
     "to it";
 
-// In the words of who asked: where the adapter lies is the server's.
+// Replaces the resolved path in an error by the client's, since server paths are not revealed.
 Error error_of_load(Error error, const std::string& path, const std::string& asked) {
-  constexpr std::string_view kMark = "\x01";  // in no message
+  constexpr std::string_view kMark = "\x01";  // occurs in no message
   const auto replace = [&](std::string_view what, std::string_view by) {
     for (size_t at = 0; (at = error.message.find(what, at)) != std::string::npos; at += by.size())
       error.message.replace(at, what.size(), by);

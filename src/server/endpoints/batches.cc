@@ -54,7 +54,7 @@ json batch_json(const StoredBatch& batch) {
           {"metadata", parsed(batch.metadata)}};
 }
 
-// "24h", "30m", "90s", "7d" in seconds.
+// Parses "24h", "30m", "90s" or "7d" to seconds.
 Result<int64_t> read_window(const std::string& text) {
   int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
@@ -71,7 +71,7 @@ Result<int64_t> read_window(const std::string& text) {
                 kLongestWindowHours, text);
 }
 
-// window: seconds.
+// window: in seconds.
 Result<StoredBatch> read_new_batch(const HttpRequest& request, int64_t& window) {
   constexpr size_t kMostBytes = 64 * 1024;
   ASSIGN_OR_RETURN(const json body, read_json(request.body, kMostBytes));

@@ -1,4 +1,4 @@
-// POST /v1/chat/completions and …/batch, vLLM's for several conversations.
+// POST /v1/chat/completions and …/batch (vLLM's, for several conversations).
 #include <fmt/format.h>
 
 #include "frontend/chat/harmony.h"
@@ -27,12 +27,12 @@ constexpr const char* kChunk = "chat.completion.chunk";
 struct ChatCall : OpenAiCall {
   std::vector<ChatTask> tasks;  // by prompt
   bool logprobs = false, prompt_logprobs = false, include_reasoning = true;
-  bool names_function = false;  // tool_choice is a function or a custom tool
-  CallForms forms;              // of the task's calls
-  std::string echo;             // goes before the reply
+  bool names_function = false;  // tool_choice names a function or a custom tool
+  CallForms forms;              // forms of the task's calls
+  std::string echo;             // text before the reply
 };
 
-// max_completion_tokens is the newer name of max_tokens; without either a chat may fill the
+// max_completion_tokens is the newer name of max_tokens; without both, the reply may fill the
 // context.
 void set_max_tokens(const json& body, GenerationCall& call) {
   const int64_t newer = get_int(body, "max_completion_tokens", -1);
@@ -54,7 +54,7 @@ Status read_logprobs(const Services& services, const json& body, ChatCall& call)
   return {};
 }
 
-// What is asked for beside the messages that this server does not do.
+// Returns warnings about requested features that this server ignores.
 std::vector<std::string> warnings_of_chat(const json& body) {
   std::vector<std::string> warnings;
   if (get_field(body, "web_search_options").is_object())
@@ -65,13 +65,13 @@ std::vector<std::string> warnings_of_chat(const json& body) {
   return warnings;
 }
 
-// The text of the last message, which the model goes on from.
+// Returns the text of the final message that is continued.
 std::string last_content(const json& body) {
   const json& last = body["messages"].back();
   return get_string(last, "content");
 }
 
-// What is asked for besides conversations.
+// Reads the fields other than the conversation.
 Result<ChatCall> read_chat_fields(Services& services, ApiBody& asked) {
   json& body = asked.fields;
   RETURN_IF_ERROR(take_llamacpp_chat_fields(body, *asked.model));
@@ -92,7 +92,7 @@ Result<ChatCall> read_chat_fields(Services& services, ApiBody& asked) {
   return call;
 }
 
-// reasoning_format none: the text has all that the model writes.
+// reasoning_format "none": reasoning stays in the text.
 Status leave_reasoning(ChatTask& task) {
   const ToolParserRow* const calls = find_tool_parser(task.parsers.tools);
   if (calls != nullptr && is_harmony(*calls)) {
@@ -105,7 +105,7 @@ Status leave_reasoning(ChatTask& task) {
   return {};
 }
 
-// One more conversation, whose reply is held to the same form as the others'.
+// Adds a conversation; all conversations share the form of the reply.
 Status add_conversation(const HttpRequest& request, const json& body,
                         Result<AskedConversation> asked, ChatCall& call) {
   if (!asked) return tl::unexpected(std::move(asked).error());
@@ -134,7 +134,7 @@ Result<ChatCall> read_chat_call(Services& services, const HttpRequest& request) 
   return call;
 }
 
-// What belongs to all conversations is copied for each.
+// Limits the copies of shared fields that are made for each conversation.
 Status check_batch(const Services& services, const json& body, size_t n_conversations) {
   if (n_conversations > static_cast<size_t>(services.config.max_choices)) {
     return errorf(ErrorCode::kInvalidArgument,
@@ -155,7 +155,8 @@ Result<ChatCall> read_chat_batch(Services& services, const HttpRequest& request)
   RETURN_IF_ERROR(check_batch(services, asked.fields, conversations.size()));
   warn_client(request, warnings_of_chat(asked.fields));
   ASSIGN_OR_RETURN(ChatCall call, read_chat_fields(services, asked));
-  call.generation.question.reset();  // there is more than one
+  // answering by meaning needs a single conversation
+  call.generation.question.reset();
   const auto form = call.generation.params.structured_outputs;
   std::optional<StructuredOutputs> first;
   for (size_t i = 0; i < conversations.size(); ++i) {
@@ -177,7 +178,7 @@ Result<ChatCall> read_chat_batch(Services& services, const HttpRequest& request)
   return call;
 }
 
-// form: of the call; null: a function's. Of a custom tool the arguments are the call's text.
+// form: of the call; null: a plain function. The arguments of a custom tool's call are its text.
 json call_json(const ToolCall& call, const CallForm* form) {
   if (form == nullptr || !form->custom) {
     return {{"id", call.id},
@@ -189,7 +190,7 @@ json call_json(const ToolCall& call, const CallForm* form) {
           {"custom", {{"name", form->name}, {"input", call.arguments}}}};
 }
 
-// A piece of a call; the first one has its id and name.
+// Returns a piece of a call; the first piece has id and name.
 json call_delta(const ReplySegment& segment, const CallForm* form) {
   json call;
   if (segment.begins)
@@ -202,12 +203,12 @@ json call_delta(const ReplySegment& segment, const CallForm* form) {
   return call;
 }
 
-// Whether there is nothing to tell: a call's last piece without a character.
+// Whether the segment has nothing to send: the last piece of a call, without characters.
 bool is_silent(const ReplySegment& segment) {
   return segment.kind == Kind::kCall && !segment.begins && segment.call.arguments.empty();
 }
 
-// A call that was not the model's choice is no reason to stop, in OpenAI's API: then it is "stop".
+// OpenAI's API reports "stop" for a call that tool_choice forced.
 const char* finish_name(const ChatCall& call, const ChatReader& reader) {
   const bool called =
       reader.finish() == FinishReason::kStop && reader.n_calls() > 0 && !call.names_function;
@@ -243,11 +244,11 @@ class ChatShape final : public ReplyShape {
     ChatReader reader;
     bool started = false;
     json logprobs = json::array();  // of text that is still held back
-    std::vector<TokenId> ids;       // likewise
-    // Of a stream: the forms of its calls so far, and the text of the last one.
+    std::vector<TokenId> ids;       // of text that is still held back
+    // Streams: forms of the choice's calls, and the text of the last one.
     std::vector<const CallForm*> forms = {};
     CustomInput input = {};
-    Clock::time_point first;  // when its first token came
+    Clock::time_point first;  // arrival of the first token
   };
 
   std::string events(const ChoiceDelta& delta, std::vector<ReplySegment> news,
@@ -286,7 +287,7 @@ class ChatShape final : public ReplyShape {
   const Clock::time_point start_ = Clock::now();
 };
 
-// The prompts that are computed further than was told.
+// Reports prompts whose prefill has advanced.
 std::string ChatShape::look(const Generation& generation) {
   std::string events;
   if (!call_.progress) return events;
@@ -305,7 +306,7 @@ std::string ChatShape::look(const Generation& generation) {
   return events;
 }
 
-// `,"timings":{…}` of what is there so far, if every event has it.
+// Returns `,"timings":{…}` so far, if every event has timings.
 std::string ChatShape::timings_now(const ChoiceDelta& of, const Generation& generation) const {
   const Choice& choice = choices_[of.choice];
   if (!call_.timings_per_token || choice.first == Clock::time_point()) return {};
@@ -344,7 +345,7 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
     news.push_back({Kind::kText, {}});
   if (call_.continuous_usage) return result + joint_event(delta, news, generation);
   for (const ReplySegment& segment : news) {
-    if (segment.kind == Kind::kText && !call_.logprobs && !call_.token_ids) {  // nearly every event
+    if (segment.kind == Kind::kText && !call_.logprobs && !call_.token_ids) {  // the common case
       const std::string index = std::to_string(delta.choice), quoted = json_text(segment.text);
       const std::string_view pieces[] = {R"({"delta":{"content":)", quoted,
                                          R"(},"finish_reason":null,"index":)", index,
@@ -368,7 +369,7 @@ std::string ChatShape::first_event(int index, const Generation& generation) cons
                generation);
 }
 
-// All that a delta says in one event, so that no two of a choice tell the same number of tokens.
+// Sends all segments of a delta in one event, so that token counts of a choice's events differ.
 std::string ChatShape::joint_event(const ChoiceDelta& delta, const std::vector<ReplySegment>& news,
                                    const Generation& generation) {
   Choice& choice = choices_[delta.choice];
@@ -388,7 +389,7 @@ std::string ChatShape::joint_event(const ChoiceDelta& delta, const std::vector<R
   return chunk(delta, std::move(said), std::move(extra), generation);
 }
 
-// What the text of an event was made of.
+// Returns log-probabilities and token ids of the event's text.
 json ChatShape::details(Choice& choice) const {
   json extra = json::object();
   if (call_.logprobs)
@@ -402,8 +403,8 @@ json ChatShape::finish_fields(const ChoiceDelta& delta) const {
           {"stop_reason", stop_reason_json(delta.stop_reason)}};
 }
 
-// Notes a call that begins; what a piece adds to the arguments becomes what it adds to the text of
-// a custom tool.
+// Records a starting call; converts a piece of arguments to the text it adds to a custom tool's
+// call.
 void ChatShape::read_call(Choice& choice, ReplySegment& segment) const {
   if (segment.kind != Kind::kCall) return;
   if (segment.begins) {
@@ -417,7 +418,7 @@ void ChatShape::read_call(Choice& choice, ReplySegment& segment) const {
 
 json ChatShape::piece(const Choice& choice, const ReplySegment& segment) {
   if (segment.kind == Kind::kText) return {{"content", segment.text}};
-  // Two names are in use for it: vLLM's and DeepSeek's.
+  // Two names are in use: vLLM's and DeepSeek's.
   if (segment.kind == Kind::kReasoning)
     return {{"reasoning", segment.text}, {"reasoning_content", segment.text}};
   const CallForm* form = choice.forms[static_cast<size_t>(segment.n_call)];

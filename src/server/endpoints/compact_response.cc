@@ -1,5 +1,5 @@
-// POST /v1/responses/compact (OpenAI's): a conversation as its user's messages and a summary that the
-// model writes of it, to go on from instead of all of it.
+// POST /v1/responses/compact (OpenAI's): replaces a conversation by its user messages and a summary
+// written by the model, from which it can be continued.
 #include <algorithm>
 
 #include "server/api/api_request.h"
@@ -83,7 +83,7 @@ net::awaitable<void> post_compact(Services& services, Exchange& exchange) {
     call = read_response_call(services, exchange.request(),
                               {.schema = compact_request(), .last_turn = kLastTurn});
   };
-  // With a store it may read an earlier conversation from the disk, whose size nobody knows yet.
+  // An earlier conversation of unknown size may be read from the store.
   const size_t n_bytes = exchange.request().body.size();
   const bool may_read = !services.config.data_dir.empty();
   co_await services.run_apart(exchange,

@@ -21,9 +21,9 @@ constexpr const char* kCompletionObject = "text_completion";
 
 struct CompletionCall : OpenAiCall {
   bool echo = false, prompt_logprobs = false;
-  // choices per prompt in the reply; the most likely of those generated
+  // choices per prompt in the reply: the most likely of those generated
   int n_wanted = 1;
-  std::optional<int> logprobs;  // as the client asked; echo needs them of the prompt too
+  std::optional<int> logprobs;  // as requested; with echo also for the prompt
   std::vector<std::string> prompt_texts;
 };
 
@@ -41,7 +41,7 @@ Result<std::vector<TokenId>> read_ids(const json& list, int vocab_size) {
   return ids;
 }
 
-// A string, a list of strings, a list of ids or a list of lists of ids.
+// Reads a string, a list of strings, a list of ids, or a list of lists of ids.
 Status read_prompts(const json& body, CompletionCall& call) {
   const ServedModel& model = *call.generation.model;
   const Session& session = model.session();
@@ -78,7 +78,7 @@ Status read_prompts(const json& body, CompletionCall& call) {
   return {};
 }
 
-// best_of: more are generated than returned, and their log-probabilities decide.
+// best_of: generates more choices than it returns and selects by log-probability.
 Status read_best_of(const json& body, CompletionCall& call) {
   SamplingParams& params = call.generation.params;
   call.n_wanted = params.n;
@@ -96,7 +96,7 @@ Status read_best_of(const json& body, CompletionCall& call) {
   return {};
 }
 
-// Before the prompts are made tokens.
+// Checks the number of choices before prompts are tokenized.
 Status check_choices(const Services& services, const json& prompt, const CompletionCall& call) {
   const int64_t n = call.generation.params.n, most = services.config.max_choices;
   const bool one = prompt.is_string() || prompt.front().is_number();
@@ -164,9 +164,9 @@ class CompletionShape final : public ReplyShape {
   const CompletionCall& call_;
   TokenNames names_;
   StreamEvents events_;
-  std::vector<char> started_;  // by choice, as the two below
+  std::vector<char> started_;  // by choice, like the next two
   std::vector<LegacyLogprobs> logprobs_;
-  std::vector<std::vector<TokenId>> ids_;  // not yet sent
+  std::vector<std::vector<TokenId>> ids_;  // not sent yet
 };
 
 std::string CompletionShape::add(const ChoiceDelta& delta, Generation& generation) {

@@ -25,7 +25,7 @@ namespace {
 constexpr const char* kConversation = "/v1/conversations/{id}";
 constexpr const char* kItems = "/v1/conversations/{id}/items";
 constexpr const char* kItem = "/v1/conversations/{id}/items/{item}";
-constexpr int kMostItems = 20;  // of a request, as OpenAI has it
+constexpr int kMostItems = 20;  // of one request, OpenAI's limit
 
 json conversation_json(const StoredConversation& conversation) {
   return {{"id", conversation.id},
@@ -41,7 +41,7 @@ Result<json> read_conversation_body(const HttpRequest& request, const nlohmann::
   return body;
 }
 
-// Items that a response could go on from. Errors: kInvalidArgument, the one that it could not.
+// Reads items that a response can continue. Errors: kInvalidArgument (the item that it cannot).
 Result<std::vector<ConversationItem>> read_items(const json& given) {
   std::vector<ConversationItem> items;
   if (!given.is_array() || given.empty()) return items;

@@ -12,7 +12,7 @@ namespace {
 
 struct PoolingAsked {
   ModelLease model;
-  std::string name;  // that was asked for
+  std::string name;  // as requested
   PoolingCall call;
   bool as_base64 = false;
 };
@@ -46,7 +46,7 @@ Result<PoolingAsked> read_pooling(Services& services, const HttpRequest& request
   return asked;
 }
 
-// The reply's text: vectors are most of it, and are written straight into it.
+// Formats the reply; vectors are written directly into the text, since they are most of it.
 std::string vectors_body(json reply, const PoolingQueue::Vectors& vectors, const char* object,
                          const char* field, bool as_base64, std::span<const size_t> n_rows) {
   std::string body = dump(reply);

@@ -16,7 +16,7 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kLongestPage = 10000;     // files of one list, OpenAI's
-constexpr int64_t kContentPiece = 1 << 18;  // bytes of a content read at once
+constexpr int64_t kContentPiece = 1 << 18;  // bytes of content read at once
 constexpr size_t kLongestName = 512;
 
 json file_json(const StoredFile& file) {
@@ -179,7 +179,7 @@ net::awaitable<void> delete_file(Services& services, Exchange& exchange) {
   co_await answer_from_stores(services, exchange, "/v1/files/{id}", work);
 }
 
-// In pieces: what it needs of memory does not depend on the file.
+// Streams the content in pieces, so that memory does not depend on the file's size.
 net::awaitable<void> get_file_content(Services& services, Exchange& exchange) {
   Result<StoredFile> file;
   Result<std::string> piece;

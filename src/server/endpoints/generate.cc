@@ -1,5 +1,5 @@
-// POST /v1/generate: the plain form. {prompt, max_tokens = 100, temperature = 1.0, stream = false,
-// …} -> {text, tokens_generated, latency_ms, tokens_per_second}.
+// POST /v1/generate, a plain API: {prompt, max_tokens = 100, temperature = 1.0, stream = false, …}
+// -> {text, tokens_generated, latency_ms, tokens_per_second}.
 #include "server/api/api_request.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
@@ -15,7 +15,7 @@ constexpr int kPlainMaxTokens = 100;
 
 struct PlainCall {
   GenerationCall generation;
-  std::string id;  // empty: the client named none
+  std::string id;  // empty: not given
   bool stream = false, timings = false;
 };
 

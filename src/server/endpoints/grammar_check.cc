@@ -1,5 +1,5 @@
-// POST /v1/grammar/check: what would become of a schema, regex, grammar or structural tag, without
-// a text.
+// POST /v1/grammar/check: compiles a schema, regex, grammar or structural tag and reports the
+// result, without generating.
 #include "server/api/api_request.h"
 #include "server/api/schemas.h"
 #include "server/api/structured.h"
@@ -49,10 +49,10 @@ json report_json(const GrammarReport& report, const std::string& field) {
 }  // namespace
 
 net::awaitable<void> post_grammar_check(Services& services, Exchange& exchange) {
-  record_of(exchange);  // begins the record, for warnings
+  record_of(exchange);  // creates the record, for warnings
   std::optional<Result<CheckCall>> call;
   Result<GrammarReport> report;
-  // Nothing of a specification is looked at on the threads of the connections.
+  // The whole specification is processed off the connection threads.
   const Status ran = co_await run_compilation(services, exchange, [&](CompileEffort& effort) {
     if (!call) call = read_check(services, exchange.request());
     if (call && *call)

@@ -1,5 +1,5 @@
 // POST /v1/chat/completions/input_tokens (llama.cpp's) and /v1/responses/input_tokens (OpenAI's):
-// how many tokens the prompt of such a request has.
+// count the tokens of a request's prompt.
 #include <algorithm>
 
 #include "server/api/api_request.h"
@@ -42,7 +42,7 @@ json count_json(size_t n) { return {{"object", "response.input_tokens"}, {"input
 
 using Count = Result<size_t> (*)(Services& services, const HttpRequest& request);
 
-// n_bytes: that `count` reads, about.
+// n_bytes: approximate bytes that `count` reads.
 net::awaitable<void> answer_count(Services& services, Exchange& exchange, size_t n_bytes,
                                   Count count) {
   if (auto refused = check_text_body(services, exchange.request()))
@@ -83,7 +83,7 @@ net::awaitable<void> post_chat_tokens(Services& services, Exchange& exchange) {
 }
 
 net::awaitable<void> post_response_tokens(Services& services, Exchange& exchange) {
-  // With a store it may read an earlier conversation from the disk, whose size nobody knows yet.
+  // An earlier conversation of unknown size may be read from the store.
   const size_t n_bytes = exchange.request().body.size();
   const bool may_read = !services.config.data_dir.empty();
   return answer_count(services, exchange,

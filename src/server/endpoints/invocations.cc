@@ -1,5 +1,5 @@
-// POST /invocations (vLLM's, for SageMaker): any request that generates text or reads texts; the
-// fields that its body has say which route answers it.
+// POST /invocations (vLLM's, for SageMaker): dispatches any request to the route that its fields
+// imply.
 #include "server/api/api_request.h"
 #include "server/api/schema_parts.h"
 #include "server/handlers/respond.h"
@@ -17,11 +17,11 @@ RouteSchema invocations_request;
 namespace {
 
 struct ShapeRow {
-  const char* first;   // a body that has both fields …
-  const char* second;  // null: there is no second one
-  const char* path;    // … is answered by POST of this path
+  const char* first;   // fields that the body must have
+  const char* second;  // null: only `first`
+  const char* path;    // path of the POST route
 };
-// THE list: the first row that fits counts.
+// The list of body shapes: the first matching row wins.
 constexpr ShapeRow kShapes[] = {{"messages", nullptr, "/v1/chat/completions"},
                                 {"prompt", nullptr, "/v1/completions"},
                                 {"query", "documents", "/v1/rerank"},
@@ -33,7 +33,7 @@ constexpr ShapeRow kShapes[] = {{"messages", nullptr, "/v1/chat/completions"},
                                 {"input", "task", "/pooling"},
                                 {"input", nullptr, "/v1/embeddings"}};
 
-// A classifier's vectors are classes.
+// Whether the model is a classifier, whose vectors are class scores.
 bool classifies(const Services& services, const HttpRequest& request, const json& body) {
   const auto model = services.models.lease(get_string(body, "model"), record_of(request).key);
   return model && (*model)->pools() && (*model)->pooling().model().info().labels.size() > 1;

@@ -24,7 +24,7 @@ namespace {
 struct LlamaCall {
   GenerationCall generation;
   std::vector<std::string> prompt_texts;
-  std::vector<std::string> fields;  // of the reply; none: all of them
+  std::vector<std::string> fields;  // fields to return; empty: all
   json settings;
   int64_t n_predict = -1;
   int n_indent = 0;
@@ -32,8 +32,8 @@ struct LlamaCall {
   bool stream = false, several = false, tokens = false, timings = false, progress = false;
 };
 
-// Lets a text through up to the line break before the first line that is indented by less than
-// wanted.
+// Passes text through up to the line break before the first line that is indented by less than
+// required.
 class IndentedText {
  public:
   explicit IndentedText(int n_indent) : n_indent_(n_indent) {}
@@ -62,11 +62,11 @@ class IndentedText {
 
  private:
   int n_indent_;
-  std::string held_;  // a line break and the indentation behind it
+  std::string held_;  // a pending line break and indentation
   bool ended_ = false;
 };
 
-// Before the prompts are made tokens.
+// Checks the number of choices before prompts are tokenized.
 Status check_llama_choices(const Services& services, const json& prompt, const LlamaCall& call) {
   const int64_t n = call.generation.params.n, most = services.config.max_choices;
   const bool one = !prompt.is_array() ||
@@ -78,7 +78,7 @@ Status check_llama_choices(const Services& services, const json& prompt, const L
                 n_prompts * n);
 }
 
-// What both routes have, but for the prompts.
+// Reads the fields of both routes other than the prompts.
 Status read_llama_call(Services& services, const ApiBody& asked, LlamaCall& call) {
   const json& body = asked.fields;
   ASSIGN_OR_RETURN(const json params, params_of_llamacpp(body, *asked.model));
@@ -99,7 +99,7 @@ Status read_llama_call(Services& services, const ApiBody& asked, LlamaCall& call
   return {};
 }
 
-// The prompts are there.
+// Completes a call after its prompts were added.
 void finish_llama_call(LlamaCall& call) {
   GenerationCall& generation = call.generation;
   SamplingParams& params = generation.params;
@@ -184,9 +184,9 @@ class LlamaShape final : public ReplyShape {
     explicit Choice(int n_indent) : text(n_indent) {}
     IndentedText text;
     std::string content;                 // of a whole reply
-    json probabilities = json::array();  // not yet sent
+    json probabilities = json::array();  // not sent yet
     int n_tokens = 0;
-    Clock::time_point first;  // when its first token came
+    Clock::time_point first;  // arrival of the first token
     bool has_line_break = false, cut = false;
   };
   json probability(const std::vector<TokenLogprob>& row) const;
@@ -201,7 +201,7 @@ class LlamaShape final : public ReplyShape {
   PromptNews prompt_news_;
 };
 
-// The prompts that are computed further than was told.
+// Reports prompts whose prefill has advanced.
 std::string LlamaShape::look(const Generation& generation) {
   std::string events;
   for (size_t prompt = 0; call_.progress && prompt < prompt_sizes_.size(); ++prompt) {
@@ -227,7 +227,7 @@ json LlamaShape::probability(const std::vector<TokenLogprob>& row) const {
   return result;
 }
 
-// The indentation or the time says so, not the model.
+// Ends a choice because of its indentation or the time limit.
 void LlamaShape::end_early(Choice& choice, int index, Generation& generation) {
   const bool late = call_.most_time.count() > 0 && choice.has_line_break &&
                     Clock::now() - choice.first > call_.most_time;
@@ -271,7 +271,7 @@ std::string LlamaShape::add(const ChoiceDelta& delta, Generation& generation) {
   return (choice.n_tokens == 1 ? look(generation) : "") + sse(event);
 }
 
-// Why it ended, in llama.cpp's words.
+// Returns the reason of the end in llama.cpp's terms.
 json LlamaShape::end_of(const Choice& choice, const CompletionOutput& one, size_t n_prompt) const {
   const bool limit =
       choice.cut || call_.n_predict == 0 || one.finish_reason == FinishReason::kLength;

@@ -41,7 +41,7 @@ json next_token(int n_decoded, int max_tokens, bool goes_on) {
           {"n_decoded", n_decoded}};
 }
 
-// Without lists as long as a request likes, which every choice would repeat.
+// Omits lists of arbitrary length, which every choice would repeat.
 json settings_of_slot(SamplingParams params) {
   params.logit_bias.clear();
   params.stop.clear();
@@ -50,17 +50,17 @@ json settings_of_slot(SamplingParams params) {
   return llamacpp_settings(params, params.max_tokens, false);
 }
 
-// Of a model that is not loaded all are free.
+// All slots of an unloaded model are free.
 json slots_json(ServedModel& model, const HttpRequest& request) {
   json slots = json::array();
   const int n = model.max_num_seqs();
   for (const auto& call : model.running().all()) {
-    std::optional<json> settings;  // of every choice
+    std::optional<json> settings;  // the same for every choice
     for (size_t i = 0; i < call->n_decoded.size() && std::ssize(slots) < n; ++i) {
       if (call->finished[i].load(std::memory_order_relaxed)) continue;
       json slot = slot_json(model, static_cast<int>(slots.size()));
       slot["is_processing"] = true;
-      // What another key asks, and how much of it, is nothing for this one.
+      // Prompt and settings are shown only to the tenant of the call.
       if (record_of(request).key.empty() || record_of(request).tenant == call->tenant) {
         const int n_decoded = call->n_decoded[i].load(std::memory_order_relaxed);
         slot["n_prompt_tokens"] = call->n_prompt_tokens;
@@ -75,7 +75,7 @@ json slots_json(ServedModel& model, const HttpRequest& request) {
   return slots;
 }
 
-// key: of the request; where files lie is nothing for those who may not change what is served.
+// key: of the request. File paths are shown only to administrators.
 json props_json(const ServedModel& model, const std::string& key) {
   const Tokenizer& tokenizer = model.tokenizer();
   json defaults = slot_json(model, 0);
@@ -98,7 +98,7 @@ json props_json(const ServedModel& model, const std::string& key) {
           {"is_sleeping", false}};
 }
 
-// Of "/slots/3", a sequence's place. Errors: kInvalidArgument.
+// Parses the slot index of "/slots/3". Errors: kInvalidArgument.
 Result<int> slot_of(const HttpRequest& request, const ServedModel& model) {
   const std::string_view text = std::string_view(request.path).substr(request.path.rfind('/') + 1);
   int id = -1;
@@ -109,8 +109,7 @@ Result<int> slot_of(const HttpRequest& request, const ServedModel& model) {
                 model.max_num_seqs() - 1, text);
 }
 
-// Nothing of the cache is one sequence's: erasing a place leaves nothing behind, and there is
-// nothing of its own to save.
+// Slots have no cache of their own: erasing has no effect, and saving is refused.
 HttpReply act_on_slot(const HttpRequest& request, const ServedModel& model) {
   if (const Status text = check_gives_text(model); !text) return error_reply(text.error());
   const auto id = slot_of(request, model);
@@ -182,7 +181,7 @@ net::awaitable<void> get_slots(Services& services, Exchange& exchange) {
     co_return co_await exchange.reply(error_reply(text.error()));
   const json slots = slots_json(**model, request);
   const auto fails = request.query.find("fail_on_no_slot");
-  // Before the first load there are none, and none is busy: a request gets the model loaded.
+  // An unloaded model has no slots and none is busy: a request loads it.
   const bool none_free = !slots.empty() && std::ranges::all_of(slots, [](const json& one) {
     return one["is_processing"] == true;
   });

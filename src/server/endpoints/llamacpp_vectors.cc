@@ -40,8 +40,8 @@ Result<EmbeddingAsked> read_embedding(Services& services, const HttpRequest& req
   return asked;
 }
 
-// The divisor that llama.cpp's embd_normalize asks for: -1 none, 0 so that the largest number is
-// that of 16 bits, else the p-norm.
+// Returns the divisor for llama.cpp's embd_normalize: -1: no scaling; 0: maximum absolute value
+// scaled to 16 bits; otherwise the p-norm.
 double divisor_of(std::span<const float> vector, int norm) {
   constexpr double kLargest16 = 32760;
   double sum = 0;
@@ -53,7 +53,7 @@ double divisor_of(std::span<const float> vector, int norm) {
 }
 
 void normalize(std::span<float> vector, int norm) {
-  if (norm < 0 || norm == kEuclidean) return;  // the model's part has done it
+  if (norm < 0 || norm == kEuclidean) return;  // the pooling stage has normalized it
   const double divisor = divisor_of(vector, norm);
   if (divisor == 0 || !std::isfinite(divisor)) return;
   for (float& value : vector) value = static_cast<float>(value / divisor);

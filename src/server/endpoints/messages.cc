@@ -18,20 +18,20 @@ using Kind = ReplySegment::Kind;
 
 HttpReply anthropic_error(const Error& error) {
   HttpReply reply = error_reply(error);
-  if (error.message == kNoThreads) {  // clients go on without threads when they are told so
+  if (error.message == kNoThreads) {  // clients retry without threads after this error
     json body = bounded_json<json>(anthropic_error_body(reply.status, error.message));
     body["error"]["details"] = {{"error_code", "thread_unsupported_request"},
                                 {"unsupported", json::array({"thread"})}};
     reply.body = dump(body);
     return reply;
   }
-  // Anthropic's own words, which its clients look for.
+  // Anthropic's message, which its clients match.
   const char* before = error.code == ErrorCode::kContextOverflow ? "prompt is too long: " : "";
   reply.body = anthropic_error_body(reply.status, before + error.message);
   return reply;
 }
 
-// What is asked for beside the messages that this server does not do.
+// Returns warnings about requested features that this server ignores.
 std::vector<std::string> warnings_of_messages(const json& body) {
   std::vector<std::string> warnings;
   const auto is_something = [&](const char* name) {
@@ -75,7 +75,7 @@ Result<MessageCall> read_message_call(Services& services, const HttpRequest& req
   const json& stop = get_field(body, "stop_sequences");
   if (stop.is_array()) call.generation.params.stop = stop.get<std::vector<std::string>>();
   call.generation.prompts.push_back(std::move(call.task.prompt));
-  // A model that never reasons keeps to every budget.
+  // A model without reasoning stays within any budget.
   if (const auto n = get_int(get_field(body, "thinking"), "budget_tokens", -1); n >= 0) {
     const auto budget =
         model.chat().thinking_budget(static_cast<int>(n), call.task.parsers.starts_in_reasoning);
@@ -133,7 +133,7 @@ json MessageShape::head() const {
           {"stop_sequence", nullptr}};
 }
 
-// Cached tokens are counted apart from the input tokens in this API.
+// This API counts cached tokens separately from input tokens.
 json MessageShape::usage(const Generation& generation) const {
   json usage = {{"input_tokens", generation.n_prompt_tokens() - generation.n_cached_tokens()},
                 {"output_tokens", generation.n_completion_tokens()},

@@ -38,7 +38,7 @@ uint64_t total(const Traffic::Snapshot& traffic, const auto& wanted) {
   return n;
 }
 
-// What of the routes a key may see: those that it may use, and of their models those.
+// Returns the counts of route tables and models that the key may use.
 std::map<std::string, Router::Counts> route_counts(Services& services, const std::string& key) {
   std::map<std::string, Router::Counts> counts = services.router->counts();
   const std::vector<std::string> names = services.router->names(key);
@@ -84,7 +84,7 @@ HttpReply metrics_reply(Services& services, const std::string& key) {
   return reply;
 }
 
-// Replies of one model, or of all.
+// Removes cached replies of one model or of all.
 Result<int64_t> forget_replies(Services& services, const HttpRequest& request) {
   constexpr size_t kMostBytes = 64 * 1024;
   ASSIGN_OR_RETURN(const json body, read_json(request.body, kMostBytes));
@@ -101,7 +101,7 @@ Result<int64_t> forget_replies(Services& services, const HttpRequest& request) {
   return cache->forget(name);
 }
 
-// Of the first model that the key may use: a client that knows of no other asks here.
+// Returns the metrics of the first model that the key may use, for clients that name none.
 json metrics_json(Services& services, const std::string& key) {
   const auto first = services.models.find("", key);
   const ModelLease model = first ? (*first)->lease(false) : nullptr;
@@ -169,7 +169,7 @@ net::awaitable<void> post_reset_reply_cache(Services& services, Exchange& exchan
 }
 
 net::awaitable<void> get_metrics(Services& services, Exchange& exchange) {
-  constexpr size_t kBytes = size_t{200} << 10;  // about
+  constexpr size_t kBytes = size_t{200} << 10;  // approximate
   HttpReply reply;
   co_await services.run_apart(exchange, kBytes, [&] {
     reply = metrics_reply(services, record_of(exchange).key);

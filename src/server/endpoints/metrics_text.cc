@@ -19,7 +19,7 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-// Each adds its metrics to the family; `metric` has the labels that all share.
+// Add a metric to a family; `metric` has the shared labels.
 void fill(const Counter& counter, MetricFamily& family, ClientMetric metric) {
   family.type = MetricType::Counter;
   if (!family.name.ends_with("_total")) family.name += "_total";
@@ -94,7 +94,7 @@ MetricFamily family_of(std::string name, const char* help, const Metric& value, 
   return family;
 }
 
-// The same bounds that vLLM has, where ours are finer.
+// vLLM's bucket bounds, where this server's are finer.
 constexpr double kVllmInterToken[] = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
                                       .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
 constexpr double kVllmLatency[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
@@ -104,7 +104,7 @@ constexpr double kVllmStepTokens[] = {1,   8,    16,   32,   64,   128,  256,
 
 enum class Buckets : uint8_t { kAsOurs, kInterToken, kLatency, kStepTokens, kUpToContext };
 struct VllmName {
-  const char* name;  // of ours and theirs
+  const char* name;  // name of both metrics
   Buckets buckets;
 };
 constexpr VllmName kVllmNames[] = {
@@ -213,7 +213,8 @@ int count_open_files() {
   if (DIR* folder = opendir("/proc/self/fd")) {
     while (readdir(folder) != nullptr) ++n;
     closedir(folder);
-    n -= 3;  // ".", ".." and the folder itself
+    // ".", ".." and the descriptor of the folder itself
+    n -= 3;
   }
   return n;
 }
@@ -414,7 +415,7 @@ void add_route_families(const std::map<std::string, Router::Counts>& routes,
   for (MetricFamily* one : {&decisions, &cascades, &cost, &saved}) out.push_back(std::move(*one));
 }
 
-// The names that every Prometheus client library gives to these.
+// Metrics under the standard names of Prometheus client libraries.
 void add_process_families(std::vector<MetricFamily>& out) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -39,12 +39,12 @@ json model_json(const ServedModel& model, const std::string& name) {
   const Runner runner = model.runner();
   if (runner != Runner::kAuto) body["runner"] = runner == Runner::kPooling ? "pooling" : "generate";
   if (const int most = model.max_model_len(); most > 0)
-    body["max_model_len"] = most;  // else it is not known yet
+    body["max_model_len"] = most;  // unknown before the first load
   if (now.state == ModelState::kFailed) body["error"] = without_folders(now.failure.message);
   return body;
 }
 
-// Where files lie is nothing for those who may not change what is served. key: of the request.
+// key: of the request. File paths are shown only to administrators.
 json adapter_json(const ServedModel& model, const ServedAdapter& adapter, const std::string& key) {
   json body = model_json(model, adapter.name);
   body["created"] = adapter.created, body["parent"] = model.name();
@@ -52,7 +52,7 @@ json adapter_json(const ServedModel& model, const ServedAdapter& adapter, const 
   return body;
 }
 
-// A name that leaves the choice to the server.
+// Describes a router as a model.
 json route_json(const std::string& name) {
   return {{"id", name},
           {"object", "model"},
@@ -64,7 +64,7 @@ json route_json(const std::string& name) {
           {"state", "loaded"}};
 }
 
-// The same in Anthropic's terms, beside OpenAI's.
+// Adds the fields of Anthropic's model objects.
 void add_anthropic_fields(json& model) {
   using std::chrono::system_clock;
   const json name = model["id"];
@@ -74,7 +74,7 @@ void add_anthropic_fields(json& model) {
       rfc3339(system_clock::time_point(std::chrono::seconds(model["created"].get<int64_t>())));
 }
 
-// The model that the body of an admin's request names.
+// Returns the model named in the body of an administrator's request.
 Result<ServedModel*> read_model_name(Services& services, const HttpRequest& request) {
   constexpr size_t kMostBytes = 64 * 1024;
   ASSIGN_OR_RETURN(const json body, read_json(request.body, kMostBytes));

@@ -22,8 +22,10 @@ struct OllamaCall {
   std::string name;
   Clock::time_point start = Clock::now();
   bool chat = false, stream = true, logprobs = false;
-  bool gives_context = false;  // tokens with which the client may go on
-  const char* only = nullptr;  // nothing is generated: why the reply says it is done
+  // return `context`, with which the client may continue
+  bool gives_context = false;
+  // done reason of a request that generates nothing; null: generate
+  const char* only = nullptr;
 };
 
 json ollama_head(const std::string& name) {
@@ -35,8 +37,7 @@ json ollama_text(bool chat, const std::string& text) {
               : json{{"response", text}};
 }
 
-// Without anything to answer the call asks that the model be there (or, kept alive for no time,
-// that it goes).
+// A request without a prompt loads the model (or unloads it with keep_alive 0).
 const char* load_reason(const json& body) {
   const json& keep = get_field(body, "keep_alive");
   return keep == 0 || keep == "0" || keep == "0s" ? "unload" : "load";
@@ -57,7 +58,7 @@ Status read_ollama_common(Services& services, const HttpRequest& request, const 
   return {};
 }
 
-// The prompt is complete.
+// Completes a call after its prompt was made.
 void finish_ollama_call(OllamaCall& call) {
   call.generation.prompts.push_back(std::move(call.task.prompt));
   call.generation.keep_markers = call.task.parses();
@@ -81,7 +82,7 @@ Result<OllamaCall> read_ollama_chat(Services& services, const HttpRequest& reque
   return call;
 }
 
-// What earlier calls gave as "context" goes before the prompt.
+// Prepends the "context" of an earlier reply to the prompt.
 Status add_context(const json& body, const Tokenizer& tokenizer, std::vector<TokenId>& prompt) {
   const json& context = get_field(body, "context");
   if (!context.is_array() || context.empty()) return {};
@@ -156,7 +157,7 @@ class OllamaShape final : public ReplyShape {
         reader_(call.task, "call_") {}
 
   const char* content_type() const override { return "application/x-ndjson"; }
-  const char* keep_alive() const override { return ""; }  // a line would be a reply
+  const char* keep_alive() const override { return ""; }  // any line would be parsed as a reply
   std::string add(const ChoiceDelta& delta, Generation& generation) override;
   std::string end(const Generation& generation) override {
     json last = ollama_head(call_.name);
@@ -181,7 +182,7 @@ class OllamaShape final : public ReplyShape {
   const OllamaCall& call_;
   TokenNames names_;
   ChatReader reader_;
-  json logprobs_ = json::array();  // not yet sent
+  json logprobs_ = json::array();  // not sent yet
   int n_calls_ = 0;
 };
 
@@ -209,7 +210,7 @@ std::string OllamaShape::add(const ChoiceDelta& delta, Generation& generation) {
   if (!call_.stream) return {};
   std::string lines;
   for (const ReplySegment& segment : news) {
-    // this API has calls as a whole only
+    // this API sends calls only when complete
     if (segment.kind == Kind::kCall && !segment.ends) continue;
     json line = ollama_head(call_.name);
     line.update(piece(segment));

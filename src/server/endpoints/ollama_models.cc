@@ -1,5 +1,5 @@
-// The rest of Ollama's API: its models (/api/tags, /api/show, /api/ps, /api/version), /api/embed
-// and /api/embeddings, and what a server whose models are chosen at its start refuses.
+// The remaining routes of Ollama's API: models (/api/tags, /api/show, /api/ps, /api/version),
+// /api/embed and /api/embeddings, and refusals of model management.
 #include <openssl/evp.h>
 
 #include "penstock/version.h"
@@ -21,8 +21,8 @@ RouteSchema ollama_show_request, ollama_embed_request, ollama_embeddings_request
 
 namespace {
 
-// Clients cut pieces off a digest, so there must be one. It is of what this server knows the model
-// by, not of its files.
+// A hash of the model's name and settings, not of its files: clients display parts of a digest, so
+// that one is required.
 std::string model_digest(const ServedModel& model) {
   const std::string text =
       fmt::format("{}\n{}", model.name(), weight_bytes_of(model.settings().engine.model));
@@ -34,7 +34,7 @@ std::string model_digest(const ServedModel& model) {
   return hex;
 }
 
-// The family of a model that is not loaded is not known.
+// The family is known only while the model is loaded.
 json model_details(ServedModel& model) {
   const ModelLease lease = model.lease(false);
   const std::string family = lease == nullptr ? "" : lease->info().architecture;
@@ -57,8 +57,8 @@ json listed_model(ServedModel& model, const std::string& name) {
           {"details", model_details(model)}};
 }
 
-// Of every name of every model that the key may use, with what `add` says besides; false: not this
-// one.
+// Lists every name of every model that the key may use. add: adds fields, and returns false to skip
+// the model.
 json list_models(Services& services, Exchange& exchange,
                  const std::function<bool(ServedModel&, json&)>& add) {
   json body = {{"models", json::array()}};
@@ -113,7 +113,7 @@ Result<EmbedAsked> read_embed(Services& services, const HttpRequest& request, bo
                     .name = ollama_name(asked.fields, *asked.model),
                     .one = one};
   result.call.kind.dimensions = static_cast<int>(get_int(asked.fields, "dimensions", 0));
-  // the older route's vectors are as the model gives them
+  // the older route returns vectors without normalization
   if (!one) result.call.kind.normalize = true;
   const json& input = get_field(asked.fields, one ? "prompt" : "input");
   std::vector<std::string> texts;

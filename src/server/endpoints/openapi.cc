@@ -28,7 +28,7 @@ json responses(const Route& route) {
   }
   const bool is_ollamas = std::string_view(route.path).starts_with("/api/");
   const char* stream = is_ollamas ? "application/x-ndjson" : "text/event-stream";
-  // Of events tools see the parts, of lines the text.
+  // Streams: events are described by schema, lines of JSON as text.
   if (route.streams)
     success["content"][stream] = {
         {"schema", is_ollamas ? json{{"type", "string"}} : json::object()}};
@@ -70,7 +70,7 @@ json operation(const Route& route) {
   return result;
 }
 
-// Lets objects have fields that their schemas do not list.
+// Allows fields that the schemas do not list.
 void open_objects(json& value) {
   if (value.is_object()) {
     const auto others = value.find("additionalProperties");
@@ -83,7 +83,7 @@ void open_objects(json& value) {
 json document(bool strict) {
   json paths = json::object();
   for (const Route& route : routes()) {
-    // the web page's, not of the API
+    // routes of the web page are not part of the API
     if (route.access == Access::kOpen && route.reply == nullptr) continue;
     std::string method = route.method;
     for (char& c : method) c = static_cast<char>(std::tolower(c));

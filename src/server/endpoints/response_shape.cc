@@ -146,7 +146,7 @@ std::string ResponseShape::close_mcp_call(size_t place, bool cut) {
   return events + done(place);
 }
 
-// cut: the reply's end cuts the item off, unless it is a call whose arguments are whole.
+// cut: the reply ended here, so that the item is incomplete unless it is a complete call.
 std::string ResponseShape::close_item(bool cut) {
   if (!open_) return {};
   open_ = false;
@@ -203,7 +203,7 @@ std::string ResponseShape::add(const ChoiceDelta& delta, Generation& generation)
     events += take(segment, std::exchange(held_, json::array()));
   }
   if (delta.finish == FinishReason::kNone) return events;
-  // A reply without a word still has a message.
+  // An empty reply still has a message item.
   if (items_.size() == round_) events += take({Kind::kText, {}}, json::array());
   return events + close_item(is_cut());
 }
@@ -339,7 +339,7 @@ net::awaitable<void> ResponseShape::finish(std::string reason) {
   if (call_.store) co_await store();
 }
 
-// What is said goes to the conversation, or the response has failed.
+// Appends the items to the conversation; marks the response as failed if that fails.
 net::awaitable<void> ResponseShape::extend() {
   Status added;
   co_await services_.chores.run(

@@ -25,7 +25,7 @@ net::awaitable<void> generate(Services& services, Exchange& exchange, ResponseCa
   return answer(services, exchange, call.generation, call.stream, shape);
 }
 
-// The reason of a run that came to no end.
+// Returns why a run did not finish.
 std::string reason_of(const BackgroundRun& run, const UnattendedExchange& exchange) {
   if (run.cancelled()) return "";
   if (exchange.replied() && exchange.status() != 200) {
@@ -40,7 +40,7 @@ BackgroundRuns::Work background_work(Services& services, const SharedCall& call)
   return
       [&services, call](BackgroundRun& run, UnattendedExchange& exchange) -> net::awaitable<void> {
         const auto start = std::chrono::steady_clock::now();
-        // Rounds add tools and messages to the call, which a later try does not have yet.
+        // Rounds modify the call, so that a retry needs a copy.
         std::optional<ResponseCall> own;
         if ((*call)->mcp) own = **call;
         ResponseCall& tried = own ? *own : **call;
@@ -77,7 +77,8 @@ net::awaitable<void> answer_in_background(Services& services, Exchange& exchange
         error_reply(400, "input: it is more than what an API key may keep", "input"));
   }
   const bool keeps_events =
-      std::exchange((*call)->stream, true);  // without them nobody sees that it has begun
+      // streaming always: the first event shows that the run has begun
+      std::exchange((*call)->stream, true);
   const auto run = services.background.start(
       (*call)->id, keeps_events, exchange, (*call)->items.size(), background_work(services, call));
   if (services.accounts.is_revoked(record_of(exchange).payer, (*call)->owner))
@@ -93,7 +94,7 @@ net::awaitable<void> post_responses(Services& services, Exchange& exchange) {
   const auto read = [&] {
     *call = read_response_call(services, exchange.request(), {.schema = responses_request()});
   };
-  // With a store it may read an earlier conversation from the disk, whose size nobody knows yet.
+  // An earlier conversation of unknown size may be read from the store.
   const size_t n_bytes = exchange.request().body.size();
   const bool may_read = !services.config.data_dir.empty();
   co_await services.run_apart(exchange,

@@ -1,5 +1,5 @@
-// THE list of endpoints. A new one is a file of this folder, which may define its schemas too, its
-// names here and its row.
+// The list of endpoints. A new endpoint is a file in this folder, which may define its schemas, a
+// declaration here and a row.
 #include "server/api/schemas.h"
 #include "server/routing/route.h"
 

@@ -1,5 +1,5 @@
-// POST /v1/score (vLLM's), /v1/rerank (Jina's and, of bodies with texts, TEI's) and /v2/rerank
-// (Cohere's): how well texts go together, by a cross-encoder's head, or by the cosine of the angle between vectors.
+// POST /v1/score (vLLM's), /v1/rerank (Jina's; TEI's for bodies with texts) and /v2/rerank
+// (Cohere's): similarity of texts by a cross-encoder, or by the cosine of embeddings.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -15,17 +15,18 @@ namespace {
 
 constexpr int kMostTexts = 2048;
 
-// Pairs of texts, as a cross-encoder reads them or as vectors to compare.
+// The pairs of texts for a cross-encoder, or vectors to compare.
 struct ScoreAsked {
   ModelLease model;
-  std::string name;  // that was asked for
+  std::string name;  // as requested
   PoolingCall call;
   bool cross = false;
-  size_t n_first = 0, n_second = 0;    // one or as many as the second; where vectors are compared
-  std::vector<std::string> documents;  // of rerank
+  // bi-encoder: numbers of texts; n_first is 1 or n_second
+  size_t n_first = 0, n_second = 0;
+  std::vector<std::string> documents;  // rerank only
   size_t top_n = 0;
   bool returns_texts = false;
-  bool is_tei = false;  // the reply has the form of Text Embeddings Inference
+  bool is_tei = false;  // reply in the form of Text Embeddings Inference
 };
 
 std::string text_in(const json& item) {
@@ -82,7 +83,7 @@ Result<ScoreAsked> read_score(Services& services, const HttpRequest& request,
       "body: expected text_1 and text_2, queries and documents, or data_1 and data_2");
 }
 
-// What belongs to the other form of the request would be without effect.
+// Refuses fields that belong to the other form of the request.
 Status check_rerank_form(const json& body, bool is_tei) {
   if (is_tei != get_field(body, "documents").is_null())
     return errorf(ErrorCode::kInvalidArgument, "documents: expected documents or texts, got {}",
@@ -98,7 +99,7 @@ Status check_rerank_form(const json& body, bool is_tei) {
   return {};
 }
 
-// The fields of TEI's request under the names of the others.
+// Renames the fields of TEI's request.
 void rename_tei_fields(json& body) {
   reserve_fields(body, body.size() + 3);
   body["documents"] = take_field(body, "texts");
@@ -145,7 +146,7 @@ std::vector<double> scores_of(const ScoreAsked& asked, const PoolingQueue::Vecto
   return scores;
 }
 
-// The best ones, best first, with their texts if they are wanted.
+// Returns the best results in descending order, with texts if requested.
 json ranked(ScoreAsked& asked, const std::vector<double>& scores) {
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -284,7 +285,7 @@ net::awaitable<void> post_rerank(Services& services, Exchange& exchange) {
   if (exchange.request().path.starts_with("/v2"))
     reply["meta"] = {{"api_version", {{"version", "2"}}}, {"billed_units", {{"search_units", 1}}}};
   HttpReply whole;
-  co_await services.run_apart(exchange, [&] {  // it may repeat the documents
+  co_await services.run_apart(exchange, [&] {  // the reply may repeat the documents
     json results = ranked(*asked, scores_of(*asked, *rows));
     if (!asked->is_tei) reply["results"] = std::move(results);
     whole = json_reply(asked->is_tei ? results : reply);

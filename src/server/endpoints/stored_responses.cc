@@ -1,4 +1,4 @@
-// Responses that are kept: GET and DELETE /v1/responses/{id}, POST /v1/responses/{id}/cancel, GET
+// Stored responses: GET and DELETE /v1/responses/{id}, POST /v1/responses/{id}/cancel, GET
 // …/{id}/input_items.
 #include <algorithm>
 #include <boost/asio/use_awaitable.hpp>
@@ -99,7 +99,7 @@ void drop_logprobs(json& reply) {
   }
 }
 
-// As it is now. run: of one that is under way, or null.
+// Returns the current state of a response. run: its run if it is in progress, or null.
 Result<json> response_now(const StoredResponse& stored, const BackgroundRun* run) {
   json reply = ordered_json_of(stored.reply);
   if (!reply.is_object() || !reply["output"].is_array())
@@ -114,8 +114,8 @@ Result<json> response_now(const StoredResponse& stored, const BackgroundRun* run
   return reply;
 }
 
-// A response and, while it is generated, its run. In that order: one that is in neither place had
-// ended between.
+// A response with its run while it is in progress. The run is looked up first, so that a response
+// that is in neither state has just ended.
 struct Found {
   StoredResponse stored;
   std::shared_ptr<BackgroundRun> run;
@@ -129,10 +129,10 @@ Result<Found> find_response(Services& services, const StoreCall& call) {
   return found;
 }
 
-// The events of one that has ended, from a place on.
+// Returns the events of a finished response from index `first` on.
 std::string events_from(const StoredResponse& stored, const json& reply, int64_t first) {
   std::string_view events = stored.events;
-  if (events.empty()) {  // its process was killed: nothing is left but the end
+  if (events.empty()) {  // the process was killed: only the end is known
     const std::string type = "response." + get_string(reply, "status");
     return sse_event(type, {{"response", reply}, {"type", type}, {"sequence_number", first}});
   }
@@ -249,7 +249,7 @@ net::awaitable<void> post_response_cancel(Services& services, Exchange& exchange
   if (run != nullptr) {
     services.background.cancel(run->id());
     net::steady_timer timer(exchange.executor());
-    for (int tries = 0; run != nullptr && tries < 500; ++tries) {  // until what is kept says so
+    for (int tries = 0; run != nullptr && tries < 500; ++tries) {  // until the store has the end
       timer.expires_after(std::chrono::milliseconds(10));
       co_await timer.async_wait(net::use_awaitable);
       co_await services.run_chore(exchange, look);

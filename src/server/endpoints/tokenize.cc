@@ -26,7 +26,7 @@ Result<const Tokenizer*> tokenizer_of(const ServedModel& model) {
                 model.name());
 }
 
-// llama.cpp's fields, which mean something beside its "content" alone.
+// Checks llama.cpp's fields, which apply only with "content".
 Status check_content(const json& body) {
   if (get_field(body, "content").is_null()) {
     for (const char* name : {"add_special", "parse_special", "with_pieces"}) {
@@ -77,11 +77,11 @@ Result<std::vector<TokenId>> tokens_of(const ServedModel& model, json& body) {
                                 {.add_bos = add_special, .parse_special = true});
 }
 
-// What /tokenize answers. The reply is made piece by piece while it is sent: it may be many times
-// as long as the text.
+// The reply of /tokenize, generated in pieces while it is sent, since it may be much longer than
+// the text.
 struct Tokenized {
   ModelLease model;
-  const Tokenizer* tokenizer = nullptr;  // with pieces or texts; else it may be null
+  const Tokenizer* tokenizer = nullptr;  // set with pieces or texts
   std::vector<TokenId> ids;
   bool with_pieces = false, with_texts = false;
 };
@@ -101,13 +101,13 @@ Result<Tokenized> tokenize(Services& services, const HttpRequest& request) {
   return result;
 }
 
-// The reply's text in pieces of bounded size.
+// Generates the reply's text in pieces of bounded size.
 class TokensText {
  public:
   explicit TokensText(const Tokenized& of)
       : of_(of), pieces_(of.with_pieces), texts_(of.with_texts) {}
 
-  // Appends the next piece; false: that was the last.
+  // Appends the next piece; false: it was the last.
   bool next(std::string& out) {
     constexpr size_t kPerPiece = 2048;  // tokens: less than 20 ms
     if (part_ == 0) {
@@ -143,7 +143,7 @@ class TokensText {
       fmt::format_to(std::back_inserter(out), "{}", id);
     }
   }
-  // The token's text, or its bytes where they are a part of a character.
+  // Appends the token's text, or its bytes if it is part of a character.
   void append_piece(TokenId id, std::string& out) const {
     const std::string bytes(of_.tokenizer->token_bytes(id));
     if (unicode::is_valid(bytes)) {
@@ -155,7 +155,7 @@ class TokensText {
 
   const Tokenized& of_;
   const bool pieces_, texts_;
-  int part_ = 0;  // 1: in the tokens, 2: in their texts
+  int part_ = 0;  // 1: ids, 2: texts
   size_t at_ = 0;
 };
 
@@ -169,7 +169,7 @@ net::awaitable<void> send_tokens(Exchange& exchange, const Tokenized& tokenized)
     if (!co_await exchange.write(piece)) co_return;
     if (!more) break;
     piece.clear();
-    // others have their turn between two pieces
+    // yield to other handlers between pieces
     co_await net::post(exchange.executor(), net::use_awaitable);
     more = text.next(piece);
   }

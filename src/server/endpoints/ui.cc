@@ -1,7 +1,7 @@
-// GET /, /dashboard and /ui/{id}: the web page, from files that are part of the program.
+// GET /, /dashboard and /ui/{id}: the web page, embedded in the program.
 //
-// They hold no secret and need no key: a browser cannot send one before the page has asked for it.
-// What the page then does goes through the API like everybody's requests.
+// The files are public and need no key, since a browser cannot send one before the page asks for
+// it. The page then uses the API like any client.
 #include <algorithm>
 
 #include "server/endpoints/ui_files.h"
@@ -11,8 +11,7 @@
 namespace penstock {
 namespace {
 
-// Nothing but this server's own files and API: no inline script or style, no other origin, no frame
-// around the page.
+// Allows only this server's files and API: no inline scripts or styles, other origins or framing.
 constexpr const char* kContentSecurityPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
     "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -38,16 +37,16 @@ HttpReply file_reply(const HttpRequest& request, std::string_view name) {
   const std::string tag = fmt::format("\"{}\"", file->tag);
   HttpReply reply;
   reply.content_type = content_type(name);
-  reply.headers = {
-      {"ETag", tag},
-      {"Cache-Control", "no-cache"},  // kept, but asked about each time: an upgrade shows at once
-      {"Content-Security-Policy", kContentSecurityPolicy},
-      {"X-Content-Type-Options", "nosniff"},
-      {"X-Frame-Options", "DENY"},
-      {"Referrer-Policy", "no-referrer"},
-      {"Cross-Origin-Opener-Policy", "same-origin"},
-      {"Cross-Origin-Resource-Policy", "same-origin"},
-      {"Permissions-Policy", "camera=(), geolocation=(), microphone=()"}};
+  reply.headers = {{"ETag", tag},
+                   // revalidated on each use, so that upgrades take effect immediately
+                   {"Cache-Control", "no-cache"},
+                   {"Content-Security-Policy", kContentSecurityPolicy},
+                   {"X-Content-Type-Options", "nosniff"},
+                   {"X-Frame-Options", "DENY"},
+                   {"Referrer-Policy", "no-referrer"},
+                   {"Cross-Origin-Opener-Policy", "same-origin"},
+                   {"Cross-Origin-Resource-Policy", "same-origin"},
+                   {"Permissions-Policy", "camera=(), geolocation=(), microphone=()"}};
   if (request.header("if-none-match").find(tag) != std::string_view::npos) {
     reply.status = 304;
   } else {

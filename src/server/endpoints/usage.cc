@@ -1,5 +1,4 @@
-// GET /v1/usage: what API keys have used and what is left of their budgets. GET /v1/audit: who
-// changed what.
+// GET /v1/usage: use and budgets of API keys. GET /v1/audit: administrative acts.
 #include <charconv>
 
 #include "server/api/api_request.h"
@@ -20,9 +19,9 @@ RouteSchema usage_reply, audit_reply;
 namespace {
 
 constexpr int64_t kLongestAuditPage = 1000;
-constexpr size_t kMostUseRows = 100000;  // of a reply
+constexpr size_t kMostUseRows = 100000;  // rows in one reply
 
-// A key sees its own use, an administrator and a server without keys all of it.
+// A key sees its own use; administrators and servers without keys see all.
 Result<UseQuery> read_use_query(Services& services, const HttpRequest& request) {
   UseQuery query;
   query.last_day = day_of(services.accounts.usage().now());

@@ -15,14 +15,14 @@
 namespace penstock {
 namespace {
 
-// Requests share cached prompts within one tenant, unless the operator lets all of them.
+// Cached prompts are shared within a tenant, or by all if the operator allows it.
 std::string cache_scope_of(const Services& services, const HttpRequest& request) {
   const std::string& tenant = record_of(request).tenant;
   const bool shared = tenant.empty() || services.config.prefix_cache_across_keys;
   return shared ? std::string() : tenant + "\n";
 }
 
-// "x-request-timeout: SECONDS" shortens the server's own limit.
+// Reads "x-request-timeout: SECONDS", which can only shorten the server's limit.
 Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milliseconds>& timeout) {
   const std::string text(request.header("x-request-timeout"));
   if (text.empty()) return {};
@@ -37,9 +37,9 @@ Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milli
   return {};
 }
 
-constexpr size_t kPerToken = 4, kPerLogprob = 60;  // bytes of a reply's text
+constexpr size_t kPerToken = 4, kPerLogprob = 60;  // approximate bytes in a reply
 
-// What is asked for must not become more than the server allows, whatever is generated.
+// Refuses calls whose replies could exceed the server's limit.
 Status check_reply(const Services& services, const GenerationCall& call, bool stream) {
   const SamplingParams& params = call.params;
   const auto entries = [](const std::optional<int>& wanted, const ServedModel& model) {
@@ -68,7 +68,7 @@ Status check_reply(const Services& services, const GenerationCall& call, bool st
                 bytes, most);
 }
 
-// What a whole reply has about.
+// Estimates the bytes of a whole reply.
 size_t reply_bytes(const Generation& generation) {
   constexpr size_t kPerChoice = 512;
   const GenerationCall& call = generation.call();
@@ -86,8 +86,8 @@ size_t reply_bytes(const Generation& generation) {
   return bytes;
 }
 
-// Room in the budgets and the quota of whoever pays. Nothing: there is, and a reply of nobody's
-// length may be shorter for it.
+// Reserves the call's maximum use in the payer's budgets and quota, shortening a reply of default
+// length if necessary. nullopt: reserved.
 std::optional<HttpReply> reserve(Exchange& exchange, GenerationCall& call, ReplyShape& shape) {
   RequestRecord& record = record_of(exchange);
   if (record.spending == nullptr || call.kept != nullptr) return std::nullopt;
@@ -96,7 +96,7 @@ std::optional<HttpReply> reserve(Exchange& exchange, GenerationCall& call, Reply
       .n_replies = static_cast<int64_t>(call.prompts.size()) * std::max(call.params.n, 1),
       .max_tokens = call.params.max_tokens,
       .may_be_shorter = call.fills_context};
-  int64_t room = 0;  // that a prompt leaves in the context
+  int64_t room = 0;  // room in the context after a prompt
   for (const auto& prompt : call.prompts) {
     claim.prompt_tokens += static_cast<int64_t>(prompt.size());
     room = std::max(room, call.model->max_model_len() - static_cast<int64_t>(prompt.size()));
@@ -111,7 +111,8 @@ std::optional<HttpReply> reserve(Exchange& exchange, GenerationCall& call, Reply
   }
   if (claim.max_tokens == asked) return std::nullopt;
   call.params.max_tokens = static_cast<int>(claim.max_tokens);
-  call.recorder.reset();  // it is not the reply that the call would have without a budget
+  // the budget changes the reply, so that it must not be cached
+  call.recorder.reset();
   return std::nullopt;
 }
 
@@ -121,13 +122,14 @@ net::awaitable<void> answer_stream(Services& services, Exchange& exchange, Gener
   std::string chunk = shape.begin(generation);
   if (open && !chunk.empty()) open = co_await exchange.write(chunk);
   const auto interval = services.config.keep_alive_interval;
-  auto told = std::chrono::steady_clock::now();  // when the client last heard something
+  auto told = std::chrono::steady_clock::now();  // time of the last bytes to the client
   const auto tell = [&](std::string_view events) {
     if (events.empty()) return;
     exchange.put(events);
     told = std::chrono::steady_clock::now();
   };
-  // Tokens may come without an event for long: a call's arguments that are given as a whole.
+  // Tokens may arrive for long without an event, for example those of a call that is sent as a
+  // whole.
   const Generation::Take send = [&](const std::vector<ChoiceDelta>& deltas) {
     chunk.clear();
     for (const ChoiceDelta& delta : deltas) chunk += shape.add(delta, generation);
@@ -161,7 +163,7 @@ HttpReply stream_head(const char* content_type) {
   HttpReply head;
   head.content_type = content_type;
   head.headers.emplace_back("Cache-Control", "no-cache");
-  head.headers.emplace_back("X-Accel-Buffering", "no");  // proxies must not hold events back
+  head.headers.emplace_back("X-Accel-Buffering", "no");  // prevents buffering of events in proxies
   return head;
 }
 

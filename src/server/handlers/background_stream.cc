@@ -13,7 +13,7 @@ namespace penstock {
 net::awaitable<void> stream_run(Services& services, Exchange& exchange,
                                 std::shared_ptr<BackgroundRun> run, size_t next) {
   const auto timer = std::make_shared<net::steady_timer>(exchange.executor());
-  // Posted: it comes after the wait has begun, or between two of them.
+  // Posted, so that the cancellation takes effect during a wait or before the next one.
   const auto news = std::make_shared<BackgroundRun::News>(
       [timer] { net::post(timer->get_executor(), [timer] { timer->cancel(); }); });
   run->watch(news);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMostHeader = 4096;  // bytes
 
-// As many of the notes as a header has room for; ASCII.
+// Returns as many notes as fit into a header, as ASCII.
 std::string notes_header(const std::vector<grammar::Note>& notes) {
   std::string text;
   for (const grammar::Note& note : notes) {
@@ -29,8 +29,8 @@ std::string notes_header(const std::vector<grammar::Note>& notes) {
   return "[" + text + "]";
 }
 
-// Which part of a request a grammar made of several is refused for: the answer's form, or a strict
-// tool's schema. The parts are compiled one by one.
+// Finds the part of a combined grammar that was refused (the answer's form, or a strict tool's
+// schema) by compiling the parts separately.
 class Culprit {
  public:
   Culprit(const GenerationCall& call, const StructuredDefaults& defaults, GrammarCache& grammars,
@@ -38,7 +38,7 @@ class Culprit {
       : call_(call), defaults_(defaults), grammars_(grammars), effort_(effort) {}
 
   Error find(const HttpRequest& request, Error whole) {
-    // It has been read before, and is looked at once more only where something is refused.
+    // Parsed again, since only refusals need it.
     const auto body = ordered_json_of(request.body);
     if (auto asked = read_structured_outputs(body); asked && *asked)
       try_one((*asked)->outputs, (*asked)->field);
@@ -66,11 +66,11 @@ class Culprit {
   const GenerationCall& call_;
   const StructuredDefaults& defaults_;
   GrammarCache& grammars_;
-  CompileEffort& effort_;  // of the whole and its parts together
+  CompileEffort& effort_;  // for the whole grammar and its parts together
   std::optional<Error> found_;
 };
 
-// Whose turn it is to compile. Work that nobody waits for has turns of its own.
+// Returns the identity for turns; background work has its own turns.
 std::string asker_of(const HttpRequest& request) {
   return request.asker() + (record_of(request).background ? " (background)" : "");
 }
@@ -79,7 +79,8 @@ std::string asker_of(const HttpRequest& request) {
 
 net::awaitable<Status> run_compilation(Services& services, Exchange& exchange,
                                        CompileQueue::Attempt attempt) {
-  std::atomic<bool> gone = exchange.gone();  // it may have left while its body was read
+  // the client may have left while its body was read
+  std::atomic<bool> gone = exchange.gone();
   struct Watch {
     ~Watch() { exchange.on_disconnect = nullptr; }
     Exchange& exchange;
@@ -92,10 +93,11 @@ net::awaitable<Status> run_compilation(Services& services, Exchange& exchange,
 net::awaitable<Status> constrain(Services& services, Exchange& exchange, GenerationCall& call) {
   auto& wanted = call.params.structured_outputs;
   if (!wanted || call.kept != nullptr) co_return Status();
-  add_defaults(services.config.structured, *wanted);  // of calls alone no field of a form tells
+  // for calls only, no field of the request specifies a form
+  add_defaults(services.config.structured, *wanted);
   GrammarCache& grammars = call.model->session().grammars();
   Result<Constraint> made;
-  // bytes, whose key is made within a fraction of a millisecond
+  // bytes; computing the cache key takes a fraction of a millisecond
   constexpr size_t kAtOnce = 64 * 1024;
   auto known = text_bytes(*wanted) <= kAtOnce ? grammars.find(*wanted) : std::nullopt;
   if (known) {

@@ -10,8 +10,8 @@
 namespace penstock {
 namespace {
 
-// Loads the model that a request names. What it returns keeps it until the request is over; null
-// where there is nothing to load, or whoever reads the request refuses it. Errors: of loading.
+// Loads the model that a request names. The returned lease keeps it loaded; null: no model is
+// needed, or the handler will refuse the request. Errors: those of loading.
 net::awaitable<Result<ModelLease>> load_named(Services& services, const Route& route,
                                               Exchange& exchange) {
   if (route.access != Access::kKey || route.request == nullptr ||
@@ -23,7 +23,7 @@ net::awaitable<Result<ModelLease>> load_named(Services& services, const Route& r
                               [&] { name = model_named_in(services, exchange.request()); });
   const auto model = services.models.find(name, record_of(exchange).key);
   if (!model) co_return ModelLease();
-  constexpr int kMostTries = 3;  // one that goes when nobody uses it may have gone again
+  constexpr int kMostTries = 3;  // an idle model may be unloaded again meanwhile
   for (int tries = 0; tries < kMostTries; ++tries) {
     if (ModelLease lease = (*model)->lease()) co_return lease;
     const Status loaded = co_await services.loads.load(**model);

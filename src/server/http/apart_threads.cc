@@ -20,7 +20,8 @@ namespace {
 
 constexpr size_t kMuch = 1 << 20;  // bytes
 constexpr int kNicer =
-    5;  // each thread for larger work gives way to the one before it, and to those that compute
+    // nice value: threads for larger work have lower priority than those for smaller work
+    5;
 
 net::awaitable<void> call(std::function<void()> work) {
   work();
@@ -29,7 +30,7 @@ net::awaitable<void> call(std::function<void()> work) {
 
 }  // namespace
 
-// done: of the executor alone; failure: written before it.
+// done: used on the executor only; failure: written before it.
 struct ApartThreads::Job {
   Job(const net::any_io_executor& executor, size_t n_bytes, std::function<void()> task)
       : arrival(executor, net::steady_timer::time_point::max()),
@@ -50,7 +51,7 @@ struct ApartThreads::Job {
     } catch (...) {
       failure = std::current_exception();
     }
-    // or the allocator would keep what the largest work ever took
+    // return the memory of large work to the system
     if (n_bytes > kMuch) malloc_trim(0);
   }
 };
@@ -59,7 +60,7 @@ ApartThreads::ApartThreads() {
   try {
     for (size_t lane = 0; lane < kLanes; ++lane)
       threads_.emplace_back([this, lane] { serve(lane); });
-  } catch (...) {  // the system has no more threads
+  } catch (...) {  // no more threads available
     stop();
     throw;
   }
@@ -84,7 +85,7 @@ bool ApartThreads::add(const std::string& asker, const std::shared_ptr<Job>& job
   return true;
 }
 
-// Of its own size, or the largest below. REQUIRES: mutex_.
+// Returns the next job of this lane, or else of the largest smaller one. REQUIRES: mutex_.
 std::shared_ptr<ApartThreads::Job> ApartThreads::next(size_t lane) {
   for (size_t size = lane + 1; size > 0; --size) {
     auto& queue = waiting_[size - 1];

@@ -18,7 +18,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// The text up to the separator, which is taken off with it.
+// Returns the text before the separator and removes both.
 std::string_view next_part(std::string_view& text, char separator) {
   const size_t end = std::min(text.find(separator), text.size());
   const std::string_view part = trimmed(text.substr(0, end));
@@ -26,7 +26,7 @@ std::string_view next_part(std::string_view& text, char separator) {
   return part;
 }
 
-// Whether the parameters behind a coding let it be used: all but a weight of 0.
+// Whether a coding's parameters allow it: any weight except 0.
 bool has_weight(std::string_view parameters) {
   while (!parameters.empty()) {
     std::string_view part = next_part(parameters, ';');

@@ -71,7 +71,7 @@ HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& con
     return {400, "malformed request: bad or missing header field"};
   if (error.category() != http::make_error_code(http::error::bad_value).category() ||
       error == http::error::end_of_stream || error == http::error::partial_message) {
-    return {0, ""};  // the client left
+    return {0, ""};  // the client has left
   }
   return {400, "malformed request: " + error.message()};
 }

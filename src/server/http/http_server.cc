@@ -21,7 +21,8 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 constexpr Milliseconds kTick{250};
-constexpr Milliseconds kIdleEnough{1000};  // to make room for others
+// idle time after which a connection may be closed to make room
+constexpr Milliseconds kIdleEnough{1000};
 
 // One io thread and the connections that live on it: no locks, no strands.
 class Lane {
@@ -34,7 +35,7 @@ class Lane {
     thread_ = std::thread([this] {
       // bench/server_load.py tells threads by their names
       pthread_setname_np(pthread_self(), "penstock-io");
-      // Where memory runs out, what was begun ends with its connection; the others go on.
+      // On bad_alloc the current connection ends and the others continue.
       for (bool ended = false; !ended;) {
         try {
           context_.run();
@@ -52,7 +53,7 @@ class Lane {
     join();
   }
 
-  // The rest runs on the lane's own thread.
+  // The functions below run on the lane's thread.
   void add(std::shared_ptr<HttpConnection> connection) {
     connections_.push_back(connection);
     net::co_spawn(context_, connection->serve(), net::detached);
@@ -70,7 +71,7 @@ class Lane {
   }
 
  private:
-  // Without memory for it, the next connection begins it.
+  // If memory is exhausted, the next connection starts the timer.
   void tick() {
     try {
       wait_for_tick();
@@ -94,7 +95,8 @@ class Lane {
     });
   }
 
-  Attention attention_;  // outlives the connections, the last of which end with the context
+  // outlives the connections, which may live as long as the context
+  Attention attention_;
   net::io_context context_{1};
   net::executor_work_guard<net::io_context::executor_type> work_;
   net::steady_timer timer_;
@@ -103,7 +105,7 @@ class Lane {
   bool ticking_ = false;
 };
 
-// Clients that offer HTTP/2 are told that this is HTTP/1.1.
+// Selects HTTP/1.1 for clients that offer HTTP/2.
 int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_size,
                     const unsigned char* in, unsigned in_size, void*) {
   static constexpr unsigned char kHttp11[] = "\x08http/1.1";
@@ -129,7 +131,7 @@ class HttpServerImpl final : public HttpServer {
     wait();
     timer_.reset();
     acceptor_.reset();
-    lanes_.clear();  // suspended exchanges end here
+    lanes_.clear();  // destroys suspended exchanges
   }
 
   Status listen() {
@@ -201,17 +203,17 @@ class HttpServerImpl final : public HttpServer {
       bool failed = false;
       try {
         failed = !co_await accept_one(*lanes_[turn % lanes_.size()]);
-      } catch (const std::exception&) {  // no memory, or none for the TLS of a connection
+      } catch (const std::exception&) {  // bad_alloc, also inside TLS
         failed = true;
       }
       if (failed && acceptor_->is_open()) co_await wait_for_room();
     }
   }
 
-  // False: there was no room for it.
+  // false: no room for the connection.
   net::awaitable<bool> accept_one(Lane& lane) {
     auto [error, socket] = co_await acceptor_->async_accept(lane.context(), kNoThrow);
-    if (error || !acceptor_->is_open()) co_return !error;  // out of descriptors, say
+    if (error || !acceptor_->is_open()) co_return !error;  // for example, out of descriptors
     shared_.counters.accepted.fetch_add(1);
     if (shared_.counters.connections.load() >= shared_.config.max_connections) {
       make_room();
@@ -252,7 +254,7 @@ class HttpServerImpl final : public HttpServer {
         TlsSocket(std::move(socket), tls_), shared_, lane.attention(), std::move(place));
   }
 
-  // For those that come next: connections on which nobody asks for anything go first.
+  // Closes idle connections to make room for new ones.
   void make_room() {
     const auto now = Steady::now();
     if (now - made_room_ < kIdleEnough) return;
@@ -260,9 +262,9 @@ class HttpServerImpl final : public HttpServer {
     on_every_connection([](HttpConnection& connection) { connection.close_if_idle(kIdleEnough); });
   }
 
-  // One address does not keep the others out, however slowly it sends and reads: where it has more
-  // connections than who comes, a few more are taken in, and those of its own for which the server
-  // has waited for a while are closed.
+  // Prevents one address from occupying all connections with slow clients: if another address has
+  // more connections than the new one, the new connection is accepted and slow connections of the
+  // largest address are closed.
   bool make_way(const tcp::endpoint& endpoint, const error_code& error) {
     if (error || shared_.places.is_largest(endpoint.address().to_string())) return false;
     const auto now = Steady::now();
@@ -276,7 +278,7 @@ class HttpServerImpl final : public HttpServer {
     return shared_.counters.connections.load() <= most + most / 16;
   }
 
-  // One attempt to say why; nothing is waited for.
+  // Writes the reason once, without waiting.
   void turn_away(tcp::socket socket) {
     shared_.counters.turned_away.fetch_add(1);
     error_code ignored;
@@ -321,7 +323,7 @@ class HttpServerImpl final : public HttpServer {
     acceptor_->close(ignored);
     on_every_connection(
         [](HttpConnection& connection) { connection.close_if_idle(Milliseconds(0)); });
-    // The last replies are written; their connections close by themselves.
+    // The last replies were written; their connections close on their own.
     if (!co_await wait_until_zero(shared_.counters.connections, Milliseconds(in_time ? 500 : 50))) {
       on_every_connection([](HttpConnection& connection) { connection.cut(); });
       co_await wait_until_zero(shared_.counters.connections, Milliseconds(in_time ? 2000 : 100));
@@ -332,7 +334,7 @@ class HttpServerImpl final : public HttpServer {
   HttpShared shared_;
   net::ssl::context tls_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::optional<tcp::acceptor> acceptor_;  // on lane 0, as the timer and the drain are
+  std::optional<tcp::acceptor> acceptor_;  // on lane 0, like the timer and draining
   std::optional<net::steady_timer> timer_;
   Steady::time_point made_room_{}, made_way_{};
   uint16_t port_ = 0;

@@ -15,7 +15,7 @@ bool starts_with_name(std::string_view text, std::string_view name) {
                                                   [](char a, char b) { return a == lower(b); });
 }
 
-// A parameter of a header, `; name="value"` or `; name=value`. False: it is not there.
+// Finds a header parameter, `; name="value"` or `; name=value`; false: absent.
 bool find_parameter(std::string_view header, std::string_view name, std::string& value) {
   size_t at = header.find(';');
   while (at != std::string_view::npos) {
@@ -49,7 +49,7 @@ tl::unexpected<Error> wrong_form(std::string_view what) {
   return errorf(ErrorCode::kInvalidArgument, "body: multipart/form-data: {}", what);
 }
 
-// From a part's head, the lines before the empty one.
+// Parses the head of a part: the lines before the empty one.
 Result<FormPart> read_part(std::string_view head) {
   FormPart part;
   bool named = false;
@@ -77,7 +77,7 @@ Result<std::vector<FormPart>> read_form(std::string_view content_type, std::stri
     return wrong_form("expected a boundary of 1 to 70 characters");
   }
   const std::string first = "--" + boundary, next = "\r\n" + first;
-  // Text before the first boundary does not count.
+  // Text before the first boundary is ignored.
   size_t at = body.starts_with(first) ? first.size() : body.find(next);
   if (at == std::string_view::npos) return wrong_form("the boundary does not occur");
   if (!body.starts_with(first)) at += next.size();

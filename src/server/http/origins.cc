@@ -19,7 +19,7 @@ struct Authority {
   std::string host, port;  // in lower case, without brackets; port may be empty
 };
 
-// "name:8000", "[::1]:8000", "name."
+// Parses "name:8000", "[::1]:8000" or "name.".
 Authority parse_authority(std::string_view text) {
   const size_t bracket = text.find(']');
   const size_t colon = text.find(':', bracket == std::string_view::npos ? 0 : bracket);
@@ -32,8 +32,8 @@ Authority parse_authority(std::string_view text) {
   return result;
 }
 
-// Whether a page of `origin` was served under the name in Host. The schemes may differ: a proxy may
-// have taken the encryption off.
+// Whether `origin` has the same name and port as Host. Schemes may differ, since a proxy may
+// terminate TLS.
 bool same_authority(std::string_view origin, std::string_view host) {
   const size_t scheme = origin.find("://");
   if (scheme == std::string_view::npos || host.empty()) return false;
@@ -59,7 +59,8 @@ bool has(const std::vector<std::string>& list, std::string_view value) {
   return std::ranges::find(list, value) != list.end();
 }
 
-// The media types that a page can send anywhere without asking (the CORS-safelisted ones).
+// Whether a page may send the media type cross-origin without a preflight request
+// (CORS-safelisted).
 bool is_of_a_form(std::string_view content_type) {
   const std::string type = lower(content_type.substr(0, content_type.find_first_of("; ,")));
   return type == "application/x-www-form-urlencoded" || type == "multipart/form-data" ||
@@ -130,7 +131,7 @@ std::optional<HttpRefusal> Origins::check_page(Exchange& exchange) const {
     allow_origin(exchange, any ? "*" : std::string(origin));
     return std::nullopt;
   }
-  // Behind a proxy only the browser knows that the page is this server's.
+  // Behind a proxy only the browser knows that the page has this server's origin.
   if (site == "same-origin") return std::nullopt;
   if (!origin.empty() && !same_authority(origin, request.header("host"))) {
     return HttpRefusal{

@@ -8,7 +8,8 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kMostState = 512;  // what everybody has to hand on
+// bytes; the specification's minimum to propagate
+constexpr size_t kMostState = 512;
 
 bool is_lower_hex(std::string_view text) {
   return std::ranges::all_of(
@@ -48,7 +49,7 @@ std::string TraceContext::header() const {
 }
 
 std::optional<TraceContext> read_trace(std::string_view traceparent, std::string_view tracestate) {
-  // version-trace-parent-flags; later versions may go on behind another dash.
+  // version-trace-parent-flags; later versions may append fields after another dash.
   constexpr size_t kSize = 55;
   if (traceparent.size() < kSize || traceparent[2] != '-' || traceparent[35] != '-' ||
       traceparent[52] != '-')

@@ -75,7 +75,7 @@ net::awaitable<bool> TurnThreads::run(std::string asker, std::function<void()> w
     }
   };
   const auto begin = [&](auto handler) {
-    // it is waited for
+    // keeps the executor running
     const auto executor = net::make_work_guard(net::get_associated_executor(handler));
     const auto kept = std::make_shared<decltype(handler)>(std::move(handler));
     const auto come_back = [kept, executor](bool ran) {

@@ -24,7 +24,7 @@ std::string unescape(std::string_view text, bool plus_is_space) {
   return result;
 }
 
-// "http://host:1/x" -> "/x": the form that clients of a proxy send.
+// Strips "http://host:1" from a target, the form used by clients of a proxy.
 std::string_view without_authority(std::string_view target) {
   const size_t scheme = target.find("://");
   if (target.starts_with('/') || scheme == std::string_view::npos ||

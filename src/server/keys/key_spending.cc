@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// At most this, whichever of the prompt's tokens are cached.
+// Returns the maximum cost, whichever prompt tokens are cached.
 UseCounts most_of(const TokenPrice& price, int64_t prompt_tokens, int64_t completion_tokens) {
   UseCounts use{.input_tokens = prompt_tokens, .output_tokens = completion_tokens};
   TokenPrice highest = price;
@@ -83,7 +83,7 @@ class KeySpending final : public Spending {
                    short_of->used + short_of->wanted > short_of->limit};
   }
 
-  // To the longest reply that every limit has room for, but not below one token.
+  // Shortens a claim to the longest reply that all limits allow, at least one token.
   static void shorten(SpendingClaim& claim, const Budget& budget, const Usage::Spent& spent,
                       const UseCounts& reserved) {
     const auto fits = [&](int64_t max_tokens) {
@@ -118,10 +118,10 @@ class KeySpending final : public Spending {
   const std::shared_ptr<ApiKey> key_;
   Usage& usage_;
   const bool with_quota_;
-  TokenPrice price_;       // the highest of those that were claimed with
-  UseCounts held_;         // in the budgets
-  UseCounts charged_;      // of it, computed so far
-  double quota_held_ = 0;  // tokens
+  TokenPrice price_;       // highest price among the claims
+  UseCounts held_;         // reserved in the budgets
+  UseCounts charged_;      // used part of the reservation
+  double quota_held_ = 0;  // tokens reserved in the quota
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ struct FileActions {
   ~FileActions() { posix_spawn_file_actions_destroy(&actions); }
 };
 
-// A group of its own, and signals as a program expects them at its start.
+// Spawn attributes: a new process group, and default signal handling.
 struct Attributes {
   posix_spawnattr_t attributes;
   Attributes() {
@@ -49,7 +49,7 @@ Result<Pipe> make_pipe() {
   return Pipe{OwnedFd(ends[0]), OwnedFd(ends[1])};
 }
 
-// "NAME=VALUE" each. Secrets of this process stay here.
+// Returns "NAME=VALUE" lines without secrets of this process.
 std::vector<std::string> environment_of(const McpServerConfig& config) {
   std::vector<std::string> lines;
   for (const char* name :
@@ -110,7 +110,7 @@ Result<ChildProcess> ChildProcess::start(const McpServerConfig& config) {
   return child;
 }
 
-// It stays there to be waited for: until then nobody else can have its id, nor its group's.
+// Leaves the child waitable, so that its process and group id cannot be reused meanwhile.
 bool ChildProcess::ends_within(std::chrono::milliseconds time) const {
   constexpr std::chrono::milliseconds kLook(5);
   const auto end = std::chrono::steady_clock::now() + time;
@@ -131,7 +131,7 @@ std::string ChildProcess::end(std::chrono::milliseconds patience) {
     kill(-process_.id, SIGTERM);
     ends_within(patience);
   }
-  kill(-process_.id, SIGKILL);  // what it has started too
+  kill(-process_.id, SIGKILL);  // the whole process group
   siginfo_t info{};
   while (waitid(P_PID, static_cast<id_t>(process_.id), &info, WEXITED) != 0 && errno == EINTR) {
   }

@@ -11,8 +11,8 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kToSay(2);  // what nobody answers
-constexpr int kMostAnswers = 16;           // to requests in one stream
+constexpr std::chrono::seconds kToSay(2);  // timeout of messages without an answer
+constexpr int kMostAnswers = 16;           // answers to server requests in one stream
 
 }  // namespace
 
@@ -43,7 +43,7 @@ Status McpHttpConnection::post(const std::string& body, const McpWait& wait,
   return {};
 }
 
-// Beside the stream in which it came, whose other side may wait for it. wait: of the stream.
+// Sent beside the stream, whose other side may wait for the answer. wait: of the stream.
 void McpHttpConnection::answer(const McpJson& request, const McpWait& wait) {
   (void)post(rpc_answer(request), {std::min(wait.deadline, Steady::now() + kToSay), wait.stop},
              [](std::string_view) { return false; });

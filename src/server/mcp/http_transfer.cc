@@ -68,7 +68,7 @@ void HttpTransfer::take_header(std::string_view line) {
   if (name == "content-type") is_stream_ = value.starts_with("text/event-stream");
 }
 
-// False: enough, or too much.
+// false: enough was received, or too much.
 bool HttpTransfer::take_bytes(std::string_view bytes) {
   long status = 0;
   curl_easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &status);

@@ -13,15 +13,16 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 
-constexpr std::chrono::minutes kFresh(5);       // tools are asked for again after that
-constexpr std::chrono::seconds kLivesWell(60);  // a connection that lasts so long was no failure
+constexpr std::chrono::minutes kFresh(5);  // age after which tools are listed again
+// a connection that lasts this long resets the failure count
+constexpr std::chrono::seconds kLivesWell(60);
 constexpr std::chrono::seconds kLongestRest(60);
 
 size_t bytes_of(const McpJson& value) {
   return value.dump(-1, ' ', false, McpJson::error_handler_t::replace).size();
 }
 
-// nullopt: it cannot be called by a name.
+// nullopt: the tool's name is invalid.
 std::optional<McpTool> read_tool(const McpJson& given) {
   constexpr size_t kLongestName = 128;
   McpTool tool;
@@ -48,7 +49,7 @@ McpWait McpServer::bounded(const McpWait& wait) const {
   return {std::min(wait.deadline, Steady::now() + config_.timeout), wait.stop};
 }
 
-// An error where nobody waits any more.
+// Returns an error if the caller no longer waits.
 Status McpServer::check_time(std::string_view method, const McpWait& wait) {
   if (wait.stop.stop_requested()) return errorf(ErrorCode::kCancelled, "{}: cancelled", method);
   if (Steady::now() < wait.deadline) return {};
@@ -67,7 +68,7 @@ void McpServer::leave() {
   if (connection_ != nullptr) connection_->leave();
 }
 
-// Of a start or of what was started: the pause before the next doubles.
+// Records a failure to start or run; each doubles the pause before the next attempt.
 void McpServer::note_failure(const std::string& why) {
   const std::lock_guard lock(mutex_);
   constexpr int kMostDoublings = 6;
@@ -81,14 +82,14 @@ Result<McpServer::Connection> McpServer::connect(const McpWait& wait) {
     const std::lock_guard lock(mutex_);
     if (connection_ != nullptr && connection_->alive()) return connection_;
   }
-  constexpr std::chrono::milliseconds kLook(50);  // for a stop
+  constexpr std::chrono::milliseconds kLook(50);  // polling interval for stop requests
   std::unique_lock lock(connecting_, std::defer_lock);
   while (!lock.try_lock_for(kLook)) RETURN_IF_ERROR(check_time("start", wait));
   return open();
 }
 
-// REQUIRES: connecting_. A start takes the time that it takes, whoever leaves meanwhile: the next
-// one needs it too.
+// Connects without regard to the caller's deadline, since later callers need the connection too.
+// REQUIRES: connecting_.
 Result<McpServer::Connection> McpServer::open() {
   Connection lost;
   bool died_young = false;
@@ -106,7 +107,7 @@ Result<McpServer::Connection> McpServer::open() {
   {
     const std::lock_guard lock(mutex_);
     const auto left = std::chrono::ceil<std::chrono::seconds>(next_try_ - Steady::now()).count();
-    // What has just ended is started at once the first time.
+    // The first failure is retried immediately.
     if (left > 0 && n_failures_ > 1)
       return errorf(ErrorCode::kIo, "it is tried again in {} s: {}", left, last_failure_);
   }
@@ -152,7 +153,7 @@ Result<McpJson> McpServer::request(std::string_view method, const McpJson& param
   for (int i = 0;; ++i) {
     RETURN_IF_ERROR(check_time(method, wait));
     ASSIGN_OR_RETURN(const Connection connection, connect(wait));
-    RETURN_IF_ERROR(check_time(method, wait));  // a start takes a while
+    RETURN_IF_ERROR(check_time(method, wait));  // connecting may have taken long
     auto result = connection->request(method, params, bounded(wait));
     const bool session_over = !result && result.error().code == ErrorCode::kNotFound;
     if (!session_over || i > 0) return result;
@@ -202,7 +203,7 @@ Result<McpTools> McpServer::list(const McpWait& wait) {
   }
   const auto listed = std::make_shared<const std::vector<McpTool>>(std::move(tools));
   const std::lock_guard lock(mutex_);
-  // What has changed meanwhile is asked for again the next time.
+  // A change during listing invalidates the result for later calls.
   if (n_changes == n_changes_) tools_ = listed, listed_ = Steady::now();
   return McpTools(listed);
 }

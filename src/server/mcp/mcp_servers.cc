@@ -13,9 +13,9 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kThreads = 8;       // of one server: calls that wait for it at once
-constexpr size_t kThreadsOfOne = 4;  // of these for one client
-constexpr size_t kMostOfOne = 32;    // that wait for a thread, of one client
+constexpr size_t kThreads = 8;       // concurrent calls to one server
+constexpr size_t kThreadsOfOne = 4;  // maximum per client
+constexpr size_t kMostOfOne = 32;    // waiting jobs per client
 
 bool may_use(const McpServerConfig& config, const std::string& key) {
   return key.empty() || config.keys.empty() ||
@@ -24,7 +24,7 @@ bool may_use(const McpServerConfig& config, const std::string& key) {
 
 }  // namespace
 
-// failure: of the work; written before done, which is, as refused, of the executor.
+// failure: written before `done`; done and refused: used on the executor only.
 struct McpServers::Job {
   Job(const net::any_io_executor& executor, WorkOnServer task)
       : arrival(executor), work(std::move(task)) {}

@@ -16,14 +16,15 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kPatience(250);  // for a program to end by itself
-constexpr std::chrono::milliseconds kLook(100);      // for a stop
+constexpr std::chrono::milliseconds kPatience(250);  // grace period for the program to exit
+constexpr std::chrono::milliseconds kLook(100);      // polling interval for stop requests
 constexpr size_t kMostLogged = 400;                  // bytes of a line
-constexpr int kMostLines = 50;                       // of the log, each minute
-constexpr std::chrono::seconds kToAnswer(2);         // the program's requests, each minute
-constexpr std::chrono::seconds kToWrite(60);         // what is left of a message that has begun
+constexpr int kMostLines = 50;                       // log lines per minute
+// time per minute for answering the program's requests
+constexpr std::chrono::seconds kToAnswer(2);
+constexpr std::chrono::seconds kToWrite(60);  // time to complete a partially written message
 
-// While it lives, writing to a program that has ended is an error and no signal.
+// Turns SIGPIPE into an error of write() for the object's lifetime.
 class WithoutSigpipe {
  public:
   WithoutSigpipe() {
@@ -44,7 +45,7 @@ class WithoutSigpipe {
   sigset_t pipe_, before_;
 };
 
-// Of somebody who has a message to write.
+// Returns an error if the writer no longer waits.
 Status still_waits(const McpWait& wait) {
   if (wait.stop.stop_requested()) return errorf(ErrorCode::kCancelled, "cancelled");
   if (Steady::now() < wait.deadline) return {};
@@ -131,9 +132,9 @@ void StdioConnection::read_all() {
   end(stuck_ ? "does not read its input" : why);
 }
 
-// Whoever waits hears of it before the program has ended, which may take a second.
+// Fails the waiting requests before waiting for the program to exit, which may take a second.
 void StdioConnection::end(const std::string& why) {
-  const bool by_itself = !leaving_ || stuck_;  // whoever hears of it may leave
+  const bool by_itself = !leaving_ || stuck_;  // leaving_ may be set by a notified waiter
   {
     const std::lock_guard lock(mutex_);
     why_ended_ = why;
@@ -160,14 +161,15 @@ void StdioConnection::log_line(std::string_view line) {
   look_at_minute();
   if (line.empty() || ++minute_.n_logged > kMostLines) return;
   std::string shown(line.substr(0, kMostLogged));
-  for (char& c : shown) c = c >= 0 && (c < ' ' || c == 0x7f) ? ' ' : c;  // nothing for terminals
+  // removes terminal control characters
+  for (char& c : shown) c = c >= 0 && (c < ' ' || c == 0x7f) ? ' ' : c;
   notices_.log(shown);
 }
 
 void StdioConnection::take_line(std::string_view line) {
   if (leaving_) return;
   const auto message = read_rpc(line);
-  if (message.is_discarded()) return log_line(line);  // what a program prints by mistake
+  if (message.is_discarded()) return log_line(line);  // output that is not JSON goes to the log
   if (is_rpc_request(message)) return answer(message);
   if (message.is_object() &&
       message.value("method", McpJson()) == "notifications/tools/list_changed")
@@ -183,8 +185,8 @@ void StdioConnection::take_line(std::string_view line) {
   answered_.notify_all();
 }
 
-// On the reading thread, which a program that does not read its input must not hold up for long.
-// What is no longer than a pipe takes at once is written whole or not at all.
+// Runs on the reader thread, which a program that does not read its input must not block for long.
+// A message within the pipe's atomic size is written completely or not at all.
 void StdioConnection::answer(const McpJson& request) {
   look_at_minute();
   const std::string line = rpc_answer(request);
@@ -232,8 +234,8 @@ Status StdioConnection::write(std::string_view line, const McpWait& wait) {
   const WithoutSigpipe quiet;
   std::string_view rest = text;
   while (rest.size() == text.size()) RETURN_IF_ERROR(write_some(rest, wait));
-  // Nothing can follow half a message: it is written whole, whoever leaves meanwhile, as the
-  // program serves others too.
+  // A message must be written completely once it has begun, even if its sender leaves, since others
+  // share the pipe.
   const McpWait own{Steady::now() + kToWrite, {}};
   while (!rest.empty()) {
     const Status some = write_some(rest, own);

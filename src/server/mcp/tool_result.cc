@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-// Of a part that is no text. data: base64.
+// Describes a part that is not text. data: base64.
 std::string note_of(const std::string& type, const McpJson& part) {
   const std::string kind = get_string(part, "mimeType", "unknown type");
   const std::string where = get_string(part, "uri");

@@ -18,11 +18,12 @@
 namespace penstock {
 namespace {
 
-constexpr const char *kExact = "penstock-exact", *kNear = "penstock-meaning";  // in Cache-Status
-constexpr int64_t kMostRecord = 8 << 20;                                       // bytes
-constexpr float kGreedy = 1e-5f;                                               // temperatures below
+// names in Cache-Status
+constexpr const char *kExact = "penstock-exact", *kNear = "penstock-meaning";
+constexpr int64_t kMostRecord = 8 << 20;  // bytes
+constexpr float kGreedy = 1e-5f;          // temperatures below are greedy
 
-// Directives that are not about a cache such as this one are for others on the way.
+// Ignores directives that are meant for other caches.
 void read_cache_control(std::string_view text, ReuseWish& wish) {
   while (!text.empty()) {
     const size_t comma = std::min(text.find(','), text.size());
@@ -40,7 +41,7 @@ void read_cache_control(std::string_view text, ReuseWish& wish) {
   }
 }
 
-// A text whose parts cannot run into one another: each with its length before it.
+// An unambiguous concatenation: each part is preceded by its length.
 class HashedText {
  public:
   HashedText& add(std::string_view part) {
@@ -62,7 +63,7 @@ class HashedText {
   std::string text_;
 };
 
-// Everything that the reply's tokens depend on, but for the prompts.
+// Returns everything that determines the reply's tokens, except the prompts.
 HashedText what_matters(const GenerationCall& call, std::string_view tenant) {
   const auto dumped = [](const nlohmann::ordered_json& value) {
     return value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
@@ -94,14 +95,15 @@ size_t bytes_of(const GenerationCall& call) {
   return bytes + (call.question ? call.question->context.size() : 0);
 }
 
-// Small embedding models make much of how a text ends, and of what the end is people think little.
+// Strips the punctuation at the end of a question, to which small embedding models are sensitive.
 std::string without_end(std::string text) {
   const size_t end = text.find_last_not_of(" \t\r\n.!?");
   text.resize(end == std::string::npos ? text.size() : end + 1);
   return text;
 }
 
-// The same of a chat, whose last question is left out, before it is rendered.
+// Returns the scope of a chat: everything that determines the reply, except the last question,
+// before rendering.
 std::string scope_of(HashedText text, const GenerationCall& call) {
   const ServedModel& model = *call.model;
   text.add("meaning").add(model.chat().chat_template()).add(model.settings().chat.system_prompt);
@@ -145,7 +147,7 @@ Bypass Reuse::near_bypass() const {
 void Reuse::make_keys() {
   HashedText text =
       what_matters(call_, replies_.config().across_keys ? "" : record_of(exchange_).tenant);
-  // Of a record that tells how sure the model was, which others do not.
+  // Only records with confidence may answer such requests.
   if (record_of(exchange_).confidence) text.add("confidence");
   if (replies_.by_meaning() && call_.question) scope_ = scope_of(text, call_);
   for (const auto& prompt : call_.prompts) text.add(prompt);

@@ -23,7 +23,7 @@ net::awaitable<void> answer(Services& services, const Route& route, Exchange& ex
     failure = error.what();
   }
   if (ended && !exchange.replied()) {
-    // Cancelled for a client that is still there: the server stops.
+    // The client is still connected, so that cancellation means shutdown.
     if (ended->code == ErrorCode::kCancelled) ended->message = "shutting down";
     co_return co_await exchange.reply(
         error_reply(exchange.request(), http_status(ended->code), ended->message));

@@ -48,7 +48,7 @@ void read_text(const json& value, RouteFeatures& features) {
   }
 }
 
-// Whether the reply must have a form.
+// Whether the reply has a required form.
 bool has_form(const json& body) {
   for (const char* name : {"structured_outputs", "json_schema", "json_object", "regex", "grammar",
                            "choice", "structural_tag", "guided_json", "guided_regex",
@@ -82,7 +82,7 @@ RouteFeatures features_of(const Services& services, const HttpRequest& request) 
     features.characters += static_cast<int64_t>(text_of_parts(get_field(body, name)).size());
   for (const char* name : {"messages", "input"}) read_messages(get_field(body, name), features);
   for (const char* name : {"suffix", "input_suffix", "input_prefix", "prompt", "input"})
-    read_text(get_field(body, name), features);  // the question is the last that is there
+    read_text(get_field(body, name), features);  // the last field present has the question
   const json& tools = get_field(body, "tools");
   features.tools = tools.is_array() && !tools.empty();
   features.json = has_form(body);

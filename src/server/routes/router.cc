@@ -76,7 +76,7 @@ bool Router::may_use(const RouteConfig& config, const std::string& key) const {
 
 const RouteConfig* Router::asked_for(const Route& route, const HttpRequest& request) const {
   if (!route.streams) return nullptr;
-  // The body is parsed for its model only where one of the names is in it.
+  // Parses the body only if it contains one of the names.
   for (const auto& table : tables_) {
     if (request.body.find('"' + table->config.name + '"') == std::string::npos) continue;
     const std::string name = model_named_in(services_, request);
@@ -126,7 +126,7 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Route& rout
                                [&] { features = features_of(services_, exchange.request()); });
   RouteDecision decision = co_await decide(table, features, exchange);
   if (exchange.gone()) co_return;
-  // A key that may not use the model that is chosen has the other one.
+  // A key that may not use the chosen model gets the other one.
   const std::string& key = record_of(exchange).key;
   const bool has_both = serves(config.small, key) && serves(config.large, key);
   if (!serves(decision.model, key)) {
@@ -143,8 +143,7 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Route& rout
     header += fmt::format("; dry-run; answered-by={}", config.large);
     decision.model = config.large;
   }
-  // What the store keeps of a response cannot be taken back, and one in the background is answered
-  // before it is there.
+  // Stored responses cannot be withdrawn, and background responses are answered before they exist.
   const bool is_kept =
       std::string_view(route.path) == "/v1/responses" && services_.data.get() != nullptr;
   const bool cascades = has_both && config.cascade && decision.may_cascade && !config.dry_run &&
@@ -174,7 +173,7 @@ net::awaitable<bool> Router::try_small(const Table& table, const Route& route, E
   record.confidence.emplace();
   co_await respond(services_, route, held);
   if (held.gone()) co_return true;
-  // A mistake of the client's is one whoever answers.
+  // A client error is the same for every model.
   const bool mistake = held.status() >= 400 && held.status() < 500 && held.status() != 429;
   std::string why;
   if (!mistake && held.status() != 200) why = fmt::format("status {}", held.status());
@@ -197,7 +196,7 @@ net::awaitable<bool> Router::try_small(const Table& table, const Route& route, E
   co_return true;
 }
 
-// Why the answer is not good enough; "": it is.
+// Returns why the answer is not acceptable; "": it is.
 net::awaitable<std::string> Router::doubt(const Table& table, Exchange& exchange,
                                           const HeldExchange& held, const std::string& question) {
   const RouteCascade& cascade = *table.config.cascade;
@@ -229,7 +228,7 @@ net::awaitable<std::string> Router::doubt(const Table& table, Exchange& exchange
   co_return yes >= cascade.min_yes ? std::string() : fmt::format("own check {:.3f}", yes);
 }
 
-// wasted: the client has nothing of it.
+// wasted: the answer was discarded.
 void Router::note_cost(const RouteConfig& config, const std::string& model, int n_prompt,
                        int n_completion, bool wasted) {
   const auto used = services_.models.named(model), large = services_.models.named(config.large);

@@ -28,12 +28,12 @@ const char* anthropic_error_type(int status) {
   }
 }
 
-// Messages name what was sent, which may be megabytes: no more of one than somebody reads.
+// Limits the length of a message, which may quote megabytes of a request.
 std::string_view readable(std::string_view message) {
   constexpr size_t kMost = 4000;  // bytes
   if (message.size() <= kMost) return message;
   size_t end = kMost;
-  // whole characters
+  // cut at a character boundary
   while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xc0) == 0x80) --end;
   return message.substr(0, end);
 }
@@ -42,7 +42,8 @@ std::string text_of(const nlohmann::json& body) {
   return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// "top_p: expected …" is about top_p: the name before the first colon, when it is one.
+// Returns the parameter that a message is about: the name before the first colon ("top_p: expected
+// …").
 std::string_view parameter_of(std::string_view message) {
   message = readable(message);
   const std::string_view name = message.substr(0, message.find(": "));

@@ -5,8 +5,7 @@
 namespace penstock {
 namespace {
 
-// Whether `path` is `route`'s, with anything for its placeholders. parts: takes what stands for
-// them.
+// Whether `path` matches a route's pattern. parts: receives the values of placeholders.
 bool matches(std::string_view route, std::string_view path,
              std::vector<std::string>* parts = nullptr) {
   const size_t brace = route.find('{');
@@ -28,7 +27,7 @@ bool matches(std::string_view route, std::string_view path,
 const Route* find_route(const HttpRequest& request, std::string& allowed) {
   const std::string_view method =
       request.method == "HEAD" ? "GET" : std::string_view(request.method);
-  std::string_view path;  // of the routes that count
+  std::string_view path;  // path of the routes to list
   for (const Route& route : routes()) {
     if (path.empty() ? !matches(route.path, request.path) : path != route.path) continue;
     path = route.path;

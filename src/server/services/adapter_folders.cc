@@ -24,7 +24,7 @@ bool AdapterFolders::holds(const fs::path& real) const {
   });
 }
 
-// A link in an adapter's folder may lead anywhere.
+// Checks that links inside an adapter's folder do not lead out of the allowed folders.
 bool AdapterFolders::holds_entries(const fs::path& real) const {
   std::error_code error;
   if (!fs::is_directory(real, error)) return true;

@@ -11,8 +11,8 @@
 namespace penstock {
 namespace {
 
-constexpr auto kQueueIsFull = std::chrono::milliseconds(500);  // until it is tried again
-constexpr size_t kLargeRequest = 64 * 1024;                    // bytes: what a run does not keep
+constexpr auto kQueueIsFull = std::chrono::milliseconds(500);  // delay before a retry
+constexpr size_t kLargeRequest = 64 * 1024;  // bytes; larger requests are not kept by a run
 
 }  // namespace
 
@@ -46,8 +46,8 @@ void BackgroundRun::tell() {
   }
 }
 
-// A chunk is whole events, each with the empty line that ends it, and comments, which nobody needs
-// later.
+// A chunk consists of whole events, each with a final empty line, and of comments, which are
+// dropped.
 void BackgroundRun::add(std::string_view chunk) {
   {
     const std::scoped_lock lock(mutex_);
@@ -69,7 +69,7 @@ void BackgroundRun::end() {
   tell();
 }
 
-// The exchange of a run.
+// The exchange of a background run.
 class BackgroundRun::Away final : public UnattendedExchange {
  public:
   Away(net::any_io_executor executor, HttpRequest request, BackgroundRun& run,
@@ -186,7 +186,7 @@ net::awaitable<bool> BackgroundRuns::try_once(Task& task) {
   try {
     co_await task.work(run, exchange);
   } catch (const std::exception&) {
-    exchange.leave();  // no memory, say: the run is over
+    exchange.leave();  // after bad_alloc, for example
   }
   run.leave_ = nullptr;
   co_return exchange.status() != 429 || exchange.gone() || record_of(exchange).over_budget;
@@ -203,7 +203,7 @@ net::awaitable<void> BackgroundRuns::carry_out(std::unique_ptr<Task> task) {
   }
 }
 
-// With the model that it holds.
+// Also releases the model's lease.
 void BackgroundRuns::end(Task& task) {
   n_bytes_ -= task.n_held;
   task.work = nullptr;
@@ -212,7 +212,7 @@ void BackgroundRuns::end(Task& task) {
   task.run->leave_ = nullptr;
   try {
     task.run->end();
-  } catch (const std::bad_alloc&) {  // for telling who watches: they look again by themselves
+  } catch (const std::bad_alloc&) {  // notification failed: watchers also poll
   }
   const std::scoped_lock lock(mutex_);
   const auto own = runs_.find(task.run->id());

@@ -11,7 +11,7 @@ void DataFolder::open(const std::string& path, const StoreLimits& limits, Reques
 }
 
 Result<Stores*> DataFolder::stores() const {
-  // Whatever it is, it is nothing about the request.
+  // The cause concerns the server, not the request.
   if (!stores_) return errorf(ErrorCode::kInternal, "{}", stores_.error().message);
   if (*stores_ != nullptr) return stores_->get();
   return errorf(ErrorCode::kNotFound,

@@ -21,7 +21,8 @@ std::optional<HttpReply> Readiness::not_ready(const HttpRequest& request) const 
   HttpReply reply =
       error_reply(request, 503, loading ? "the model is being loaded" : "shutting down");
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  if (loading) {  // nothing says how far it is: as long again as it has taken so far
+  // progress is unknown: estimate the elapsed time again
+  if (loading) {
     set_retry_after(reply,
                     std::chrono::duration<double>(now - started_.time_since_epoch()).count());
   } else {

@@ -20,12 +20,12 @@ std::string json_string(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
-// In a text line: control characters of a request must not look like lines of the log.
+// Replaces control characters, so that request data cannot forge log lines.
 std::string one_line(std::string_view text) {
   std::string result;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    // Terminals obey U+0080 to U+009F, too, and some of them these bytes alone.
+    // Terminals also interpret U+0080 to U+009F as controls, some of them even the single bytes.
     const bool begins_control =
         byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     const bool alone =
@@ -39,7 +39,7 @@ std::string one_line(std::string_view text) {
   return result;
 }
 
-// %* in a pattern: the message as a JSON string.
+// Pattern flag %*: the message as a JSON string.
 class QuotedMessage final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
@@ -92,7 +92,7 @@ RequestLog::RequestLog(const LogConfig& config) : config_(config), json_(config.
 
 RequestLog::~RequestLog() {
   logger_->flush();
-  // writes what waits; the lines hold the logger, which must not end with the last of them
+  // flushes pending lines, which hold the logger and must not destroy it last
   pool_.reset();
   logger_.reset();
 }

@@ -7,7 +7,7 @@ namespace {
 
 using SystemTime = std::chrono::system_clock::time_point;
 
-constexpr size_t kMostText = 512;  // bytes of what a client sent
+constexpr size_t kMostText = 512;  // bytes of client text
 
 std::string cut_text(std::string_view text) { return std::string(text.substr(0, kMostText)); }
 
@@ -123,7 +123,7 @@ std::vector<Span> spans_of_request(const Exchange& exchange, std::string_view ro
 void begin_trace(const OtlpExporter* exporter, Exchange& exchange, const Route* route) {
   const HttpRequest& request = exchange.request();
   auto context = read_trace(request.header("traceparent"), request.header("tracestate"));
-  // What looks at the server is not looked at itself.
+  // Monitoring routes are not traced.
   const bool records = exporter != nullptr && route != nullptr &&
                        (route->access == Access::kKey || route->access == Access::kAdmin);
   if (!context && !records) return;

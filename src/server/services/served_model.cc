@@ -31,7 +31,7 @@ std::string fingerprint_of(const std::string& name, const Engine& engine) {
                      static_cast<uint32_t>(checksum64(std::as_bytes(std::span(all)))));
 }
 
-// What the tokens of a reply depend on besides the request.
+// Identifies everything that determines a reply's tokens besides the request.
 std::string identity_of_model(const std::string& name, const Engine& engine) {
   const EngineConfig& config = engine.config();
   return fmt::format("{} {} {} {} {} {} {} {}", kVersion, name, engine.info().architecture,
@@ -114,7 +114,7 @@ void ServedModel::give_back(bool was_use) {
   if (--condition_.n_leases == 0) given_back_.notify_all();
 }
 
-// The engine's limits of what waits hold for vectors too.
+// The engine's queue limits apply to pooling too.
 Status ServedModel::open_pooling(const EngineConfig& config) {
   ASSIGN_OR_RETURN(auto model, EmbeddingModel::open(config));
   const EmbeddingInfo info = model->info();
@@ -167,7 +167,7 @@ Status ServedModel::load(EngineConfig config) {
       opened = open(config);
     } catch (const std::bad_alloc&) {
       opened = make_error(ErrorCode::kResourceExhausted, "out of memory");
-    } catch (const std::system_error& error) {  // of a thread that cannot begin
+    } catch (const std::system_error& error) {  // a thread could not be started
       opened = errorf(ErrorCode::kResourceExhausted, "{}", error.what());
     }
     if (opened) {

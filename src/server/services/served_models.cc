@@ -26,13 +26,13 @@ bool has_name(const ServedModel& model, std::string_view name) {
 
 bool is_loaded(const ServedModel& model) { return model.condition().state == ModelState::kLoaded; }
 
-// "model-00001-of-00003" of all three.
+// Returns the common stem of the shards "model-00001-of-00003".
 std::string shard_stem(const std::string& stem) {
   const size_t of = stem.rfind("-of-");
   return of == std::string::npos || of < 6 ? stem : stem.substr(0, of - 5);
 }
 
-// Of the model's files, what loading it takes.
+// Returns the bytes of the model's files that loading keeps in memory.
 int64_t bytes_in_memory(const EngineConfig& config) {
   return std::max<int64_t>(weight_bytes_of(config.model) - offloaded_file_bytes(config), 0);
 }
@@ -46,7 +46,8 @@ int64_t weight_bytes_of(const std::string& model) {
   const bool folder = fs::is_directory(path, error);
   const std::string stem = shard_stem(path.stem().string());
   const bool older = folder && !fs::exists(path / "model.safetensors", error) &&
-                     !fs::exists(path / "model.safetensors.index.json", error);  // of PyTorch
+                     // PyTorch checkpoint
+                     !fs::exists(path / "model.safetensors.index.json", error);
   int64_t bytes = 0;
   for (fs::directory_iterator file(folder ? path : path.parent_path(), error), end;
        !error && file != end; file.increment(error)) {
@@ -220,7 +221,7 @@ ServedModel* ServedModels::least_recently_used() const {
   for (const auto& model : models_) {
     const ServedModel::Condition now = model->condition();
     if (now.state != ModelState::kLoaded || model->settings().pinned) continue;
-    // busy ones come last
+    // busy models last
     const std::pair<bool, Clock::time_point> used{now.n_leases > 0, now.last_used};
     if (oldest == nullptr || used < least) oldest = model.get(), least = used;
   }
@@ -255,7 +256,7 @@ void ServedModels::watch_idle() {
     wait.unlock();
     try {
       unload_idle_ones();
-    } catch (const std::bad_alloc&) {  // the next time
+    } catch (const std::bad_alloc&) {  // retried the next time
     }
     wait.lock();
   }

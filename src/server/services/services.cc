@@ -12,8 +12,8 @@ namespace penstock {
 
 net::awaitable<void> Services::run_apart(Exchange& exchange, size_t n_bytes,
                                          std::function<void()> work) {
-  constexpr size_t kAtOnce = 4096;  // bytes: a millisecond of tokenizing
-  record_of(exchange);              // begins the record, for warnings
+  constexpr size_t kAtOnce = 4096;  // bytes: about a millisecond of tokenizing
+  record_of(exchange);              // creates the record, for warnings
   if (n_bytes > kAtOnce || trusts_templates)
     co_await apart.run(exchange, n_bytes, std::move(work));
   else

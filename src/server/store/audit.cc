@@ -19,7 +19,7 @@ Result<std::vector<AuditEntry>> read_audit(Database& database, int64_t before, i
 Status AuditLog::add(AuditEntry entry) {
   if (entry.about.size() > kLongestAbout) {
     size_t end = kLongestAbout;
-    while (end > 0 && (entry.about[end] & 0xc0) == 0x80) --end;  // not inside a character
+    while (end > 0 && (entry.about[end] & 0xc0) == 0x80) --end;  // cut at a character boundary
     entry.about.resize(end);
     entry.about += "...";
   }

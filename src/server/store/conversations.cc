@@ -5,13 +5,13 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kRowBytes = 64;  // of an item's row, besides its text
+constexpr int64_t kRowBytes = 64;  // size of an item's row without its text
 
 int64_t bytes_of(const ConversationItem& item) {
   return kRowBytes + static_cast<int64_t>(item.id.size() + item.item.size());
 }
 
-constexpr int64_t kSecond = 1'000'000;  // of times of use, which order conversations
+constexpr int64_t kSecond = 1'000'000;  // microseconds; times of use order conversations
 
 int64_t now() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
@@ -33,7 +33,7 @@ Result<StoredConversations::Row> StoredConversations::row(const std::string& own
   return std::move(found.front());
 }
 
-// The least recently used of the owner go, and those of anybody that nobody used for too long.
+// Evicts the owner's least recently used conversations, and expired ones of all owners.
 Status StoredConversations::make_room(const Row& row) {
   RETURN_IF_ERROR(database().run("DELETE FROM conversations WHERE used <= ?1",
                                  {now() - limits_.seconds * kSecond}));
@@ -46,7 +46,7 @@ Status StoredConversations::make_room(const Row& row) {
       {row.conversation.owner, limits_.bytes, limits_.responses, row.number});
 }
 
-// In a transaction.
+// REQUIRES: a transaction.
 Status StoredConversations::insert(const Row& row, std::span<const ConversationItem> items) {
   int64_t bytes = row.conversation.bytes, n_items = 0;
   for (const ConversationItem& item : items) bytes += bytes_of(item);

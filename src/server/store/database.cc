@@ -7,9 +7,9 @@
 namespace penstock {
 namespace {
 
-// that another process (the sqlite3 shell) may hold the file
+// another process (the sqlite3 shell) may lock the file
 constexpr int kBusyMilliseconds = 5000;
-constexpr int64_t kApplicationId = 0x50535430;  // "PST0", in the file's header
+constexpr int64_t kApplicationId = 0x50535430;  // "PST0", in the file header
 
 ErrorCode code_of(int sqlite_code) {
   switch (sqlite_code & 0xff) {
@@ -38,8 +38,8 @@ int bind_value(sqlite3_stmt* statement, int index, const Database::Value& value)
                                blob->bytes.size(), SQLITE_STATIC);
   }
   const auto text = std::get<std::string_view>(value);
-  // Null would be NULL: the empty text has an address too. The caller's text lives as long as the
-  // statement.
+  // An empty text must have a non-null pointer, since null means NULL. REQUIRES: the text outlives
+  // the statement.
   return sqlite3_bind_text64(statement, index, text.empty() ? "" : text.data(), text.size(),
                              SQLITE_STATIC, SQLITE_UTF8);
 }
@@ -100,7 +100,7 @@ Status Database::connect(bool may_create) {
   return {};
 }
 
-// Before anything is written: whether it is ours and whole.
+// Checks that the file belongs to this program and is undamaged, before anything is written.
 Status Database::check() {
   ASSIGN_OR_RETURN(const int64_t application, number("PRAGMA application_id"));
   ASSIGN_OR_RETURN(const int64_t tables, number("SELECT count(*) FROM sqlite_master"));
@@ -171,7 +171,7 @@ Status Database::transact(const std::function<Status()>& work) {
   RETURN_IF_ERROR(script("BEGIN IMMEDIATE"));
   Status done = work();
   if (done) done = script("COMMIT");
-  // A full disk may have ended it already; then there is nothing to undo.
+  // SQLite may have rolled back already (disk full).
   if (!done && sqlite3_get_autocommit(database_) == 0) {
     sqlite3_exec(database_, "ROLLBACK", nullptr, nullptr, nullptr);
   }

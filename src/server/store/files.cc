@@ -35,7 +35,7 @@ Status sync_names(const std::string& folder) {
   return {};
 }
 
-// On disk when it returns, its name in the folder too.
+// Writes and syncs a file and its folder entry.
 Status write_synced(const std::string& path, std::string_view content) {
   const FileDescriptor file = descriptor_of(path, O_WRONLY | O_CREAT | O_EXCL);
   if (file.number() < 0) return disk_error(path);
@@ -108,12 +108,13 @@ Result<StoredFile> StoredFiles::add(const std::string& owner, std::string_view n
                                     std::string_view purpose, std::string_view content) {
   StoredFile file{random_id("file-"), std::string(name), std::string(purpose),
                   static_cast<int64_t>(content.size()), std::time(nullptr)};
-  RETURN_IF_ERROR(check_room(owner, file.bytes));  // before the disk is asked for it
+  RETURN_IF_ERROR(check_room(owner, file.bytes));  // before the disk is used
   const std::string path = path_of(file.id);
   Status kept = write_synced(path, content);
   if (kept) {
     kept = store_->database().transact([&]() -> Status {
-      RETURN_IF_ERROR(check_room(owner, file.bytes));  // others may have come first
+      // again: concurrent uploads may have used the room
+      RETURN_IF_ERROR(check_room(owner, file.bytes));
       return insert(owner, file);
     });
   }
@@ -175,7 +176,8 @@ Status StoredFiles::remove(const std::string& owner, const std::string& id) {
   RETURN_IF_ERROR(find(owner, id));
   RETURN_IF_ERROR(
       store_->database().run("DELETE FROM files WHERE owner = ?1 AND id = ?2", {owner, id}));
-  ::unlink(path_of(id).c_str());  // what stays when this fails is put aside at the next start
+  // a leftover is moved to the quarantine at the next start
+  ::unlink(path_of(id).c_str());
   return {};
 }
 

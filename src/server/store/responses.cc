@@ -16,7 +16,7 @@ int64_t bytes_of(const StoredResponse& response) {
                               response.events.size());
 }
 
-// The reply of one whose process was killed, with the reason.
+// Returns a failed reply with the reason, for a response whose process was killed.
 std::string failed_reply(const std::string& reply) {
   auto object = bounded_json<ResponseJson>(reply);
   if (!object.is_object()) object = ResponseJson::object();

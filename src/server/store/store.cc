@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-// THE versions of the tables: a change is a row more, never an edit of one that has been released.
+// The schema versions. A change appends a row; released rows are never edited.
 constexpr const char* kSchema[] = {
     // 1: the salt of owners; files, whose contents are files/<id>
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);CREATE TABLE files (number "
@@ -89,8 +89,8 @@ Status Store::lock() {
   return errorf(ErrorCode::kIo, "{}: another process uses this folder", folder_.string());
 }
 
-// SQLite deletes the log of a database that it begins anew: the last changes may be there and
-// nowhere else.
+// SQLite deletes the write-ahead log when it creates a new database, and the last changes may be
+// only there: keep the log.
 Status Store::keep_log_of_missing_database() const {
   std::error_code none;
   const std::filesystem::path database = folder_ / "penstock.db";

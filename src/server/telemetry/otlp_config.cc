@@ -18,7 +18,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// That of traces, or the one of all signals.
+// Reads the variable for traces, or else the one for all signals.
 std::string exporter_variable(std::string_view name) {
   const std::string own = variable(("OTEL_EXPORTER_OTLP_TRACES_" + std::string(name)).c_str());
   return own.empty() ? variable(("OTEL_EXPORTER_OTLP_" + std::string(name)).c_str()) : own;
@@ -37,7 +37,7 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
-// "name=value,name=value", values percent-encoded.
+// Parses "name=value,name=value" with percent-encoded values.
 Result<std::vector<std::pair<std::string, std::string>>> read_pairs(const char* name,
                                                                     const std::string& text) {
   std::vector<std::pair<std::string, std::string>> pairs;
@@ -79,7 +79,7 @@ Status check_words(const char* name, const std::string& value,
   return errorf(ErrorCode::kUnsupported, "{}: expected {}, got {:.40}", name, words, value);
 }
 
-// A base gets the path of traces; an address of traces alone is taken as it is.
+// Appends the path for traces to a base URL; a URL for traces is used unchanged.
 Result<std::string> traces_url(const std::string& endpoint) {
   std::string url = endpoint;
   bool is_base = true;
@@ -163,7 +163,8 @@ Result<OtlpConfig> otlp_config(const std::string& endpoint) {
 
 bool is_sampled(const OtlpConfig& config, const std::string& trace_id) {
   if (config.share >= 1) return true;
-  uint64_t low = 0;  // the low 8 bytes, as OpenTelemetry's samplers by id have it
+  // the low 8 bytes, as in OpenTelemetry's ratio sampler
+  uint64_t low = 0;
   std::from_chars(trace_id.data() + 16, trace_id.data() + 32, low, 16);
   return low >> 1 < static_cast<uint64_t>(config.share * std::ldexp(1.0, 63));
 }

@@ -18,7 +18,7 @@ using Steady = std::chrono::steady_clock;
 
 constexpr int kMostTries = 5;
 constexpr std::chrono::milliseconds kFirstPause{500}, kLongestPause{8000};
-constexpr size_t kMostReply = 64 * 1024;  // bytes of a receiver's answer that are looked at
+constexpr size_t kMostReply = 64 * 1024;  // bytes of a receiver's answer that are read
 
 size_t keep_reply(char* data, size_t, size_t n, void* to) {
   auto& reply = *static_cast<std::string*>(to);
@@ -26,7 +26,7 @@ size_t keep_reply(char* data, size_t, size_t n, void* to) {
   return n;
 }
 
-// Spans that the receiver says it did not take.
+// Returns the number of spans that the receiver reports as rejected.
 size_t rejected_spans(const std::string& reply) {
   const auto body = bounded_json(reply);
   const nlohmann::json::json_pointer place("/partialSuccess/rejectedSpans");
@@ -39,7 +39,7 @@ size_t rejected_spans(const std::string& reply) {
 
 }  // namespace
 
-// The connection, which is kept.
+// The persistent HTTP connection.
 class OtlpExporter::Post {
  public:
   explicit Post(OtlpExporter& exporter) : exporter_(exporter), curl_(curl_easy_init()) {
@@ -67,7 +67,7 @@ class OtlpExporter::Post {
   Post(const Post&) = delete;
   Post& operator=(const Post&) = delete;
 
-  // 0: no answer, and `problem` says why.
+  // 0: no answer; `problem` says why.
   int status_of(const std::string& body) {
     reply_.clear();
     problem_.clear();
@@ -138,7 +138,7 @@ void OtlpExporter::add(std::vector<Span> spans) {
   if (n_waiting >= config_.most_at_once) news_.notify_one();
 }
 
-// What waits, when it is enough or has waited for long; nothing at the end.
+// Waits for enough spans or a timeout and returns them; empty: the exporter stops.
 std::vector<Span> OtlpExporter::take() {
   std::unique_lock lock(mutex_);
   news_.wait_for(lock, config_.delay,
@@ -182,7 +182,7 @@ void OtlpExporter::run() {
   }
 }
 
-// Memory has run out for these, or for taking some. False: the exporter stops.
+// Drops spans after bad_alloc; false: the exporter stops.
 bool OtlpExporter::drop_without_memory(size_t n) {
   counts_.dropped.fetch_add(static_cast<int64_t>(n));
   std::unique_lock lock(mutex_);
@@ -202,7 +202,7 @@ void OtlpExporter::send(Post& post, const std::vector<Span>& spans) {
       failing_ = false;
       return;
     }
-    // Those that the protocol calls passing.
+    // Statuses that the protocol defines as retryable.
     const bool passing = status == 0 || status == 429 || (status >= 502 && status <= 504);
     const std::chrono::milliseconds asked =
         status == 0 ? std::chrono::seconds(0) : post.retry_after();

@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// 64-bit integers are strings in the JSON of protocol buffers.
+// Protocol buffers write 64-bit integers as JSON strings.
 Json value_json(const SpanValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return {{"stringValue", *text}};
   if (const auto* whole = std::get_if<int64_t>(&value))

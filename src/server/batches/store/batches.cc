@@ -91,7 +91,7 @@ Status BatchResults::read(File& file) {
   if (file.descriptor < 0) return batch_disk_error(file.path);
   if (::flock(file.descriptor, LOCK_EX | LOCK_NB) != 0)
     return errorf(ErrorCode::kIo, "{}: another process writes it", file.path.string());
-  std::string rest;  // of the piece before: the begin of a line
+  std::string rest;  // start of a line from the last read
   for (int64_t place = 0;;) {
     constexpr size_t kPiece = size_t{1} << 20;
     const size_t before = rest.size();
@@ -157,8 +157,8 @@ Result<std::unique_ptr<StoredBatches>> StoredBatches::open(StoredFiles& files, B
   return batches;
 }
 
-// Results of batches that had ended when the process was killed are files by now: these names of
-// them go. Those of batches that are unknown are put aside.
+// Cleans up result files after a crash: those of ended batches are linked as stored files, so these
+// names are removed; those of unknown batches go to the quarantine.
 Status StoredBatches::clear(const fs::path& folder) {
   std::unordered_map<std::string, bool> has_ended;
   RETURN_IF_ERROR(database().run("SELECT id, ended FROM batches", {}, [&](const DatabaseRow& row) {
@@ -201,7 +201,7 @@ Result<StoredBatch> StoredBatches::add(StoredBatch batch, int64_t window_seconds
   return batch;
 }
 
-// For one more batch.
+// Checks that the owner may add a batch.
 Status StoredBatches::check_room(const std::string& owner) {
   int64_t n = 0;
   RETURN_IF_ERROR(database().run("SELECT count(*) FROM batches WHERE owner = ?1 AND ended = 0",
@@ -314,8 +314,8 @@ Status StoredBatches::finish(StoredBatch& batch, BatchStatus status, BatchResult
   RETURN_IF_ERROR(results.sync());
   StoredBatch ended = batch;
   ended.completed = results.n_completed(), ended.failed = results.n_failed();
-  // The contents are linked, not moved: until the rows are there the next process finds them where
-  // they were.
+  // The contents are hard-linked, not moved: until the rows exist, the next process finds them
+  // under their old names.
   std::vector<StoredFile> files;
   for (const bool failed : {false, true}) {
     if ((failed ? ended.failed : ended.completed) == 0) continue;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "pst-", kPlain = "plain-";
 constexpr size_t kIdDigits = 12, kSecretBytes = 32, kSaltBytes = 16;
-constexpr size_t kLongestKey = 512;  // bytes; longer ones are not looked at
+constexpr size_t kLongestKey = 512;  // bytes; longer keys are never valid
 
 struct ScopeName {
   Scope scope;
@@ -34,7 +34,7 @@ int hex_digit(char c) {
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// Records come from read_key_file, which has checked the digits.
+// REQUIRES: valid digits, which read_key_file() checks.
 std::string from_hex(std::string_view text) {
   std::string bytes;
   for (size_t i = 0; i + 1 < text.size(); i += 2) {
@@ -64,7 +64,7 @@ std::string sha256(std::string_view salt, std::string_view key) {
   return digest;
 }
 
-// The id inside a key of our own making, or nothing.
+// Returns the id in a generated key; "": none.
 std::string_view id_of(std::string_view key) {
   if (!key.starts_with(kPrefix) || key.size() <= kPrefix.size() + kIdDigits) return {};
   if (key[kPrefix.size() + kIdDigits] != '-') return {};
@@ -167,7 +167,7 @@ bool ApiKey::matches(std::string_view key) const {
 
 std::optional<ApiKey::Refusal> ApiKey::admit(Quota::Time now) {
   const std::scoped_lock lock(mutex_);
-  // A quota of less than one a minute still lets one through when the bucket is full.
+  // A rate below one per minute still admits a request when the bucket is full.
   const double one = std::min(1.0, record_.requests_per_minute);
   if (const double wait = requests_.wait_seconds(one, now); wait > 0)
     return Refusal{wait, "requests"};
@@ -216,7 +216,7 @@ std::shared_ptr<ApiKey> ApiKeys::find(std::string_view key) {
   }
   std::shared_ptr<ApiKey> found;
   for (const auto& candidate : plain_) {
-    // no early end: the time does not tell which one
+    // no early exit: constant time
     if (candidate->matches(key)) found = candidate;
   }
   return found;

@@ -1,4 +1,4 @@
-// The file of API keys: reading, writing, taking up changes.
+// The key file: reading, writing, and watching for changes.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -149,7 +149,7 @@ Result<std::unique_ptr<ApiKeys>> ApiKeys::open(const std::string& file,
   return keys;
 }
 
-// What differs, in the words of the audit log.
+// Reports the differences in the terms of the audit log.
 void ApiKeys::tell_changes(const KeysById& before, const KeysById& after) const {
   if (!on_change_) return;
   for (const auto& [id, key] : after) {
@@ -175,7 +175,7 @@ void ApiKeys::take(std::vector<ApiKeyRecord> records) {
   by_id_ = std::move(fresh);
 }
 
-// On a thread of its own: requests never wait for the disk.
+// Runs on a thread of its own, so that requests never wait for the disk.
 void ApiKeys::watch(const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any stopped;
@@ -183,7 +183,8 @@ void ApiKeys::watch(const std::stop_token& stop) {
   while (!stopped.wait_for(lock, stop, kWatchInterval, [&] { return stop.stop_requested(); })) {
     try {
       read_again();
-    } catch (const std::bad_alloc&) {  // the stamp is the old one: it is read the next time
+      // the stamp is unchanged: the next check reads the file again
+    } catch (const std::bad_alloc&) {
     }
   }
 }

@@ -12,7 +12,7 @@ namespace chrono = std::chrono;
 
 constexpr auto kWriteInterval = chrono::seconds(1);
 constexpr int64_t kSecondsOfDay = 86400;
-constexpr int64_t kMostNanoCost = int64_t{1} << 53;  // of one request
+constexpr int64_t kMostNanoCost = int64_t{1} << 53;  // cost of one request
 
 chrono::year_month_day date_of(int64_t day) { return chrono::sys_days(chrono::days(day)); }
 int64_t day_of(chrono::year_month_day date) {
@@ -142,7 +142,7 @@ Status Usage::read_month() {
   return {};
 }
 
-// What was spent before this day or month counts no longer.
+// Resets the balances of past days and months.
 void Usage::renew(Balance& balance, int64_t day) {
   if (balance.day == day) return;
   balance.spent.today = {};
@@ -214,7 +214,8 @@ Status Usage::write() {
   }
   if (written) return {};
   const std::scoped_lock lock(mutex_);
-  unwritten_.merge(news);  // allocates nothing; what has a newer row there stays in `news`
+  // allocates nothing; rows that have a newer version remain in `news`
+  unwritten_.merge(news);
   for (const auto& [place, use] : news) unwritten_.at(place) += use;
   return written;
 }
@@ -230,7 +231,7 @@ void Usage::write_always(const std::stop_token& stop) {
       if (!written && !warned)
         warn_("use is kept in memory only, for now: " + written.error().message);
       warned = !written;
-    } catch (const std::bad_alloc&) {  // for the warning
+    } catch (const std::bad_alloc&) {  // while formatting the warning
     }
   }
 }

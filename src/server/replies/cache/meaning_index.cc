@@ -7,11 +7,11 @@
 namespace penstock {
 namespace {
 
-// Of the graph: links of a vector, and how wide it is searched when one is added and when one is
-// looked for.
+// HNSW parameters: links per vector, and search width when adding and when searching.
 constexpr size_t kLinks = 16, kBuildWidth = 100, kSearchWidth = 64;
 constexpr size_t kFirstRoom = 8192;  // vectors
-constexpr size_t kMovedAtOnce = 4;   // into the graph, with every vector that is added
+// vectors moved into the graph with each added vector
+constexpr size_t kMovedAtOnce = 4;
 
 float dot(const float* a, const float* b, size_t n) {
   float sum[4] = {};
@@ -78,7 +78,7 @@ class MeaningIndex::Scope {
  private:
   using Graph = hnswlib::HierarchicalNSW<float>;
 
-  // Places of vectors that were removed are taken again.
+  // Labels of removed vectors are reused.
   void link(Id id, const float* vector) {
     if (graph_ == nullptr) {
       graph_ = std::make_unique<Graph>(&space_, kFirstRoom, kLinks, kBuildWidth);
@@ -99,12 +99,12 @@ class MeaningIndex::Scope {
 
   const size_t dimensions_;
   hnswlib::InnerProductSpace space_;
-  std::vector<Id> ids_;         // of those that are searched one by one
-  std::vector<float> vectors_;  // theirs, one behind the other
+  std::vector<Id> ids_;         // vectors outside the graph
+  std::vector<float> vectors_;  // concatenated vectors of ids_
   std::unique_ptr<Graph> graph_;
-  std::unordered_map<Id, size_t> labels_;  // of those in the graph
+  std::unordered_map<Id, size_t> labels_;  // vectors in the graph
   std::vector<Id> id_of_;                  // by label
-  std::vector<size_t> free_;               // labels
+  std::vector<size_t> free_;               // free labels
 };
 
 MeaningIndex::MeaningIndex(size_t small) : small_(small) {}

@@ -17,8 +17,8 @@ constexpr std::string_view kCommon =
 #include "server/replies/cache/common_words.inc"
     ;
 
-// Function words that answers do not depend on, where a list of prose has them as names or not at
-// all.
+// Additional function words that answers do not depend on, which the word list of prose has as
+// names or not at all.
 constexpr std::string_view kMoreCommon =
     "a i im ive id ill youre youve whats thats hes shes its lets ok okay please thanks hello hi "
     "hey explain describe define summarize summarise compare discuss list tell give show briefly "
@@ -30,7 +30,7 @@ constexpr std::string_view kNegations =
 constexpr std::string_view kAsked =
     "who whom whose when where why how many much long often far old ";
 
-// Words of which the opposite makes another question.
+// Words whose opposite changes the question.
 constexpr std::string_view kOpposites =
     "more less most least fewer max min maximum minimum largest smallest biggest larger smaller "
     "bigger big small large little highest lowest higher lower high low longest shortest longer "
@@ -50,8 +50,7 @@ constexpr std::string_view kOpposites =
     "tomorrow yesterday monday tuesday wednesday thursday friday saturday sunday weekly daily "
     "monthly yearly annual hourly ";
 
-// Words of closed classes, and those that introduce a question: what they are about does not depend
-// on their order.
+// Closed-class words and question openers, whose position does not change the meaning.
 constexpr std::string_view kFunctionWords =
     "a an the this that these those some any each every other another such so there here it its "
     "they them their i you we me us my your our who whom whose what which when where why how of to "
@@ -100,7 +99,7 @@ bool is_letter(char c) {
 }
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// Typographic apostrophes and quotation marks as plain ones.
+// Replaces typographic apostrophes and quotation marks by ASCII.
 std::string plain_marks(std::string_view text) {
   static constexpr std::array<std::pair<std::string_view, char>, 8> kMarks = {{{"\u2019", '\''},
                                                                                {"\u2018", '\''},
@@ -126,7 +125,7 @@ std::string plain_marks(std::string_view text) {
   return plain;
 }
 
-// Where a quotation that begins at `at` ends: the place of its closing mark, or npos.
+// Returns the position of the closing mark of a quotation that begins at `at`, or npos.
 size_t end_of_quote(std::string_view text, size_t at) {
   const char mark = text[at];
   if (mark != '"' && mark != '\'' && mark != '`') return std::string_view::npos;
@@ -140,7 +139,7 @@ size_t end_of_quote(std::string_view text, size_t at) {
   return std::string_view::npos;
 }
 
-// A name counts whatever ends it has of the plural or the possessive.
+// Strips plural and possessive endings.
 std::string stem(std::string word) {
   if (word.ends_with("'s")) word.resize(word.size() - 2);
   if (word.size() > 3 && word.ends_with('s') && !word.ends_with("ss")) word.pop_back();
@@ -186,14 +185,14 @@ class Reader {
     } else {
       const char c = text_[at_++];
       constexpr std::string_view kPlain = ".,;:!?()'\"-";
-      // Signs are part of what is meant: 3 + 4, a * b, $5.
+      // Symbols are significant: 3 + 4, a * b, $5.
       if (!is_ascii_space(c) && kPlain.find(c) == std::string_view::npos)
         found_.numbers.emplace_back(1, c);
       if (c == '.' || c == '!' || c == '?' || c == ':' || c == '\n') begins_ = true;
     }
   }
 
-  // "1,000.5" as "1000.5", and letters that follow at once: "3rd", "5km", "4x4".
+  // Reads a number: "1,000.5" as "1000.5", with directly following letters ("3rd", "5km", "4x4").
   void take_number() {
     std::string number;
     const auto next_is_digit = [&] { return at_ + 1 < text_.size() && is_digit(text_[at_ + 1]); };
@@ -258,7 +257,8 @@ class Reader {
   }
 
   void add_number(std::string number) {
-    found_.words.push_back(number);  // "Five Factor" is not "Factor Five"
+    // order matters: "Five Factor" is not "Factor Five"
+    found_.words.push_back(number);
     found_.numbers.push_back(std::move(number));
   }
 
@@ -269,11 +269,12 @@ class Reader {
 
   const std::string text_;
   size_t at_ = 0;
-  bool begins_ = true;  // a sentence: its first word has a capital whatever it is
+  // at the start of a sentence, where any word is capitalized
+  bool begins_ = true;
   Particulars found_;
 };
 
-// Those of `one` that the other has too.
+// Returns the words of `one` that the other has too.
 std::vector<std::string_view> words_of(const Particulars& one, const Particulars& other) {
   const std::unordered_set<std::string_view> has(other.words.begin(), other.words.end());
   std::vector<std::string_view> shared;

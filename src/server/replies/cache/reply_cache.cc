@@ -12,13 +12,13 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kPerReply = 256, kPerMeaning = 400;  // bytes of lists, maps and links
-constexpr size_t kNeighbours = 8;                      // that are looked at
-// What came within so long is written, and synced, together.
+constexpr int64_t kPerReply = 256, kPerMeaning = 400;  // bytes of list, map and index entries
+constexpr size_t kNeighbours = 8;                      // neighbours that are checked
+// Replies of this interval are written and synced together.
 constexpr auto kGather = std::chrono::milliseconds(200);
-// From a write that failed to the next try, when nothing new comes.
+// Delay before a failed write is retried if no new reply arrives.
 constexpr auto kRetry = std::chrono::seconds(1);
-constexpr size_t kMostUnwritten = 4096;  // replies; beyond, what comes is not written
+constexpr size_t kMostUnwritten = 4096;  // pending replies; further ones are not written
 
 bool is_of(const CachedReply& reply, const std::string& model) {
   return model.empty() || reply.model == model;
@@ -247,7 +247,7 @@ void ReplyCache::write(std::unique_lock<std::mutex>& lock) {
   const Status written = table_->write(changes);
   lock.lock();
   writing_ = false;
-  // What is new is in memory only; what must not be found again is tried again.
+  // New replies stay in memory only; removals are retried.
   if (!written) {
     if (counts_.unwritten == 0)
       log().error("cached replies are not kept: {}", written.error().message);

@@ -6,8 +6,8 @@
 namespace penstock {
 namespace {
 
-// An event: number of what it has (below), then prompt, index, token and what it has, numbers as
-// LEB128.
+// Format of an event: bit mask of its parts (below), prompt, index, token, then the parts; numbers
+// are LEB128.
 constexpr uint64_t kToken = 1, kLogprobs = 2, kFinish = 4, kStopToken = 8, kAllParts = 15;
 
 void append(std::string& out, uint64_t number) {

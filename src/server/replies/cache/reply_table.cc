@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// THE versions of the tables: a change is a row more, never an edit of one that has been released.
+// The schema versions. A change appends a row; released rows are never edited.
 constexpr const char* kReplySchema[] = {
     "CREATE TABLE replies (key BLOB PRIMARY KEY, model TEXT NOT NULL, record BLOB NOT NULL, scope "
     "BLOB NOT NULL, question TEXT NOT NULL, meaning BLOB NOT NULL, created INTEGER NOT NULL, "

@@ -10,9 +10,9 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kMostRead = 64 * 1024;  // bytes of a question that are looked at
+constexpr size_t kMostRead = 64 * 1024;  // bytes of a question that are examined
 
-// Lower-case letters; each sign counts as often as it stands there.
+// Counts occurrences of all signs. REQUIRES: lower-case text.
 int count_any(std::string_view text, std::span<const std::string_view> signs) {
   int n = 0;
   for (const std::string_view sign : signs) {
@@ -38,7 +38,7 @@ bool has_code(std::string_view text) {
   return count_any(text, kSigns) >= 3 || count_any(text, kWords) >= 1;
 }
 
-// Numbers with what is done to them, or the words of the subject.
+// Whether the text has arithmetic expressions or mathematical terms.
 bool has_mathematics(std::string_view text) {
   static constexpr std::array<std::string_view, 28> kWords = {
       "how many",    "how much", "equation",  "integral",   "derivative",  "calculate",
@@ -66,7 +66,7 @@ struct LetterRange {
   uint32_t first, last;
   const char* language;
 };
-// Scripts that one language uses much more than others.
+// Scripts that are characteristic of one language.
 constexpr LetterRange kRanges[] = {
     {0x3040, 0x30ff, "ja"}, {0xac00, 0xd7af, "ko"}, {0x4e00, 0x9fff, "zh"},
     {0x0400, 0x04ff, "ru"}, {0x0370, 0x03ff, "el"}, {0x0590, 0x05ff, "he"},
@@ -74,7 +74,8 @@ constexpr LetterRange kRanges[] = {
 
 struct LatinLanguage {
   const char* language;
-  std::array<std::string_view, 8> words;  // that stand in most sentences of it
+  // words that occur in most sentences of the language
+  std::array<std::string_view, 8> words;
 };
 constexpr LatinLanguage kLatin[] = {
     {"en", {" the ", " is ", " of ", " and ", " what ", " to ", " in ", " how "}},
@@ -85,7 +86,7 @@ constexpr LatinLanguage kLatin[] = {
     {"pt", {" o ", " os ", " uma ", " que ", " do ", " da ", " não ", " como "}},
     {"nl", {" het ", " een ", " van ", " de ", " niet ", " hoe ", " wat ", " en "}}};
 
-// The next character of UTF-8; whatever is none counts as itself.
+// Decodes the next UTF-8 character; an ill-formed byte counts as itself.
 uint32_t next_character(std::string_view& text) {
   const auto first = static_cast<unsigned char>(text.front());
   const size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
@@ -112,7 +113,7 @@ std::string language_of(std::string_view lower) {
     for (size_t i = 0; i < std::size(kRanges); ++i)
       counts[i] += letter >= kRanges[i].first && letter <= kRanges[i].last ? 1 : 0;
   }
-  if (counts[0] > 0) counts[0] += counts[2];  // Japanese is written with both
+  if (counts[0] > 0) counts[0] += counts[2];  // Japanese uses both scripts
   const auto most = std::ranges::max_element(counts);
   if (*most > 0 && *most * 2 >= n_other) return kRanges[most - counts.begin()].language;
   std::string padded = " ";

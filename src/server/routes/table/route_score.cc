@@ -30,7 +30,7 @@ std::string question_in(const Json& line) {
   return text;
 }
 
-// Nothing: the line has no label.
+// nullopt: the line has no label.
 std::optional<bool> label_in(const Json& line, double margin) {
   const auto number = [&](const char* name) -> std::optional<double> {
     const auto found = line.find(name);
@@ -78,8 +78,7 @@ Result<std::vector<RouteExample>> read_route_examples(const std::string& file, d
   return examples;
 }
 
-// Newton's method: each step solves for the weights that fit the curve's tangent (iteratively
-// reweighted least squares).
+// Newton's method (iteratively reweighted least squares).
 Result<RouteScore> RouteScore::train(std::span<const std::vector<float>> vectors,
                                      const std::vector<bool>& needs_large, double strength) {
   const auto n_large = std::ranges::count(needs_large, true);
@@ -100,7 +99,7 @@ Result<RouteScore> RouteScore::train(std::span<const std::vector<float>> vectors
     y(i) = needs_large[static_cast<size_t>(i)] ? 1 : 0;
   }
   Eigen::VectorXd ridge = Eigen::VectorXd::Constant(d + 1, strength);
-  ridge(d) = 1e-9;  // the bias may be what it likes
+  ridge(d) = 1e-9;  // the bias is not penalized
   Eigen::VectorXd w = Eigen::VectorXd::Zero(d + 1);
   constexpr int kMostSteps = 50;
   for (int step = 0; step < kMostSteps; ++step) {
