@@ -15,12 +15,12 @@ namespace {
 
 constexpr size_t kMaskMemory = 16 << 20;
 
-// One compilation: what its steps share.
+// The shared state of one compilation.
 struct Compilation {
   Compilation(const GrammarSpec& asked, const Vocabulary* of, const CompileLimits& limits)
       : spec(asked), vocabulary(of), budget(limits), pool(limits.max_expr_nodes) {}
 
-  // The text of rules becomes the program's root.
+  // Sets the program's root to a rule.
   Compiled<void> root(Rules& rules, uint32_t rule) {
     auto symbol = add_rules(rules, rule, program, budget);
     if (!symbol) return tl::unexpected(std::move(symbol).error());
@@ -43,7 +43,7 @@ struct Compilation {
     return root(rules, *rule);
   }
 
-  // What may stand between the tokens of JSON.
+  // Sets the lexeme of the white space between JSON tokens.
   Compiled<void> set_space() {
     const JsonStyle& style = spec.json;
     const bool by_pattern =
@@ -74,7 +74,7 @@ struct Compilation {
                       budget.limits().max_values);
   }
 
-  // The goal of a schema. document: lives until it returns.
+  // Returns the goal of a schema. REQUIRES: the document outlives the call.
   Compiled<uint32_t> goal(const JsonValue& document, JsonStyle style) {
     const size_t n_notes = notes.size();
     auto found = goal_of(document, style);

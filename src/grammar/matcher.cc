@@ -16,9 +16,9 @@ constexpr int kNoByte = -1;
 
 bool is_space(int byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
 
-// What came behind the text's last mark and the white space since then when they stood together
-// before; if they did not, a space behind commas and colons and none behind anything else, as most
-// write JSON. other: the byte that may come instead of white space, or kNoByte.
+// Predicts the white space after the text's last mark: what followed that mark earlier in the text;
+// otherwise a space after commas and colons and nothing elsewhere, as most writers of JSON do.
+// other: the byte that may come instead of white space, or kNoByte.
 int usual_byte(std::string_view text, const std::bitset<256>& spaces, int other) {
   constexpr size_t kWindow = 1024;
   constexpr int kTries = 4;
@@ -40,7 +40,7 @@ int usual_byte(std::string_view text, const std::bitset<256>& spaces, int other)
 }  // namespace
 
 struct Matcher::Impl {
-  struct Taken {  // what was there before a token
+  struct Taken {  // state before a token
     Config config;
     Stack::Mark mark;
     bool ended;
@@ -70,7 +70,7 @@ struct Matcher::Impl {
     items.resize(now.end);
   }
 
-  // Keeps the step's last config behind the one before, and what was there for rollback.
+  // Appends the step's last configuration and keeps the previous state for rollback.
   bool commit(const Taken& before, Config next) {
     if (next.dead()) {
       undo(before);
@@ -104,10 +104,12 @@ struct Matcher::Impl {
   bool text_begin;
   bool ended = false;
   Stack stack;
-  std::vector<Item> items;  // of the configs behind each token, in order; the last is `now`
+  // configurations after each token, in order; the last one is `now`
+  std::vector<Item> items;
   Config now;
   std::vector<Taken> taken;
-  size_t most_taken = 0;  // ever: what is taken again brings no more work
+  // maximum so far: repeated tokens add no work budget
+  size_t most_taken = 0;
   Stepper stepper;
   StateHasher hasher;
   MaskBuilder builder;
@@ -157,7 +159,7 @@ void Matcher::rollback(int n) {
 }
 
 void Matcher::reserve(size_t n_tokens) {
-  constexpr size_t kMost = 2048, kItems = 4, kBytes = 8;  // tokens; per token
+  constexpr size_t kMost = 2048, kItems = 4, kBytes = 8;  // tokens; entries per token
   const size_t n = std::min(n_tokens, kMost) + 1;
   impl_->taken.reserve(n);
   impl_->items.reserve(std::max<size_t>(1024, kItems * n));
@@ -208,9 +210,8 @@ uint64_t Matcher::shortest_ending() const {
 }
 bool Matcher::ended() const { return impl_->ended; }
 
-// The byte that comes next if only one can; where white space is open beside at most one other
-// byte, the one that comes by the way the text is spaced, if it is `spaced`. kNoByte: there is a
-// choice.
+// Returns the next byte if only one is possible. With `spaced`, white space beside at most one
+// other byte is resolved by the spacing of the text. kNoByte: there is a choice.
 int Matcher::Impl::only_byte(const Config& config, bool spaced) {
   std::bitset<256> first, spaces;
   for (uint32_t i = config.begin; i < config.end; ++i)

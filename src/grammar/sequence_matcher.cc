@@ -12,7 +12,7 @@ namespace penstock::grammar {
 namespace {
 
 constexpr size_t kMostForced = 128;  // bytes
-// What may follow a text that is forced: of every kind that tokenizers tell apart.
+// Bytes that may follow a forced text, one of each class that tokenizers distinguish.
 constexpr std::string_view kFollowers = "aZ09 \n\"',:.-_/\\[]{}()<=";
 
 class SequenceMatcher final : public TokenMatcher {
@@ -40,15 +40,15 @@ class SequenceMatcher final : public TokenMatcher {
   }
 
  private:
-  // So many tokens before the last, the mask has those only that lead to the end in time: no token
-  // adds more to what is left to write, but for a few that are tried.
+  // This many tokens before the limit, masks contain only tokens that lead to the end in time. No
+  // other token increases the shortest ending by more, except a few that are tested individually.
   static constexpr int kShort = 24;
   int left() const { return last_ - matcher_.n_appended(); }
   void keep_endings(std::span<uint32_t> mask);
 
   Matcher matcher_;
   size_t mask_words_;
-  int last_ = INT_MAX;  // tokens that may have come in all
+  int last_ = INT_MAX;  // total number of tokens allowed
   std::vector<uint32_t> whole_;
   std::string text_;
 };
@@ -57,15 +57,14 @@ void SequenceMatcher::fill_mask(std::span<uint32_t> mask) {
   if (mask.size() >= mask_words_) {
     matcher_.fill_mask(mask.first(mask_words_));
   } else {
-    whole_.resize(mask_words_);  // the model has fewer tokens than its tokenizer
+    whole_.resize(mask_words_);  // the model has fewer tokens than the tokenizer
     matcher_.fill_mask(whole_);
     std::copy_n(whole_.begin(), mask.size(), mask.begin());
   }
   if (last_ != INT_MAX && left() < tokens_to_end() + kShort) keep_endings(mask);
 }
 
-// Bytes by themselves, and tokens without text: among them are those that lower what is left to
-// write.
+// Keeps single bytes and tokens without text, which include those that reduce the shortest ending.
 void SequenceMatcher::keep_endings(std::span<uint32_t> mask) {
   const Vocabulary& vocabulary = matcher_.grammar().vocabulary();
   for (size_t word = 0; word < mask.size(); ++word) {

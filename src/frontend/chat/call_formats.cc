@@ -1,4 +1,5 @@
-// THE list of the ways in which models write tool calls.
+// The list of call formats, that is the ways in which models write tool calls. A new format is a
+// row here.
 #include <algorithm>
 #include <cctype>
 
@@ -9,7 +10,7 @@ namespace {
 
 using Form = ArgumentForm;
 
-// {"name": …, "arguments": …} between these.
+// Writes calls as {"name": …, "arguments": …} between these texts.
 CallWriting json_calls(std::string begin, std::string call_begin, std::string call_end,
                        std::string separator, std::string end, std::string hint = {}) {
   return {std::move(begin),      call_begin + "{\"name\": \"",
@@ -19,7 +20,7 @@ CallWriting json_calls(std::string begin, std::string call_begin, std::string ca
           std::move(hint)};
 }
 
-// A JSON list of them between these.
+// Writes calls as a JSON list between these texts.
 CallWriting json_list(const std::string& begin, const std::string& end, std::string hint = {}) {
   return json_calls(begin + "[", "", "", ", ", "]" + end, std::move(hint));
 }
@@ -70,7 +71,7 @@ CallFormat minimax_m2() {
             "\n</minimax:tool_call>", Form::kParameters, marks}}};
 }
 
-// DeepSeek's markup; `block` is what stands around all calls.
+// DeepSeek's markup. block: name of the element around all calls.
 CallWriting dsml_writing(const std::string& block) {
   const std::string mark = "｜DSML｜";
   const ParameterMarks marks{"<" + mark + "parameter name=\"", "\" string=\"true\">",
@@ -236,12 +237,12 @@ CallFormat granite_20b() {
   return {{"<function_call>"}, {}, kJsonCalls, {json_calls("", "<function_call> ", "", "\n", "")}};
 }
 
-// Lists of JSON behind one mark.
+// JSON lists after one mark.
 CallFormat list_between(const std::string& open, const std::string& close) {
   return {{open}, {close}, kJsonCalls, {json_list(open, close)}};
 }
 
-// The model's own template leads to marks, vLLM's to functools.
+// The model's own template produces marks, vLLM's template "functools".
 CallFormat phi4() {
   return {{"<|tool_call|>", "functools"},
           {"<|/tool_call|>"},

@@ -16,7 +16,7 @@ namespace {
 using namespace tag_formats;
 using Arguments = CallableTool::Arguments;
 
-// A writing's text with its fields.
+// Returns the grammar of a writing's text with its fields.
 Json fixed(std::string_view written) {
   Json::array_t parts;
   while (!written.empty()) {
@@ -41,7 +41,7 @@ bool says_nothing(std::string_view key) {
   return std::ranges::find(kKeys, key) != std::ranges::end(kKeys);
 }
 
-// Whether a schema of a list or an object says nothing that gemma_nested does not read.
+// Whether a schema of a list or an object has only keywords that gemma_nested() enforces.
 bool has_plain_rules(const Json& schema) {
   for (const auto& [key, value] : schema.items()) {
     if (!says_nothing(key) && key != "items" && key != "maxItems") return false;
@@ -49,7 +49,7 @@ bool has_plain_rules(const Json& schema) {
   return true;
 }
 
-// The arguments of one tool.
+// Makes the grammar of one tool's arguments.
 class ArgumentsGrammar {
  public:
   ArgumentsGrammar(const CallWriting& writing, const CallableTool& tool)
@@ -74,7 +74,7 @@ class ArgumentsGrammar {
     return errorf(code, "{}.function.parameters: {}", tool_.where, why);
   }
 
-  // The argument `input`, a text of the grammar.
+  // Returns the grammar of the argument `input`, whose text obeys `grammar`.
   Result<Json> one_text(const Json& grammar) const {
     const Json &syntax = get_field(grammar, "syntax"), &text = get_field(grammar, "definition");
     if ((syntax != "lark" && syntax != "regex") || !text.is_string()) {
@@ -113,7 +113,7 @@ class ArgumentsGrammar {
                        text(marks.close));
   }
 
-  // With the place for refusals, and what becomes of them.
+  // Sets the format's place for refusals, and whether a refusal is an error.
   Json enforced(Json format, const std::string& member = {}) const {
     format["where"] =
         tool_.where + ".function.parameters" + (member.empty() ? "" : ".properties." + member);
@@ -131,8 +131,8 @@ class ArgumentsGrammar {
     return enforced(schema(std::move(parameters)));
   }
 
-  // Members in the order of their properties; only those that the schema names, unless it names
-  // none.
+  // Returns members in the order of their properties. Only properties of the schema are allowed,
+  // unless it has none.
   Result<Json> one_by_one() const {
     const Json* object = resolved({root_, root_});
     if (object == nullptr || !object->is_object())
@@ -190,7 +190,7 @@ class ArgumentsGrammar {
     return parts.empty() ? text("") : sequence(std::move(parts));
   }
 
-  // Required ones first, then others in any order.
+  // Required arguments come first, then others in any order.
   Json python_list(std::vector<Member> members) const {
     Json::array_t parts, others;
     for (Member& one : members) {
@@ -218,7 +218,7 @@ class ArgumentsGrammar {
     return parts.empty() ? text("") : sequence(std::move(parts));
   }
 
-  // Null: there is no value.
+  // null: the schema allows no value.
   Result<Json> member(const std::string& name, const Json& of) const {
     const SchemaPart part{root_, of};
     const JsonTypes types = types_of(part);
@@ -240,7 +240,8 @@ class ArgumentsGrammar {
     return sequence_of(text(marks.open + name), *std::move(value), text(marks.close));
   }
 
-  // Strings between the writing's marks, numbers and words as in JSON, lists and objects of these.
+  // Strings between the writing's marks, numbers and words as in JSON, and lists and objects of
+  // these.
   Result<Json> gemma_value(const SchemaPart& part, JsonTypes types, const std::string& name) const {
     using namespace json_types;
     const std::string& quote = writing_.parameters.open;
@@ -262,8 +263,8 @@ class ArgumentsGrammar {
     return either(std::move(ways));
   }
 
-  // Lists whose items are all of one schema, and objects whose properties are named; anything else
-  // is any value.
+  // Enforces lists with one schema of items, and objects with named properties; other values are
+  // unconstrained.
   Result<Json> gemma_nested(const SchemaPart& part, JsonTypes types,
                             const std::string& name) const {
     using namespace json_types;
@@ -290,7 +291,7 @@ class ArgumentsGrammar {
     return gemma_rule("value");
   }
 
-  // Any value, or any arguments, as a grammar.
+  // Returns the grammar of any value or any arguments.
   Json gemma_rule(const char* start) const {
     const std::string& quote = writing_.parameters.open;
     std::string literal;
@@ -315,8 +316,8 @@ class ArgumentsGrammar {
     return format;
   }
 
-  // Behind a parameter's name: strings as they are, other values as JSON. A string that would be
-  // read as one of those is left out, unless the writing tells them apart.
+  // Returns the grammar of a value after a parameter's name: strings verbatim, others as JSON.
+  // Strings that would be read as another type are excluded, unless the writing distinguishes them.
   Result<Json> tagged_value(const SchemaPart& part, JsonTypes types,
                             const std::string& name) const {
     using namespace json_types;
@@ -353,7 +354,7 @@ class ArgumentsGrammar {
     return close.substr(first, close.find_last_not_of(" \n") + 1 - first);
   }
 
-  // Any arguments.
+  // Returns the grammar of any arguments.
   Json any() const {
     const ParameterMarks& marks = writing_.parameters;
     if (writing_.arguments == ArgumentForm::kGemma) return gemma_rule("arguments");
@@ -376,7 +377,7 @@ class ArgumentsGrammar {
   const Json& root_;
 };
 
-// How calls write a tool's name. Error: kUnsupported, they cannot.
+// Returns a tool's name as calls write it. Errors: kUnsupported (the format cannot write it).
 Result<std::string> written_name(const CallWriting& writing, const CallableTool& tool) {
   const std::string name = get_string(*tool.function, "name");
   if (writing.name_begin.ends_with('"') && writing.name_end.starts_with("\",")) {

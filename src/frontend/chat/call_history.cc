@@ -17,7 +17,7 @@ void replace_field(std::string& text, const char* field, std::string_view by) {
     text.replace(at, std::strlen(field), by);
 }
 
-// visit(call, name): every call of a message that has a function with a name.
+// Calls visit(call, name) for every call with a named function in a message.
 void visit_calls(Json& message, const auto& visit) {
   const auto calls = message.is_object() ? message.find("tool_calls") : message.end();
   if (!message.is_object() || calls == message.end() || !calls->is_array()) return;
@@ -27,7 +27,7 @@ void visit_calls(Json& message, const auto& visit) {
   }
 }
 
-// The text of a writing with its fields filled in.
+// Returns a writing's text with its fields filled in.
 std::string filled(std::string text, int n, const std::string& id) {
   replace_field(text, "{n}", std::to_string(n));
   replace_field(text, "{id}", id);
@@ -58,13 +58,13 @@ std::string written_calls(const CallWriting& writing, Json& message) {
 
 void fit_call_ids(const CallWriting& writing, Json& messages) {
   if (writing.id.find("{name}") == std::string::npos || !messages.is_array()) return;
-  std::map<std::string, std::string> ids;  // by the id that they replace
+  std::map<std::string, std::string> ids;  // new ids by replaced id
   int n = 0;
   for (Json& message : messages) {
     visit_calls(message, [&](Json& call, const std::string& name) {
       std::string id = writing.id;
       replace_field(id, "{name}", name);
-      const std::string mark = id.substr(0, id.find("{n}"));  // what ids of this tool begin with
+      const std::string mark = id.substr(0, id.find("{n}"));  // prefix of this tool's ids
       replace_field(id, "{n}", std::to_string(n++));
       const std::string given = get_string(call, "id");
       if (given.starts_with(mark)) return;

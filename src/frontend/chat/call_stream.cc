@@ -63,7 +63,7 @@ class HeadedStream final : public CallStream {
 
  private:
   std::function<CallHead(std::string_view)> head_;
-  std::unique_ptr<ArgumentStream> arguments_;  // once the head was given
+  std::unique_ptr<ArgumentStream> arguments_;  // set after the head was emitted
 };
 
 class JsonArguments final : public ArgumentStream {
@@ -111,7 +111,7 @@ void append_escaped(char c, std::string& out) {
   }
 }
 
-// White space between two words or numbers stays, so that they do not become one.
+// Keeps white space between two words or numbers, so that they are not joined.
 void JsonCopy::put(char c, std::string& out) {
   if (space_ && last_ != 0 && !is_structural(last_) && !is_structural(c)) out += ' ';
   space_ = false;

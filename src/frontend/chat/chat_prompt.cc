@@ -9,20 +9,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of one small conversation: a template of a request must not cost more before it is used than
-// then.
+// Limits for one probe conversation: probing a template from a request must not cost more than
+// rendering it.
 constexpr int64_t kMostProbeSteps = 1'000'000;
 constexpr size_t kMostProbeOutput = size_t{1} << 20;
 
-// The text that a message ends with: its content, or the last part of that.
+// Returns the final text of a message: its content, or its last part.
 std::string last_text(const Json& message) {
   const Json* content = &message["content"];
   if (content->is_array() && !content->empty()) content = &content->back()["text"];
   return content->is_string() ? content->get<std::string>() : std::string();
 }
 
-// Ends the text right after the last message's content, so that the model goes on from there.
-// Templates may trim it.
+// Cuts the text after the last message's content, so that the model continues it. Templates may
+// have trimmed the content.
 Status cut_after_content(std::string& text, const std::string& content) {
   const size_t last = content.find_last_not_of(" \t\r\n");
   const std::string trimmed =
@@ -38,7 +38,7 @@ Status cut_after_content(std::string& text, const std::string& content) {
   return {};
 }
 
-// Gives tools to a template that reads them in a system message.
+// Passes tools to a template that reads them from a system message.
 Status put_tools_in_system(const Json& tools, Json& messages) {
   static const ChatTemplate as_text = *ChatTemplate::parse("{{ functions | tojson }}");
   Json functions = Json::array();

@@ -25,7 +25,7 @@ std::vector<ReplySegment> ChatReader::add(std::string_view text, int n_tokens,
   if (complete_) return {};
   std::vector<ReplySegment> news = read(text);
   for (const ReplySegment& segment : news) append(segment);
-  // Reasoning lasts until something else is said.
+  // Reasoning ends when another segment begins.
   if (!answered_ && !segments_.empty() && segments_.front().kind == Kind::kReasoning)
     n_reasoning_tokens_ = n_tokens_;
   answered_ = answered_ || (!segments_.empty() && segments_.back().kind != Kind::kReasoning);
@@ -37,7 +37,7 @@ std::vector<ReplySegment> ChatReader::read(std::string_view text) {
   ReplyPart part = parser_->push(text);
   if (finish_ != FinishReason::kNone) part.append(parser_->finish(finish_ != FinishReason::kStop));
   const size_t n_begun = part.continues ? 1 : 0, n_calls = part.calls.size();
-  // The rest of a call comes before what follows it.
+  // The rest of an open call precedes what follows it.
   if (part.continues)
     news.push_back(call_segment(std::move(part.calls[0]), false, n_calls > 1 || !part.open));
   if (complete_) return news;
@@ -50,7 +50,7 @@ std::vector<ReplySegment> ChatReader::read(std::string_view text) {
 
 ReplySegment ChatReader::call_segment(ToolCall call, bool begins, bool ends) {
   if (begins) {
-    // The model's own where its template wants to have it back; Mistral's insist on nine letters
+    // Keep the model's id if the template expects it back. Mistral's templates require nine letters
     // and digits.
     if (call.id.empty())
       call.id = short_ids_ ? random_id("").substr(0, 9) : random_id(call_prefix_);

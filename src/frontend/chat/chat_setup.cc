@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The parser a flag names; "auto" is `detected`.
+// Returns the parser that a flag names; "auto" means `detected`.
 Result<std::string> choose(const std::string& flag, std::string_view detected, bool tools) {
   if (flag == "none") return std::string();
   if (flag.empty() || flag == "auto") return std::string(detected);
@@ -33,14 +33,16 @@ void add_system_prompt(const std::string& prompt, Json& messages) {
   messages.insert(messages.begin(), Json{{"role", "system"}, {"content", prompt}});
 }
 
-// Descriptions tell the model of a tool's grammar; the field is for the engine alone.
+// Removes tools' grammars: the model learns them from descriptions; the field is for the engine
+// only.
 void hide_grammars(Json& tools) {
   for (Json& tool : tools) {
     if (get_field(tool, "function").is_object()) tool["function"].erase("grammar");
   }
 }
 
-// The tokens that a mark's first and last token may run together with; null for a mark of one token.
+// Returns the tokens into which a mark's first and last token may merge with adjacent text; null
+// for a mark of one token.
 std::shared_ptr<const MarkEdges> edges_of(const std::vector<TokenId>& mark,
                                           const Tokenizer& tokenizer) {
   if (mark.size() < 2) return nullptr;
@@ -129,8 +131,8 @@ Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session,
   return setup;
 }
 
-// Before a template makes copies of what is too long by itself. What the assistant said may be left
-// out by it.
+// Refuses texts that are too long by themselves, before a template copies them. Assistant messages
+// are not counted, since templates may omit them.
 Status ChatSetup::check_length(const Conversation& conversation) const {
   const auto check = [&](const Json& text) {
     return text.is_string() ? session_->check_length(text.get_ref<const std::string&>()) : Status();

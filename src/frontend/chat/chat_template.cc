@@ -34,7 +34,7 @@ Value text_value(Runtime& rt, std::string text) {
   return rt.string(std::move(text));
 }
 
-// Leaves the value without its texts.
+// Moves the texts out of the JSON value.
 Value to_value(Runtime& rt, Json& json, int depth) {
   if (depth > jinja::kMaxDepth - 2)
     fail_context(fmt::format("is nested deeper than {}", jinja::kMaxDepth - 2));
@@ -68,7 +68,7 @@ Value to_value(Runtime& rt, Json& json, int depth) {
   }
 }
 
-// Bytes of a context's texts and, about, of its other values.
+// Estimates the bytes of a context: its texts, and a constant for other values.
 int64_t bytes_of(const Json& json, int depth) {
   constexpr int64_t kValue = 64;
   if (depth > jinja::kMaxDepth) return 0;  // such a context is refused

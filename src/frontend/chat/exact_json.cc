@@ -10,9 +10,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// in front of a number's spelling, in a value
+// prefix of a number's spelling in a string value
 constexpr std::string_view kMark = "\x01number:";
-constexpr std::string_view kDumped = "\"\\u0001number:";  // as a dump has it
+constexpr std::string_view kDumped = "\"\\u0001number:";  // kMark as dump() writes it
 constexpr std::string_view kNumberLetters = "0123456789+-.eE";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -43,7 +43,7 @@ bool is_json_number(std::string_view text) {
   return at == text.size();
 }
 
-// An integer that 64 bits hold and that is written as it is spelled here.
+// Whether a 64-bit integer is dumped exactly as it is spelled here.
 bool is_small_integer(std::string_view text) {
   constexpr size_t kSafeDigits = 18;
   return text != "-0" && text.size() <= kSafeDigits &&
@@ -98,7 +98,7 @@ std::string dump_exact(const Json& value) {
   size_t copied = 0;
   for (size_t at = 0; (at = text.find(kDumped, at)) != std::string::npos;) {
     const size_t number = at + kDumped.size(), end = text.find('"', number);
-    const bool inside = at > 0 && text[at - 1] == '\\';  // of a string with a quote in it
+    const bool inside = at > 0 && text[at - 1] == '\\';  // escaped quotation mark inside a string
     if (!inside && end != std::string::npos &&
         is_json_number(std::string_view(text).substr(number, end - number))) {
       out.append(text, copied, at - copied).append(text, number, end - number);
@@ -111,7 +111,7 @@ std::string dump_exact(const Json& value) {
 
 std::string whole_part(std::string_view text) {
   std::string open,
-      // what closes all that is open, innermost last: at present, and at the end of the whole part
+      // closing brackets of all open values, innermost last: now, and at the end of the whole part
       closing;
   size_t whole_end = 0;
   bool quoted = false, is_value = false;

@@ -1,4 +1,4 @@
-// Calls as Gemma 4 and FunctionGemma write them: call:name{key:value,…}, with a mark of their own
+// Calls in the format of Gemma 4 and FunctionGemma: call:name{key:value,…}, with special marks
 // around strings.
 #include <nlohmann/json.hpp>
 
@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Every method returns false when the text is no such thing.
+// Methods return false if the text does not match.
 class GemmaReader {
  public:
   GemmaReader(std::string_view text, std::string_view quote) : text_(text), quote_(quote) {}
@@ -44,7 +44,7 @@ class GemmaReader {
     return true;
   }
 
-  // Between the marks, or in JSON's quotes.
+  // Reads a string between the marks or in JSON's quotation marks.
   bool string(std::string& out) {
     if (take(quote_)) {
       const size_t end = text_.find(quote_, at_);
@@ -122,7 +122,7 @@ class GemmaReader {
     if (plain == "true" || plain == "false") return out = plain == "true", true;
     if (plain == "null" || plain == "None") return out = nullptr, true;
     const auto number = exact_number(plain);
-    out = number ? *number : Json(std::string(plain));  // a string whose marks are missing
+    out = number ? *number : Json(std::string(plain));  // a string without marks
     return true;
   }
 
@@ -130,7 +130,7 @@ class GemmaReader {
   size_t at_ = 0;
 };
 
-// Behind the arguments' closing brace.
+// Returns the position after the closing brace of the arguments.
 std::optional<size_t> arguments_end(std::string_view text, size_t start, std::string_view quote,
                                     CallScan& scan) {
   constexpr char kMarked = 'm', kJson = '"';

@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kMessage = "<|message|>", kChannel = "<|channel|>", kStart = "<|start|>",
                            kRecipient = "to=functions.";
-// What ends a message's text.
+// Marks that end a message's text.
 constexpr std::array<std::string_view, 4> kEnds{"<|end|>", "<|return|>", "<|call|>", kStart};
 
 class HarmonyParser final : public ReplyParser {
@@ -66,7 +66,7 @@ class HarmonyParser final : public ReplyParser {
     return state_ == State::kHeader ? step_header() : step_body(out, at_end);
   }
 
-  // What begins like no header is text: there is no message then.
+  // Text that cannot begin a header is content outside a message.
   bool step_header() {
     const size_t n_space = skip_space(buffer_);
     const std::string_view rest = std::string_view(buffer_).substr(n_space);
@@ -111,7 +111,8 @@ class HarmonyParser final : public ReplyParser {
   }
 
   bool step_body(ReplyPart& out, bool at_end) {
-    if (state_ == State::kCall && call_.empty()) {  // else they did not begin as arguments do
+    // otherwise the text did not begin like arguments
+    if (state_ == State::kCall && call_.empty()) {
       size_t start = 0;
       const Match match = find_object(buffer_, start);
       if (match == Match::kMore && !at_end) return false;
@@ -142,7 +143,7 @@ class HarmonyParser final : public ReplyParser {
     return true;
   }
 
-  // In strings of arguments marks are text.
+  // Marks inside strings of the arguments are text.
   bool step_arguments(ReplyPart& out) {
     std::string piece;
     buffer_.erase(0, copy_.take(buffer_, piece));
@@ -174,9 +175,9 @@ class HarmonyParser final : public ReplyParser {
   static constexpr size_t kMostHeader = 1024;
 
   State state_ = State::kHeader;
-  std::string buffer_;         // not yet decided
-  std::string header_, name_;  // of the message that is open
-  std::string call_;           // what stands in place of its arguments
+  std::string buffer_;         // undecided text
+  std::string header_, name_;  // of the open message
+  std::string call_;           // text in place of the arguments
   JsonCopy copy_;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Some models write the object of arguments as a string.
+// Accepts an object of arguments, or a string with it, as some models write.
 std::optional<std::string> arguments_text(const Json& json) {
   if (json.is_object()) return dump_exact(json);
   if (json.is_null()) return "{}";
@@ -113,7 +113,7 @@ CallText read_keyed_calls(std::string_view text, CallScan& scan) {
   return result;
 }
 
-// One value behind the other up to the closing mark, which may stand in their strings too.
+// Reads consecutive JSON values up to the closing mark, which may also occur inside strings.
 CallText read_json_lines(std::string_view text, CallScan& scan) {
   constexpr std::string_view kClose = "</tool_calls>";
   const size_t start = skip_some_space(text);
@@ -140,7 +140,7 @@ CallText read_json_lines(std::string_view text, CallScan& scan) {
   }
 }
 
-// [{"name": …}, …] or name[CALL_ID]id[ARGS]{…}, its two marks optional.
+// Reads the head of [{"name": …}, …] or name[CALL_ID]id[ARGS]{…}; both marks are optional.
 CallHead mistral_head(std::string_view text) {
   const size_t start = skip_space(text);
   if (start == text.size()) return {Match::kMore};
@@ -166,7 +166,7 @@ CallHead mistral_head(std::string_view text) {
   return {match, at, {std::string(name), {}, std::move(id)}, json_arguments({})};
 }
 
-// A line with the name, then a JSON object.
+// Reads a line with the name, followed by a JSON object.
 CallHead named_head(std::string_view text) {
   const size_t line = text.find('\n');
   const std::string_view name = text.substr(0, std::min(line, text.size()));
@@ -177,14 +177,13 @@ CallHead named_head(std::string_view text) {
   return {match, at, {std::string(name), {}}, json_arguments({})};
 }
 
-// Reads the beginning of {"name": …, "arguments": {…}}, or of {"name": {…}}, character by
-// character.
+// Scans the beginning of {"name": …, "arguments": {…}} or {"name": {…}} character by character.
 class ItemHead {
  public:
   explicit ItemHead(bool keyed) : keyed_(keyed) {}
 
-  // Takes what follows the item's brace. kYes: the character is the first one behind the brace of
-  // the arguments. kNo: the item is none, or not one whose arguments stand behind its name.
+  // Takes a character after the item's brace. kYes: it is the first one after the brace of the
+  // arguments. kNo: not a call, or the arguments do not follow the name.
   Match next(char c) {
     const bool blank = is_space_only({&c, 1});
     switch (state_) {
@@ -211,7 +210,7 @@ class ItemHead {
     return Match::kNo;
   }
   const std::string& name() const { return name_; }
-  // How many objects stand around the arguments.
+  // Returns the number of objects around the arguments.
   int depth() const { return depth_; }
 
  private:
@@ -259,7 +258,7 @@ class ItemHead {
 class JsonCallStream final : public CallStream {
  public:
   enum class Form : uint8_t { kCalls, kLines, kKeyed };
-  // only: these are calls; null: every name makes one.
+  // only: the names that make calls; null: every name does.
   JsonCallStream(Form form, const ParameterTypes* only)
       : form_(form), only_(only), in_list_(form == Form::kLines), head_(form == Form::kKeyed) {}
 
@@ -272,7 +271,7 @@ class JsonCallStream final : public CallStream {
  private:
   enum class State : uint8_t { kBegin, kHead, kArguments, kRest, kLeave, kWhole, kBetween };
 
-  // nullopt: goes on.
+  // nullopt: continue.
   std::optional<Step> read_on(std::string& text, ReplyPart& out) {
     switch (state_) {
       case State::kBegin: return begin_item(text);
@@ -286,7 +285,7 @@ class JsonCallStream final : public CallStream {
     return Step::kDone;
   }
 
-  // Before the first call its text stays.
+  // Keeps the text until the first call begins.
   std::optional<Step> begin_item(std::string& text) {
     at_ = skip_space(text, at_);
     if (at_ == text.size()) return Step::kMore;
@@ -303,7 +302,7 @@ class JsonCallStream final : public CallStream {
     return std::nullopt;
   }
 
-  // Something that is no item: the rest of the list is left out.
+  // Skips the rest of a list after an invalid item.
   std::optional<Step> leave_list(std::string& text) {
     if (form_ == Form::kLines) return Step::kDone;
     text.erase(0, std::exchange(at_, 0));
@@ -345,7 +344,7 @@ class JsonCallStream final : public CallStream {
     return std::nullopt;
   }
 
-  // Leaves out what stands before the end of the item, or of the list.
+  // Skips text up to the end of the item or the list.
   std::optional<Step> read_rest(std::string& text) {
     const auto item_end = find_value_end(text, 0, scan_);
     text.erase(0, item_end.value_or(text.size()));
@@ -356,7 +355,7 @@ class JsonCallStream final : public CallStream {
     return std::nullopt;
   }
 
-  // An item whose arguments do not follow its name; what is no call is left out.
+  // Reads an item whose arguments do not follow its name; invalid items are skipped.
   std::optional<Step> read_whole(std::string& text, ReplyPart& out) {
     const auto item_end = find_value_end(text, 0, scan_);
     if (!item_end) return Step::kMore;
@@ -391,12 +390,12 @@ class JsonCallStream final : public CallStream {
   bool in_list_;
   ItemHead head_;
   State state_ = State::kBegin;
-  size_t at_ = 0, item_ = 0;  // where to read on, and where the item begins
+  size_t at_ = 0, item_ = 0;  // read position, and start of the item
   JsonCopy copy_;
   CallScan scan_;
 };
 
-// Without a mark only the tools' names make calls, if they are known.
+// Without a mark, only known tool names make calls.
 const ParameterTypes* only_tools(const CallOpening& opening) {
   return opening.mark.empty() ? opening.types : nullptr;
 }
@@ -415,7 +414,7 @@ std::unique_ptr<CallStream> stream_named(const CallOpening& opening) {
   });
 }
 
-// The first character tells which of Mistral's two ways it is.
+// The first character selects one of Mistral's two forms.
 class MistralStream final : public CallStream {
  public:
   Step read(std::string& text, ReplyPart& out) override {

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "" is null.
+// Parses JSON; "": null.
 Result<Json> parse_json(const std::string& text, const char* what, bool array) {
   if (text.empty()) return Json(nullptr);
   Json value = ordered_json_of(text);
@@ -59,13 +59,13 @@ Result<Conversation> conversation_of_options(std::span<const ChatMessage> messag
   return conversation;
 }
 
-// The replies of one prompt, taken apart as they come.
+// Parses the replies of one prompt incrementally.
 class ChatReplies {
  public:
   ChatReplies(const ChatTask& task, const std::function<bool(const ChatDelta&)>& on_delta)
       : task_(task), on_delta_(on_delta) {}
 
-  // False: this reply needs no more text.
+  // false: this reply needs no more text.
   bool add(const TextDelta& text) {
     ChatReader& reader = reader_of(text.index);
     const auto news = reader.add(text.text, static_cast<int>(text.tokens.size()), text.finish);
@@ -73,7 +73,7 @@ class ChatReplies {
       tell(reader, text, news);
     return !reader.complete();
   }
-  // Whether on_delta still wants to hear.
+  // Whether on_delta wants more deltas.
   bool wanted() const { return wanted_; }
   ChatMessage message(int index) { return reader_of(index).message(); }
 
@@ -93,7 +93,7 @@ class ChatReplies {
         calls.push_back(reader.call(segment.n_call));
     }
     delta.tool_calls = calls;
-    // A piece of a call that goes on is no news: calls are told whole.
+    // Pieces of an open call are not reported: on_delta gets whole calls.
     if (delta.reasoning.empty() && delta.content.empty() && calls.empty() &&
         text.finish == FinishReason::kNone)
       return;
@@ -102,7 +102,7 @@ class ChatReplies {
 
   const ChatTask& task_;
   const std::function<bool(const ChatDelta&)>& on_delta_;
-  std::vector<ChatReader> readers_;  // by index, as many as were heard of
+  std::vector<ChatReader> readers_;  // by index; only replies that have begun
   bool wanted_ = true;
 };
 

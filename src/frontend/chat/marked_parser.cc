@@ -124,7 +124,7 @@ bool MarkedParser::step(ReplyPart& out, bool at_end) {
   return false;
 }
 
-// White space at the end stays back: before a call it is dropped.
+// Holds back white space at the end, which is dropped before a call.
 void MarkedParser::emit(ReplyPart& out, std::string_view text) {
   if (text.empty()) return;
   if (format_.keeps_space) {
@@ -219,7 +219,7 @@ bool MarkedParser::refuse_call(ReplyPart& out) {
   return true;
 }
 
-// Without a mark, the name of no tool makes a text.
+// Without a mark, a text with an unknown tool name is not a call.
 bool MarkedParser::take_calls(CallText read, ReplyPart& out) {
   const auto is_tool = [&](const ToolCall& call) { return types_->contains(call.name); };
   if (mark_text_.empty() && types_ != nullptr && !std::ranges::all_of(read.calls, is_tool))
@@ -250,7 +250,7 @@ bool MarkedParser::step_between(bool at_end) {
     open_call(mark.size());
     return true;
   }
-  // A mark may begin as a bare opening does.
+  // A mark may begin like a bare opening.
   bool wait = std::any_of(format_.open.begin(), format_.open.end(),
                           [&](const std::string& mark) { return may_become(buffer_, mark); });
   if (opens_bare() && (!wait || at_end)) {
@@ -266,7 +266,7 @@ bool MarkedParser::step_between(bool at_end) {
     }
     wait = wait || may_become(buffer_, mark);
   }
-  if (wait && at_end && after_call) buffer_.clear();  // half of a mark
+  if (wait && at_end && after_call) buffer_.clear();  // an incomplete mark
   if (wait && (!at_end || after_call)) return false;
   to_text();
   return true;

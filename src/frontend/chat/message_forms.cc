@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Content = MessageForms::Content;
 
-// How often a template wrote a part itself instead of its text.
+// Counts how often a template wrote a part's JSON instead of its text.
 int count_of_keys(std::string_view prompt) {
   int n = 0;
   for (const std::string_view key : {"'text'", "\"text\""}) {
@@ -27,7 +27,7 @@ int count_of_keys(std::string_view prompt) {
   return n;
 }
 
-// What the small conversations say; found again in what the template makes of them.
+// Texts of the probe conversations, searched for in the rendered prompts.
 constexpr std::string_view kOne = "first-saying", kTwo = "second-saying", kTool = "other_function",
                            kName = "name_of_call", kValue = "value_of_call";
 
@@ -60,7 +60,7 @@ class FormsFinder {
     find_calls();
     forms_.calling = content_of(
         [&](Json content) { return with_call(std::move(content), "result"); }, forms_.assistant);
-    // Results are given as text wherever that is possible.
+    // Results are given as text if the template accepts it.
     find_ids();
     const Content tool =
         content_of([&](Json content) { return with_call(no_content(), std::move(content)); });
@@ -79,7 +79,8 @@ class FormsFinder {
   }
 
   Json no_content() const { return forms_.null_beside_calls ? Json() : Json(""); }
-  // A call in the forms found so far, what is said beside it, and its result.
+  // Returns a conversation with a call in the forms found so far, the given content beside it, and
+  // its result.
   Json with_call(Json content, Json result) const {
     Json arguments = {{"key", kValue}};
     if (forms_.text_arguments) arguments = arguments.dump();
@@ -93,8 +94,8 @@ class FormsFinder {
     return Json::array({somebody(), std::move(calling), std::move(answer)});
   }
 
-  // What the template makes of the messages, empty when it refuses them. Some templates need tools,
-  // others have wishes of their own about how these are described.
+  // Renders messages; "": the template refuses them. Some templates require tools, others restrict
+  // their descriptions.
   std::string shown(const Json& messages, bool tools_first = false) const {
     static const Json tools =
         bounded_json<Json>(R"([{"type": "function", "function": {"name": "other_function",
@@ -107,7 +108,8 @@ class FormsFinder {
     return {};
   }
 
-  // Whether a template takes text, parts or both at the place that `conversation` puts content at.
+  // Determines whether a template accepts text, parts or both as the content that `conversation`
+  // inserts.
   template <class Conversation>
   Content content_of(const Conversation& conversation, Content fallback = Content::kText) const {
     const std::string text = shown(conversation(kOne));
@@ -121,7 +123,7 @@ class FormsFinder {
     return takes_text ? Content::kText : fallback;
   }
 
-  // Where the template reads tools.
+  // Finds where the template reads tools.
   void find_tools() {
     const Json from_user = Json::array({somebody()});
     if (shown(from_user, true).find(kTool) != std::string::npos) return;
@@ -137,8 +139,8 @@ class FormsFinder {
                    form == Content::kParts ? Json::array({text_part(content)}) : Json(content));
   }
 
-  // Which messages may follow which. Nothing is known of a template that does not even take the
-  // usual order.
+  // Finds which roles may follow each other. Templates that refuse even the usual order keep the
+  // defaults.
   void find_turns() {
     const auto prompt_of = [&](const Json::array_t& messages) { return shown(Json(messages)); };
     const auto has_both = [](const std::string& text) {
@@ -152,7 +154,7 @@ class FormsFinder {
         return has_both(prompt_of({system, said(role, forms_.system, kTwo), somebody()}));
       };
       const auto anywhere = [&](const char* role) {
-        // Some templates show the last message of the system alone.
+        // Some templates show only the last system message.
         return has_both(
             prompt_of({system, somebody(), reply, said(role, forms_.system, kTwo), somebody()}));
       };
@@ -165,7 +167,7 @@ class FormsFinder {
       forms_.user_runs = !prompt_of({somebody(), user}).empty();
   }
 
-  // The first forms with which a call is in the prompt.
+  // Selects the first forms for which a call appears in the prompt.
   void find_calls() {
     bool refused = true;
     for (const bool null_content : {false, true}) {
@@ -182,7 +184,7 @@ class FormsFinder {
     forms_.shows_calls = refused;
   }
 
-  // Whether a call is refused for the form of its id, as most servers make it.
+  // Finds whether the template refuses calls because of the format of their ids.
   void find_ids() {
     const auto takes = [&](const char* id) {
       id_ = id;
@@ -194,7 +196,7 @@ class FormsFinder {
 
   const RenderMessages& render_;
   MessageForms forms_;
-  std::string id_ = "call00001";  // of calls
+  std::string id_ = "call00001";  // id of the probe's calls
 };
 
 Status check_messages(const Json& messages) {
@@ -211,7 +213,7 @@ Status check_messages(const Json& messages) {
   return {};
 }
 
-// The text of a part: a string, {type: text, text}, or one of the types that say the same.
+// Returns the text of a part: a string, {type: text, text}, or an equivalent type.
 Result<std::string> text_of_part(Json& part, size_t index) {
   if (part.is_string()) return std::move(part.get_ref<std::string&>());
   const auto type = part.is_object() ? part.find("type") : part.end();
@@ -226,7 +228,7 @@ Result<std::string> text_of_part(Json& part, size_t index) {
                 "messages[{}].content: only text parts are supported, got {}", index, name);
 }
 
-// The texts of content that is text, a list of parts or nothing.
+// Returns the texts of content: a string, a list of parts, or none.
 Result<std::vector<std::string>> texts_of(Json& content, size_t index) {
   std::vector<std::string> texts;
   if (content.is_null()) return texts;
@@ -264,10 +266,10 @@ Content form_of(const MessageForms& forms, const Json& message) {
   return role == "tool" ? forms.tool : forms.user;
 }
 
-// Values in the arguments of all calls of a conversation, which take some 100 bytes each.
+// Limit of values in the arguments of all calls of a conversation, about 100 bytes each.
 constexpr size_t kMostArguments = 500'000;
 
-// n_values: how many there may still be.
+// n_values: remaining number of values.
 Status put_arguments_in_form(bool as_text, size_t& n_values, Json& function) {
   Json& arguments = function["arguments"];
   if (arguments.is_string()) {
@@ -285,7 +287,7 @@ Status put_arguments_in_form(bool as_text, size_t& n_values, Json& function) {
   return {};
 }
 
-// Nine letters and digits, made of the id unless it is that.
+// Replaces an id by nine letters and digits derived from it, unless it has that form.
 void shorten_id(Json& object, const char* field) {
   const auto id = object.find(field);
   if (id == object.end() || !id->is_string()) return;
@@ -315,7 +317,7 @@ Status put_calls_in_form(const MessageForms& forms, size_t& n_values, Json& mess
   return {};
 }
 
-// Two names are in use for it: vLLM's and DeepSeek's.
+// Sets both names in use: vLLM's and DeepSeek's.
 void name_reasoning(Json& message) {
   if (message.contains("reasoning")) {
     if (!message.contains("reasoning_content")) message["reasoning_content"] = message["reasoning"];
@@ -330,8 +332,8 @@ void drop_nulls(Json& message) {
   }
 }
 
-// Puts content behind that of a message: texts with an empty line between them, or parts. False
-// where one of them is no content, which is refused with its place.
+// Appends content to a message: texts separated by an empty line, or parts. false: one of them is
+// invalid content, which is refused later with its position.
 bool append_content(Json& message, Json& content) {
   Json& before = message["content"];
   const auto is_content = [](const Json& one) {
@@ -353,7 +355,7 @@ bool append_content(Json& message, Json& content) {
   return true;
 }
 
-// Merges the messages that the template would leave out or refuse.
+// Merges messages that the template would omit or refuse.
 void merge_turns(const MessageForms& forms, Json& messages) {
   if (forms.system_runs && forms.system_anywhere && forms.developer_runs &&
       forms.developer_anywhere && forms.user_runs)

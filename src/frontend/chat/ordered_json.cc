@@ -16,8 +16,8 @@ using Members = std::vector<Json::object_t::value_type>;
 
 Members& members_of(Json& object) { return object.get_ref<Json::object_t&>(); }
 
-// Receives the events of the library's parser. An open container is the last element of the one
-// around it, which does not grow meanwhile: pointers to open ones stay valid.
+// Builds a value from parser events. An open container is the last element of its parent, which
+// does not grow meanwhile, so that pointers to open containers stay valid.
 class OrderedBuilder {
  public:
   Json take() { return std::move(root_); }
@@ -79,8 +79,8 @@ Json ordered_json_of(std::string_view text) {
 }
 
 Json& add_member(Json& object, std::string name, Json value) {
-  // Members that an object has room for at first: with more, many small objects would take more than
-  // is counted (server/api/json_reader.cc).
+  // Initial capacity of an object: a larger one would exceed the memory estimate of many small
+  // objects (server/api/json_reader.cc).
   constexpr size_t kFirstMembers = 2;
   Members& members = members_of(object);
   if (members.size() == members.capacity())

@@ -95,7 +95,7 @@ bool one_of(std::string_view key, std::initializer_list<std::string_view> keys) 
   return std::ranges::find(keys, key) != keys.end();
 }
 
-// Keywords that say nothing about strings, or that types_of has looked at.
+// Keywords that do not restrict strings, or that types_of() handles.
 bool no_word_on_strings(std::string_view key) {
   return one_of(
       key,
@@ -138,7 +138,7 @@ Status collect_rules(const Json& root, const Json& given, int depth, std::vector
   return {};
 }
 
-// Whether all references lead into definitions, which a part takes along.
+// Whether all references point into definitions, which a part of the document includes.
 bool refers_to_definitions_only(const Json& schema) {
   if (schema.is_array()) return std::ranges::all_of(schema, refers_to_definitions_only);
   if (!schema.is_object()) return true;

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A literal reader over a whole list. Every method returns false when the text is no such thing.
+// A reader of Python literals in a complete list. Methods return false if the text does not match.
 class PythonReader {
  public:
   explicit PythonReader(std::string_view text) : text_(text) {}
@@ -29,7 +29,7 @@ class PythonReader {
     return at_end() && !out.empty();
   }
 
-  // Without brackets, one per line; commas may stand between them.
+  // Reads calls without brackets, one per line, optionally separated by commas.
   bool lines(std::vector<ToolCall>& out) {
     while (!at_end()) {
       ToolCall call;
@@ -195,7 +195,7 @@ class PythonReader {
   size_t at_ = 0;
 };
 
-// name(…) on lines of their own, up to the closing mark, which may stand in their strings too.
+// Reads name(…) on separate lines up to the closing mark, which may also occur inside strings.
 CallText read_python_lines(std::string_view text, CallScan& scan) {
   constexpr std::string_view kClose = "</function_calls>";
   for (; scan.position < text.size(); ++scan.position) {
@@ -225,8 +225,8 @@ CallText read_python_calls(std::string_view text, CallScan& scan) {
   const size_t start = skip_some_space(text);
   if (start == text.size()) return CallText::more();
   if (text[start] != '[') return CallText::not_a_call();
-  // What cannot start a function's name is decided at once, so that ordinary text in brackets does
-  // not wait.
+  // Text that cannot begin a function name is rejected at once, so that ordinary text in brackets
+  // is not delayed.
   const size_t name = skip_some_space(text, start + 1);
   if (name < text.size() && std::isalpha(static_cast<unsigned char>(text[name])) == 0 &&
       text[name] != '_') {

@@ -33,7 +33,7 @@ ReplyPart ReasoningSplitter::finish(bool cut) {
   return out;
 }
 
-// Keeps white space back until more reasoning follows.
+// Holds back white space until more reasoning follows.
 void ReasoningSplitter::reason(ReplyPart& out, std::string_view text) {
   size_t end = text.size();
   while (end > 0 && is_space_only(text.substr(end - 1, 1))) --end;

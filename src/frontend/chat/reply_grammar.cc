@@ -30,7 +30,7 @@ bool is_strict(const Json& tool) {
          get_field(function, "grammar").is_object();
 }
 
-// Those of the choice. Error: kInvalidArgument, a name that no tool has.
+// Returns the tools of the choice. Errors: kInvalidArgument (an unknown name).
 Result<std::vector<CallableTool>> callable_tools(const ReplyRules& rules) {
   std::vector<CallableTool> callable;
   std::vector<std::string> names;
@@ -60,14 +60,14 @@ Result<std::vector<CallableTool>> callable_tools(const ReplyRules& rules) {
   return callable;
 }
 
-// Whether calls are anything but what the model makes of them.
+// Whether the rules restrict calls beyond what the model writes freely.
 bool restricts_calls(const ReplyRules& rules, const std::vector<CallableTool>& callable) {
   return must_call(rules.choice) || callable.size() < rules.tools->size() ||
          std::ranges::any_of(
              callable, [](const CallableTool& t) { return t.arguments == Arguments::kStrict; });
 }
 
-// What an answer must look like, as a format.
+// Returns the format of a constrained answer.
 Result<Json> answer_format(const StructuredOutputs& wanted) {
   const int n_given = !wanted.json.empty() + !wanted.regex.empty() + !wanted.choice.empty() +
                       !wanted.grammar.empty() + wanted.json_object + !wanted.structural_tag.empty();
@@ -101,10 +101,10 @@ Result<Json> answer_format(const StructuredOutputs& wanted) {
   return tag.is_object() && tag.contains("format") ? Json(tag["format"]) : tag;
 }
 
-// Text for the user that no parser takes for a call.
+// Returns the format of text that no parser reads as a call.
 Json free_text(const CallFormat& format) {
   Json any = any_text(format.open);
-  // What may open a call without a mark does not open the text.
+  // The text must not begin like a call without a mark.
   if (format.bare != 0) {
     any = {{"type", "regex"},
            {"pattern", fmt::format(R"(\s*([^\s\{}][\s\S]*)?)", format.bare)},
@@ -134,7 +134,7 @@ Json behind_reasoning(const ReplyContext& context, Json rest) {
   return sequence_of(optional(sequence(std::move(span))), std::move(rest));
 }
 
-// The calls of a reply, and what may stand beside them.
+// Makes the grammar of a reply's calls and of the text around them.
 class ReplyGrammar {
  public:
   ReplyGrammar(const ReplyRules& rules, const ReplyContext& context,
@@ -209,7 +209,7 @@ Result<std::optional<StructuredOutputs>> reply_constraint(ReplyRules rules,
       return errorf(
           ErrorCode::kUnsupported,
           "tool_choice: how the model writes calls is not known (tool_call_parser names it)");
-    callable.clear();  // calls are not looked for
+    callable.clear();  // no calls are parsed
   } else if (!restricts && !rules.answer) {
     return std::nullopt;
   }

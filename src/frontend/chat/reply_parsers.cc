@@ -1,4 +1,4 @@
-// THE list of reasoning formats, and the parsers of whole replies.
+// The list of reasoning formats, and the parsers of whole replies.
 #include <algorithm>
 #include <utility>
 
@@ -10,15 +10,14 @@
 namespace penstock {
 namespace {
 
-// Everything is text.
+// Treats everything as text.
 class PlainParser : public ReplyParser {
  public:
   ReplyPart push(std::string_view text) override { return {"", std::string(text), {}}; }
   ReplyPart finish(bool) override { return {}; }
 };
 
-// Takes marks out of a text, with the white space around them: at most kMostUndecided bytes of what
-// stands before them.
+// Removes marks with the white space around them, at most kMostUndecided bytes before a mark.
 class MarkFilter {
  public:
   explicit MarkFilter(std::vector<std::string> marks) : marks_(std::move(marks)) {}
@@ -37,7 +36,7 @@ class MarkFilter {
       behind_mark_ = true;
     }
     if (cut) buffer_.resize(buffer_.size() - begun_mark(buffer_, marks_));
-    // White space may stand in front of a mark.
+    // White space may precede a mark.
     size_t n = buffer_.size() - (at_end ? 0 : held_back(buffer_, marks_));
     if (!at_end) n = without_end_space(std::string_view(buffer_).substr(0, n)).size();
     out.append(buffer_, 0, n);
@@ -58,7 +57,7 @@ class MarkFilter {
   bool behind_mark_ = false;
 };
 
-// Reasoning first, then tool calls and an answer, which loses the marks around it.
+// Parses reasoning first, then calls and an answer, from which its marks are removed.
 class StagedParser : public ReplyParser {
  public:
   StagedParser(std::optional<ReasoningSplitter> reasoning, std::vector<std::string> answer_marks,
@@ -177,7 +176,7 @@ std::span<const ReasoningRow> reasoning_formats() {
        "</think>",
        {"deepseek_r1", "deepseek_v3", "qwen3", "glm45", "nemotron_v3", "mimo", "minimax_m1"},
        {},
-       // MiMo's and MiniMax M1's templates do not show that the models think.
+       // Templates of MiMo and MiniMax M1 do not show that the models reason.
        {"You are MiMo", "<beginning_of_sentence>"}},
       {"seed", "Seed-OSS", "<seed:think>", "</seed:think>", {"seed_oss"}},
       {"mistral", "Magistral, Ministral reasoning", "[THINK]", "[/THINK]"},

@@ -67,8 +67,7 @@ class TurnEnds {
   }
 
  private:
-  // What is behind the last `marker`, as tokens; nothing when the template fails or does not show
-  // it.
+  // Returns the tokens after the last `marker`; nullopt: the template fails or does not show it.
   std::optional<std::vector<TokenId>> behind(Json messages, std::string_view marker) const {
     const auto text =
         prompter_.render(std::move(messages), tools(), nullptr, {.add_generation_prompt = false});
@@ -78,15 +77,15 @@ class TurnEnds {
                              {.add_special = false, .parse_special = true});
   }
 
-  // The special tokens that are behind the turn whether the conversation goes on or not; if there
-  // are none, behind the conversation's last turn, or where it writes nothing there, behind one
-  // that is not the last.
+  // Returns the special tokens after the turn that do not depend on whether the conversation
+  // continues; if there are none, those after the last turn, or else those after an earlier turn.
   std::vector<TokenId> specials_behind(const Json& turn, const Json& next) const {
     const bool calling = turn.contains("tool_calls");
     const std::string_view marker = calling ? kValue : kAnswer;
     const auto last = behind(Json::array({user(), turn}), marker);
     Json longer = Json::array({user(), turn, next});
-    if (calling) longer[2]["content"] = "found";  // the marker must not be in what follows
+    // the marker must not occur in the following turn
+    if (calling) longer[2]["content"] = "found";
     const auto inner = behind(std::move(longer), marker);
     if (!last || !inner) return last ? specials(*last, calling) : std::vector<TokenId>();
     const auto differ = std::ranges::mismatch(*last, *inner);
@@ -95,8 +94,8 @@ class TurnEnds {
     return found;
   }
 
-  // In a row: from the first on, which only white space precedes, or (from_end) up to the last,
-  // which only that follows.
+  // Returns the leading run of special tokens, ignoring white space before it; from_end: the
+  // trailing run.
   std::vector<TokenId> specials(std::vector<TokenId> tokens, bool from_end) const {
     if (from_end) std::ranges::reverse(tokens);
     std::vector<TokenId> row;
@@ -112,7 +111,7 @@ class TurnEnds {
     return row;
   }
 
-  // Whether it stands in front of the first question, as what opens messages does.
+  // Whether the token precedes the first question, as tokens that open messages do.
   bool opens(TokenId token) const {
     const auto text =
         prompter_.render(Json::array({user()}), tools(), nullptr, {.add_generation_prompt = false});
@@ -122,7 +121,7 @@ class TurnEnds {
     return std::ranges::find(tokens, token) != tokens.end();
   }
 
-  // Once in a turn, at most, also in one with thoughts and in one with two calls.
+  // Whether the token occurs at most once in a turn, also with reasoning and with two calls.
   bool stands_alone(TokenId end) const {
     const auto count = [&](const Json& messages) {
       const auto tokens = behind(messages, kQuestion);

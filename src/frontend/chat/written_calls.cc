@@ -1,4 +1,4 @@
-// Calls read by the description of how they are written.
+// Reads calls by the description of their writing.
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -17,11 +17,12 @@ constexpr size_t kMostName = 256;
 struct ParameterName {
   Match match = Match::kNo;
   std::string_view name = {};
-  size_t behind = 0;     // where what stands behind the name ends; a line end of the mark is left
-  bool is_json = false;  // the mark of values that are no strings follows it
+  // end of the text after the name; a line end is not included
+  size_t behind = 0;
+  bool is_json = false;  // the mark of non-string values follows
 };
 
-// Reads a parameter's opening mark and its name at `at`.
+// Reads a parameter's opening mark and name at `at`.
 ParameterName parameter_name(const ParameterMarks& marks, std::string_view text, size_t at) {
   if (const Match match = take_pattern(marks.open, text, at); match != Match::kYes) return {match};
   const auto without_line = [](std::string_view mark) {
@@ -44,12 +45,12 @@ ParameterName parameter_name(const ParameterMarks& marks, std::string_view text,
   }
 }
 
-// The value of a parameter: JSON of the types that are expected, else a string.
+// Converts a parameter's text: JSON if it has an expected type, else a string.
 Json parameter_value(std::string_view raw, JsonTypes types) {
   using namespace json_types;
   if (types == kString) return std::string(raw);
   auto json = parse_exact(raw);
-  // Some templates show models Python's words and lists.
+  // Some templates show Python words and lists to the model.
   if ((types & kString) == 0 && !json) json = python_value(raw);
   if (!json || (json->is_string() && !is_number(*json))) return std::string(raw);
   const JsonTypes type = is_number(*json)     ? kNumber
@@ -61,7 +62,8 @@ Json parameter_value(std::string_view raw, JsonTypes types) {
   return *std::move(json);
 }
 
-// Whether parameter_value makes a string of every text that begins so. types: with kString.
+// Whether parameter_value() returns a string for every text with this beginning. REQUIRES: types
+// has kString.
 bool is_text(std::string_view begun, JsonTypes types) {
   using namespace json_types;
   begun.remove_prefix(skip_some_space(begun));
@@ -81,11 +83,11 @@ bool is_text(std::string_view begun, JsonTypes types) {
          begun.find_first_not_of("0123456789+-.eE \n\t\r") != std::string_view::npos;
 }
 
-// Parameters one after the other. Strings are given while they come, other values at their end:
-// what they are to be decides how they are read.
+// Reads consecutive parameters. Strings are emitted incrementally, other values when complete,
+// since their type decides how they are read.
 class ParameterStream final : public ArgumentStream {
  public:
-  // types: of the tool's parameters; null: not known.
+  // types: of the tool's parameters; null: unknown.
   ParameterStream(const CallFormat& format, const CallWriting& writing,
                   const ParameterTypes::mapped_type* types)
       : marks_(writing.parameters),
@@ -108,7 +110,7 @@ class ParameterStream final : public ArgumentStream {
   }
 
  private:
-  // How the value that is open is read. kNone: none is open.
+  // How the open value is read; kNone: no value is open.
   enum class Form : uint8_t { kNone, kUndecided, kText, kPerhapsText, kBrackets, kHeld };
 
   // nullopt: goes on.
@@ -133,8 +135,8 @@ class ParameterStream final : public ArgumentStream {
     return Step::kDone;
   }
 
-  // Drops text between parameters, up to the next parameter, the call's end, or a mark that opens
-  // or closes calls.
+  // Skips text between parameters, up to the next parameter, the end of the call, or a mark that
+  // opens or closes calls.
   std::optional<Step> skip(std::string& text, std::string& arguments) {
     const std::string_view all = text;
     const size_t known = first_mark(all.substr(1), known_marks_).first,
@@ -178,7 +180,7 @@ class ParameterStream final : public ArgumentStream {
               : (types() & kString) != 0 ? Form::kPerhapsText
                                          : Form::kHeld;
     }
-    // The marks may stand in strings of lists and objects.
+    // The marks may occur in strings of lists and objects.
     if (form_ == Form::kBrackets) {
       const auto end = find_value_end(text, skip_some_space(text), scan_);
       if (!end) return Step::kMore;
@@ -201,13 +203,14 @@ class ParameterStream final : public ArgumentStream {
   }
 
   struct ValueEnd {
-    size_t at = 0;      // of the value; not found: so much of the text is part of it
-    size_t behind = 0;  // of its mark
+    // start of the end mark; not found: length of the text that is certainly value
+    size_t at = 0;
+    size_t behind = 0;  // end of the mark
     bool found = false;
   };
 
-  // Models forget the closing mark: then the next parameter on a line of its own ends the value, or
-  // the end of all calls.
+  // Finds the end of a value. Models omit closing marks: then the next parameter on its own line,
+  // or the end of all calls, ends the value.
   ValueEnd find_end(std::string_view text) {
     for (;;) {
       const std::string_view rest = text.substr(searched_);
@@ -226,14 +229,14 @@ class ParameterStream final : public ArgumentStream {
     }
   }
 
-  // A line end behind the opening mark, or before the closing one, belongs to the mark.
+  // A line end after the opening mark or before the closing mark is part of the mark.
   std::string_view without_lines(std::string_view raw) const {
     if (!given_ && marks_.name_end.ends_with('\n') && raw.starts_with('\n')) raw.remove_prefix(1);
     if (marks_.close.starts_with('\n') && raw.ends_with('\n')) raw.remove_suffix(1);
     return raw;
   }
 
-  // Gives what is certain of a string, and erases it.
+  // Emits and removes the certain part of a string.
   void give_text(std::string& text, const ValueEnd& end, std::string& arguments) {
     std::string_view piece = std::string_view(text).substr(0, end.at);
     if (!end.found && marks_.close.starts_with('\n') && piece.ends_with('\n'))
@@ -266,21 +269,20 @@ class ParameterStream final : public ArgumentStream {
   const ParameterMarks& marks_;
   const std::string_view call_end_, all_end_;
   const ParameterTypes::mapped_type* types_;
-  // Marks that end a value: its closing mark, the next parameter on its own line, the end of the
-  // call before that of all calls.
+  // Marks that end a value: its closing mark, the next parameter on its own line, and the end of
+  // the call before the end of all calls.
   std::vector<std::string> value_ends_;
   std::vector<std::string> call_marks_, known_marks_;
-  std::string key_;                       // of the value that is open
-  std::optional<JsonTypes> known_types_;  // likewise
+  std::string key_;                       // of the open value
+  std::optional<JsonTypes> known_types_;  // of the open value
   Form form_ = Form::kNone;
   CallScan scan_;
-  size_t searched_ = 0;  // no end of the value begins before
-  bool given_ = false;   // something of the string was given
-  bool any_ = false;     // a parameter was given
+  size_t searched_ = 0;  // no end mark begins before this offset
+  bool given_ = false;   // part of the string was emitted
+  bool any_ = false;     // a parameter was emitted
 };
 
-// Reads the head of a call of one writing. Every method tells how it went; the position is behind
-// what was taken.
+// Reads the head of a call in one writing. Methods return the match and advance the position.
 class WrittenHead {
  public:
   WrittenHead(const CallOpening& opening, const CallWriting& writing, std::string_view text)
@@ -331,7 +333,7 @@ class WrittenHead {
     return id;
   }
 
-  // Up to where the text behind names first fits.
+  // Reads up to the first match of the text after names.
   Match name() {
     const size_t start = at_;
     for (size_t end = start;; ++end) {
@@ -339,7 +341,7 @@ class WrittenHead {
       const Match match = take_pattern(writing_.name_end, text_, behind, &field_);
       if (match == Match::kMore) return match;
       name_ = without_space(text_.substr(start, end - start));
-      // a parameter or the call's end tells then
+      // decided by the following parameter or call end
       const bool blank = is_space_only(writing_.name_end);
       if (match == Match::kYes && (!blank || text_.substr(behind).starts_with('<'))) {
         at_ = behind;
@@ -359,7 +361,7 @@ class WrittenHead {
   size_t at_ = 0;
 };
 
-// The writing whose head comes first.
+// Returns the head of the writing that matches first.
 CallHead written_head(const CallOpening& opening, std::string_view text) {
   CallHead first{Match::kNo};
   for (const CallWriting& writing : opening.format.written) {

@@ -59,7 +59,7 @@ void ByteDfa::finish() {
 
 namespace {
 
-// The sorted texts [begin, end), which agree in their first `depth` bytes, hang below `state`.
+// The sorted texts [begin, end), which share their first `depth` bytes and start at `state`.
 struct Bundle {
   size_t begin, end, depth;
   uint32_t state;

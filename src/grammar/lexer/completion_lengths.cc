@@ -10,7 +10,7 @@ using Set = std::vector<uint64_t>;
 
 bool has(const Set& set, uint32_t i) { return (set[i / 64] >> (i % 64) & 1) != 0; }
 
-// The states of which a successor is in the set.
+// Returns the states with a successor in the set.
 Set one_step_before(const CompletionLengths::Graph& graph, const Set& set) {
   Set result(set.size(), 0);
   for (uint32_t state = 0; state < graph.successors.size(); ++state) {
@@ -40,7 +40,7 @@ Compiled<CompletionLengths> CompletionLengths::of(const Graph& graph, Budget& bu
       result.loop_ = it->second;
       break;
     }
-    // A step over all edges is cheaper than building an edge; hence the divisor.
+    // Visiting all edges is cheaper than creating them, hence the divisor.
     if (!budget.take_edges(n_edges / 64 + 1))
       return too_large("the counts of a repetition are too large");
     result.sets_.insert(result.sets_.end(), set.begin(), set.end());
@@ -55,7 +55,7 @@ Compiled<CompletionLengths> CompletionLengths::of(const Graph& graph, Budget& bu
       result.shortest_[state] = n;
       if (result.always_from_[state] == n + 1) result.always_from_[state] = n;
     }
-    // One that fails in the loop fails for ever.
+    // A state that fails within the period fails forever.
     if (result.always_from_[state] > result.loop_)
       result.always_from_[state] = static_cast<uint32_t>(result.n_sets_);
   }

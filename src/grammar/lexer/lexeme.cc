@@ -64,7 +64,7 @@ CommonLexemes make_common() {
 
 bool Lexeme::alive_within(uint32_t state, CountWindow left) const {
   const auto chars = dfa.char_states(state);
-  if (chars.empty()) return left.min == 0;  // behind the closing quotation mark
+  if (chars.empty()) return left.min == 0;  // after the closing quotation mark
   if (!dfa.inside_char(state)) return lengths.any_within(chars.front(), left);
   return left.max > 0 && std::any_of(chars.begin(), chars.end(), [&](uint32_t c) {
            return lengths.any_within(c, left.after(1));
@@ -73,8 +73,8 @@ bool Lexeme::alive_within(uint32_t state, CountWindow left) const {
 
 uint32_t Lexeme::count_words(uint32_t state, uint64_t count, const CountWindow& window,
                              uint32_t most) const {
-  // Behind every visit lies at least one word, and no two lie behind the same; a path longer than
-  // there are states is on a loop, behind which there is no end of them unless the window ends it.
+  // Each visit leads to at least one word, and no two lead to the same. A path longer than the
+  // number of states contains a loop, which yields unlimited words unless the window ends it.
   struct Visit {
     uint32_t state;
     uint64_t count, depth;
@@ -105,8 +105,8 @@ uint32_t Lexeme::count_words(uint32_t state, uint64_t count, const CountWindow& 
 }
 
 bool Lexeme::has_more_texts(uint64_t n) const {
-  // Depth first; a way back to a state that is being visited is a loop, behind which there is no
-  // end of texts.
+  // Depth-first search. A path back to a state in progress is a loop, so that the number of texts
+  // is unlimited.
   constexpr uint64_t kUnknown = UINT64_MAX, kBusy = UINT64_MAX - 1;
   struct Visit {
     uint32_t state;
@@ -123,7 +123,7 @@ bool Lexeme::has_more_texts(uint64_t n) const {
   uint64_t of_last = 0;
   while (!open.empty()) {
     Visit& at = open.back();
-    if (at.texts > n) return true;  // each of them is one of a text that leads here
+    if (at.texts > n) return true;  // each is the end of a text from the start
     const auto edges = dfa.edges(at.state);
     if (at.edge == edges.size()) {
       of_last = texts[at.state] = at.texts;

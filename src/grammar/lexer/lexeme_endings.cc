@@ -25,8 +25,8 @@ LexemeEndings::LexemeEndings(const Lexeme& lexeme) : lexeme_(lexeme) {
   by_chars_.push_back(std::move(costs));
 }
 
-// Of one character more than `behind`. Edges inside of a character lead nowhere twice, so a few
-// rounds are enough.
+// Returns the lengths for one character more than `behind`. Edges inside a character form no loops,
+// so that a few rounds suffice.
 std::vector<uint64_t> LexemeEndings::further(const std::vector<uint64_t>& behind) const {
   const ByteDfa& dfa = lexeme_.dfa;
   std::vector<uint64_t> costs(behind.size(), kNoEnding);

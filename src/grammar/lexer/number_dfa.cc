@@ -11,11 +11,12 @@ namespace {
 
 constexpr size_t kMaxBoundDigits = 400;
 constexpr uint64_t kMaxModulus = 100'000;
-constexpr size_t kThreadsOfEdge = 4;  // as many take as much memory as an edge
+constexpr size_t kThreadsOfEdge = 4;  // this many take the memory of an edge
 constexpr int kDoubleDigits = 15;
-constexpr int kMaxExponentDigits = 2;  // of numbers with a bound of 0; others may have any
+// for numbers with a bound of 0; others are unlimited
+constexpr int kMaxExponentDigits = 2;
 
-// The bound of a magnitude, as digits to compare with. Absent: there is none.
+// A bound of the magnitude as digits; not present: unbounded.
 struct DigitBound {
   bool present = false, open = false;
   std::string whole, fraction;
@@ -26,8 +27,8 @@ struct DigitBound {
   }
 };
 
-// How the digits read so far compare with the bound's first ones; whole parts of other lengths are
-// told at the point.
+// Comparison of the digits so far with the bound's leading digits; whole parts of different lengths
+// are resolved at the decimal point.
 enum class Order : int8_t { kLess = -1, kEqual = 0, kGreater = 1 };
 
 Order compare_digit(Order so_far, char digit, const std::string& bound, size_t at) {
@@ -36,10 +37,10 @@ Order compare_digit(Order so_far, char digit, const std::string& bound, size_t a
   return digit < other ? Order::kLess : Order::kGreater;
 }
 
-// The numbers of one sign of a piece.
+// The part of a piece with one sign.
 struct Side {
   bool negative = false;
-  DigitBound low, high;  // of the magnitude
+  DigitBound low, high;  // bounds of the magnitude
 };
 
 enum class Phase : uint8_t {
@@ -54,13 +55,14 @@ enum class Phase : uint8_t {
   kExponent
 };
 
-// Where a text may be in one side of one piece.
+// The position of a text within one side of a piece.
 struct Thread {
   uint16_t plan = 0;
   Phase phase = Phase::kStart;
-  bool nonzero = false;       // a digit that is not 0 was read
-  bool beyond = false;        // ... behind the digits that decide about multiples
-  bool ends_in_zero = false;  // of a fraction; canonical spelling only
+  bool nonzero = false;  // a nonzero digit was read
+  // a nonzero digit was read after those that decide about multiples
+  bool beyond = false;
+  bool ends_in_zero = false;  // of the fraction; canonical spelling only
   Order to_low = Order::kEqual, to_high = Order::kEqual;
   uint16_t n = 0;  // digits of the phase, as far as they matter
   uint32_t residue = 0;
@@ -68,20 +70,23 @@ struct Thread {
 };
 using Threads = std::vector<Thread>;
 
-// What decides about one side of a piece, prepared.
+// Precomputed data of one side of a piece.
 struct Plan {
   Side side;
   bool free = false, digits_only = false;
   bool exponent = false;
-  int max_exponent_digits = 0;  // 0: any
+  int max_exponent_digits = 0;  // 0: unlimited
   size_t scale = 0;             // decimals that decide about multiples
   uint64_t modulus = 1;
-  std::vector<uint32_t> steps, not_steps;  // residues must be multiples of all, of none
+  // the residue must be a multiple of all steps and of none of not_steps
+  std::vector<uint32_t> steps, not_steps;
   size_t max_fraction = SIZE_MAX;
-  size_t whole_matters = 0, fraction_matters = 0;  // how many digits can still change the answer
+  // numbers of digits that can still change the result
+  size_t whole_matters = 0, fraction_matters = 0;
 
   bool has_steps() const { return !steps.empty(); }
-  // All numbers have as many digits before the point: the first that is out of bounds decides.
+  // Whether all numbers have the same number of whole digits, so that the first digit out of bounds
+  // decides.
   bool one_length() const {
     return side.low.present && side.high.present && side.low.whole.size() == side.high.whole.size();
   }
@@ -112,11 +117,11 @@ bool zero_or_none(const std::optional<NumberBound>& bound) {
   return !bound || bound->value.is_zero();
 }
 
-// The most decimals a text beside an open bound may have, so that its double differs from the
-// bound's.
+// Returns the maximum number of decimals near an open bound for which a double still differs from
+// the bound.
 size_t fraction_limit(const NumberPiece& piece) {
   size_t limit = SIZE_MAX;
-  // 1.0 is 1, and enough of it
+  // allows 1.0 for 1
   if (piece.low && piece.high && piece.low->value == piece.high->value)
     return std::max<size_t>(piece.low->value.n_fraction_digits(), 1);
   for (const auto& bound : {piece.low, piece.high}) {
@@ -164,7 +169,7 @@ Compiled<Plan> make_plan(const NumberPiece& piece, bool negative, bool canonical
 
 // Nothing of the sign lies between the bounds.
 bool side_is_empty(const NumberPiece& piece, bool negative) {
-  const auto& near = negative ? piece.low : piece.high;  // the bound towards the other sign
+  const auto& near = negative ? piece.low : piece.high;  // the bound nearer to the other sign
   if (!near || near->value.is_zero()) return near.has_value() && (negative || near->open);
   return negative ? !near->value.negative() : near->value.negative();
 }
@@ -210,7 +215,7 @@ class NumberExplorer {
     uint32_t target;
   };
 
-  // A bound of the other sign says nothing about this side's magnitudes.
+  // A bound with the other sign does not restrict this side's magnitudes.
   static NumberPiece clamped(NumberPiece piece, bool negative) {
     auto& far = negative ? piece.high : piece.low;
     if (far && (negative ? !far->value.negative() : far->value.negative())) far.reset();
@@ -285,7 +290,7 @@ class NumberExplorer {
                                 (t.n >= plan.whole_matters));
     t.nonzero |= c != '0';
     t.residue = static_cast<uint32_t>((t.residue * uint64_t{10} + (c - '0')) % plan.modulus);
-    // Where there is no bound, or the number is longer than the bound, digits tell nothing.
+    // Without a bound, or if the number is longer than the bound, digits do not compare.
     if (t.n > plan.side.low.whole.size()) t.to_low = Order::kEqual;
     if (t.n > plan.side.high.whole.size()) t.to_high = Order::kEqual;
     if (plan.side.high.present && t.n > plan.side.high.whole.size()) return false;
@@ -298,7 +303,7 @@ class NumberExplorer {
            !(plan.side.high.present && t.to_high == Order::kGreater);
   }
 
-  // The order of whole parts of which one is finished.
+  // Compares whole parts when one of them ends.
   static Order finished(Order by_digits, size_t n, const DigitBound& bound) {
     if (!bound.present || n == bound.whole.size()) return by_digits;
     return n < bound.whole.size() ? Order::kLess : Order::kGreater;
@@ -334,8 +339,7 @@ class NumberExplorer {
   }
 
   bool exponent(const Plan& plan, Thread& t, char c) const {
-    // The bounds are 0 or none: on which side of them the number lies is told by its digits,
-    // whatever the exponent.
+    // With bounds of 0 or none, the digits determine the side, whatever the exponent.
     if ((c != 'e' && c != 'E') || !plan.exponent || !accepts(t)) return false;
     t.phase = Phase::kE;
     t.n = 0;
@@ -367,10 +371,10 @@ class NumberExplorer {
     }
   }
 
-  // Whether the number that ends here lies within the bounds and is a multiple as asked.
+  // Whether the number that ends here is within the bounds and satisfies the multiples.
   static bool within(const Plan& plan, const Thread& t) {
     const auto rest = [&](Order order, const DigitBound& bound) {
-      // The bound's decimals that were not written are not all 0.
+      // Decimals of the bound that were not written are not all 0.
       return order == Order::kEqual && t.n < bound.fraction.size() ? Order::kLess : order;
     };
     if (plan.side.low.present) {
@@ -386,7 +390,7 @@ class NumberExplorer {
     return plan.residue_allowed(residue, t.beyond);
   }
 
-  // The automaton of the states that lead to acceptance.
+  // Builds the automaton from the states that reach acceptance.
   ByteDfa assemble() const {
     const size_t n = steps_.size();
     std::vector<std::vector<uint32_t>> before(n);
@@ -428,14 +432,14 @@ class NumberExplorer {
   Budget& budget_;
   std::vector<Plan> plans_;
   Threads start_;
-  std::deque<Threads> states_;  // each sorted
+  std::deque<Threads> states_;  // each one sorted
   InternTable index_;
   std::vector<uint32_t> todo_;
   std::vector<std::vector<Step>> steps_;
   std::vector<bool> accepts_;
 };
 
-// Whether value is a multiple of factor, by division of digits.
+// Whether value is a multiple of factor, by long division.
 bool is_multiple(const Decimal& value, const Decimal& factor) {
   const size_t scale = std::max(value.n_fraction_digits(), factor.n_fraction_digits());
   const auto divisor = factor.scaled(scale);

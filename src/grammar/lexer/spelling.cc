@@ -11,22 +11,23 @@
 namespace penstock::grammar {
 namespace {
 
-// Characters that lead to the same state.
+// A range of characters that lead to the same state.
 struct Span {
-  uint32_t first, last;  // relative to the first character the bytes so far may still become
-  uint32_t target;       // a state over characters
+  // relative to the first character that the bytes so far may become
+  uint32_t first, last;
+  uint32_t target;  // state of the character automaton
   auto operator<=>(const Span&) const = default;
 };
 using Spans = std::vector<Span>;
 
-// One byte of a spelling that carries some bits of the character, most significant first.
+// One byte of a spelling, which encodes some bits of the character, most significant first.
 enum class Digit : uint8_t { kContinuation, kHex, kHighPair, kLowPair, kBackslash, kU, kD };
 
-constexpr size_t kSpansOfEdge = 4;  // as many take as much memory as an edge
+constexpr size_t kSpansOfEdge = 4;  // this many take the memory of an edge
 
 constexpr Digit kUtf8Tail[] = {Digit::kContinuation, Digit::kContinuation, Digit::kContinuation};
 constexpr Digit kFourHex[] = {Digit::kHex, Digit::kHex, Digit::kHex, Digit::kHex};
-// Behind "\u": D8-DB and two digits, then \uDC-\uDF and two digits.
+// After "\u": D8-DB and two digits, then \uDC-\uDF and two digits.
 constexpr Digit kPair[] = {Digit::kD,         Digit::kHighPair, Digit::kHex, Digit::kHex,
                            Digit::kBackslash, Digit::kU,        Digit::kD,   Digit::kLowPair,
                            Digit::kHex,       Digit::kHex};
@@ -47,7 +48,7 @@ int bits_of(std::span<const Digit> digits) {
   return bits;
 }
 
-// The bytes that spell the value of a digit: one, or two where letters have two cases.
+// Returns the bytes that spell a digit's value: one, or two for letters in both cases.
 std::string bytes_of(Digit digit, uint32_t value, bool lower_only) {
   const auto both = [&](char lower) {
     return lower_only || lower < 'a' ? std::string{lower}
@@ -66,7 +67,7 @@ std::string bytes_of(Digit digit, uint32_t value, bool lower_only) {
   return {};
 }
 
-// The spans within [first, last], relative to base <= first.
+// Returns the spans within [first, last], relative to base <= first.
 Spans cut(const Spans& spans, uint32_t first, uint32_t last, uint32_t base) {
   Spans result;
   auto it = std::partition_point(spans.begin(), spans.end(),
@@ -108,7 +109,7 @@ class Speller {
   bool closes() const { return json() && spelling_ != Spelling::kJsonPart; }
   bool canonical() const { return spelling_ == Spelling::kJsonCanonical; }
 
-  // The state in which a character has just ended.
+  // Returns the state at the end of a character.
   uint32_t boundary(uint32_t char_state) {
     if (boundaries_.empty()) boundaries_.resize(dfa_.n_states(), ByteDfa::kDead);
     uint32_t& state = boundaries_[char_state];
@@ -119,7 +120,7 @@ class Speller {
     return state;
   }
 
-  // The closing quote's state.
+  // Returns the state after the closing quotation mark.
   uint32_t end(uint32_t tag) {
     uint32_t& state = ends_[tag];
     if (state == ByteDfa::kDead) {
@@ -130,7 +131,7 @@ class Speller {
     return state;
   }
 
-  // The state that goes on with digits, of which each value leads into its part of the spans.
+  // Returns the state that continues with digits, whose values split the spans.
   uint32_t inner(std::span<const Digit> digits, Spans spans) {
     n_spans_ += spans.size();
     uint64_t hash = mix(reinterpret_cast<uintptr_t>(digits.data()), digits.size());
@@ -146,7 +147,7 @@ class Speller {
   }
 
   void fill_inner() {
-    const Inner& key = inner_[n_inner_done_++];  // stays where it is
+    const Inner& key = inner_[n_inner_done_++];  // the reference stays valid
     const uint32_t state = key.state;
     std::vector<ByteEdge> edges;
     add_digit({key.digits, key.n_digits}, key.spans, edges);
@@ -171,7 +172,7 @@ class Speller {
         value = it->first >> rest;
         continue;
       }
-      // Neighbouring values that one span covers lead to the same state.
+      // Adjacent values within one span lead to the same state.
       uint32_t behind = value + 1, target = 0;
       if (it->first <= first && it->last >= end - 1) {
         behind = std::min(n_values, (it->last + 1) >> rest);
@@ -269,7 +270,7 @@ class Speller {
     add_leads(0xF0, 0xF4, 3, 0x10000);
   }
 
-  // What is spelled by a backslash and one letter.
+  // Returns the letters that may follow a backslash.
   std::string short_escapes() const { return canonical() ? "\"\\bfnrt" : "\"\\/bfnrt"; }
   static uint32_t meaning(char letter) {
     switch (letter) {
@@ -282,7 +283,7 @@ class Speller {
     }
   }
 
-  // The characters that may be spelled \uXXXX.
+  // Returns the characters that may be spelled \uXXXX.
   Spans unicode_escaped(const Spans& spans) const {
     if (spelling_ == Spelling::kJsonAllEscapes) return spans;
     Spans controls = cut(spans, 0, 0x1F);
@@ -315,7 +316,7 @@ class Speller {
     edges.push_back({'\\', '\\', false, escape_state(escapes, targets)});
   }
 
-  // States with the same escapes are one.
+  // Interns states by their escapes.
   uint32_t escape_state(std::vector<ByteEdge>& escapes, const std::vector<uint32_t>& targets) {
     std::vector<std::pair<uint8_t, uint32_t>> key;
     for (const ByteEdge& e : escapes) key.emplace_back(e.first, e.target);
@@ -331,7 +332,7 @@ class Speller {
   uint32_t behind_u(const Spans& wide) {
     const Spans plain = cut(wide, 0, 0xFFFF), pairs = cut(wide, 0x10000, kLastCodePoint);
     if (pairs.empty()) return inner(kFourHex, plain);
-    // Four digits and pairs part at the first digit, or the second behind D.
+    // Four-digit escapes and surrogate pairs differ at the first digit, or at the second after D.
     std::vector<ByteEdge> edges;
     add_digit(kFourHex, plain, edges);
     std::erase_if(edges, [](const ByteEdge& e) { return (e.first | 32) == 'd'; });
@@ -362,9 +363,11 @@ class Speller {
   Budget& budget_;
   ByteDfa out_;
   size_t n_edges_ = 0, n_spans_ = 0;
-  std::vector<uint32_t> boundaries_;  // of each state over characters; kDead: not made yet
+  // by state of the character automaton; kDead: not created yet
+  std::vector<uint32_t> boundaries_;
   std::deque<uint32_t> boundaries_todo_;
-  std::deque<Inner> inner_;  // in the order of their states; those that are done first
+  // in the order of their states; finished ones first
+  std::deque<Inner> inner_;
   size_t n_inner_done_ = 0;
   InternTable inner_index_;
   std::map<uint32_t, uint32_t> ends_;  // by tag

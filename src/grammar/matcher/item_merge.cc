@@ -6,13 +6,13 @@
 namespace penstock::grammar {
 namespace {
 
-constexpr uint32_t kFew = 8;            // items, which are compared pair by pair
-constexpr uint64_t kAnyway = 1024;      // callers that are compared in a step
-constexpr uint64_t kPerItem = 64;       // more of them for each item
+constexpr uint32_t kFew = 8;            // items, compared pairwise
+constexpr uint64_t kAnyway = 1024;      // comparisons of callers per step
+constexpr uint64_t kPerItem = 64;       // additional comparisons per item
 constexpr size_t kMostPairs = 32;       // that one pair of nodes may depend on
 constexpr uint64_t kPerOperation = 16;  // comparisons
-constexpr size_t kMostReached = 8;      // nodes that may end behind one at once
-constexpr size_t kMostTried = 4;        // items of a group that a new one is compared with
+constexpr size_t kMostReached = 8;      // nodes that may end directly after a node
+constexpr size_t kMostTried = 4;        // candidates per new item
 
 auto kind_of(const Item& item) { return std::tie(item.point, item.state, item.start); }
 
@@ -58,7 +58,7 @@ void ItemMerge::run(uint32_t first) {
   stack_.work().spend(1 + (most - left_) / kPerOperation);
 }
 
-// Nodes ascend: what was there first comes first, and stays before others.
+// Nodes are in ascending order, so that older ones are kept.
 void ItemMerge::merge_group(std::span<const uint32_t> group, uint32_t first) {
   kept_.clear();
   for (const uint32_t i : group) {
@@ -78,7 +78,7 @@ void ItemMerge::merge_group(std::span<const uint32_t> group, uint32_t first) {
   }
 }
 
-// Whether two of the items wait for the same.
+// Whether two items are of the same kind.
 bool ItemMerge::may_merge(uint32_t first) {
   const auto n = static_cast<uint32_t>(items_.size());
   if (n - first > kFew) {
@@ -97,7 +97,7 @@ bool ItemMerge::may_merge(uint32_t first) {
   return false;
 }
 
-// Whether `small` may go on as `large` may, up to the ends of their nodes.
+// Whether `small` allows only continuations that `large` allows, up to the ends of their nodes.
 bool ItemMerge::covers(const Item& large, const Item& small) const {
   if (kind_of(large) != kind_of(small)) return false;
   if (large.count != small.count && !covers_count(large, small)) return false;
@@ -105,7 +105,7 @@ bool ItemMerge::covers(const Item& large, const Item& small) const {
          (has_frame(large) && stack_.frame(large.data) == stack_.frame(small.data));
 }
 
-// Where enough has come, fewer characters or rounds leave room for more.
+// When the minimum is reached, a smaller count allows more.
 bool ItemMerge::covers_count(const Item& large, const Item& small) const {
   uint64_t min = 0;
   switch (large.kind()) {
@@ -117,7 +117,7 @@ bool ItemMerge::covers_count(const Item& large, const Item& small) const {
   return large.count >= min && large.count <= small.count;
 }
 
-// Whether nothing more has to come behind the caller up to the end of its node.
+// Whether the node of the caller may end directly after the call.
 bool ItemMerge::may_end(const Item& caller) const {
   switch (caller.kind()) {
     case Point::kPlay: return caller.node != kNone && program_.may_return[caller.index()];
@@ -126,8 +126,8 @@ bool ItemMerge::may_end(const Item& caller) const {
   }
 }
 
-// Whether all that may follow the end of `small` may follow that of `large`; false too where nobody
-// knows.
+// Whether everything that may follow the end of `small` may follow the end of `large`; false if
+// this is not proved.
 bool ItemMerge::within(uint32_t small, uint32_t large) {
   if (small == large) return true;
   if (small == kNone || large == kNone) return false;
@@ -161,7 +161,7 @@ void ItemMerge::assume(uint32_t small, uint32_t large) {
     pairs_.push_back({small, large, true});
 }
 
-// The node and those whose ends may follow its own at once, in reached_.
+// Collects in reached_ the node and those that may end directly after it.
 void ItemMerge::reach(uint32_t node) {
   reached_.assign(1, node);
   for (size_t i = 0; i < reached_.size(); ++i) {
@@ -175,7 +175,7 @@ void ItemMerge::reach(uint32_t node) {
   }
 }
 
-// Whether a caller of one of the reached nodes goes on as this one does and `fits`.
+// Whether a caller of one of the reached nodes resumes like this one and satisfies `fits`.
 template <class Fits>
 bool ItemMerge::any_like(const Item& caller, Fits&& fits) {
   for (const uint32_t node : reached_) {
@@ -188,7 +188,7 @@ bool ItemMerge::any_like(const Item& caller, Fits&& fits) {
   return false;
 }
 
-// Adds the pairs that it depends on, as if they held.
+// Adds the pairs on which this pair depends, assuming that they hold.
 void ItemMerge::explore(size_t pair) {
   const uint32_t small = pairs_[pair].small;
   reach(pairs_[pair].large);
@@ -209,8 +209,8 @@ bool ItemMerge::holds(uint32_t small, uint32_t large) {
   return known != nullptr && pairs_[known->index].holds;
 }
 
-// Each caller of the small node, a step of whatever follows it, is one that the large node has too,
-// perhaps further up.
+// Whether each caller of the small node has a counterpart among the callers of the large node or of
+// nodes that may end after it.
 bool ItemMerge::supported(const Pair& pair) {
   reach(pair.large);
   if (std::find(reached_.begin(), reached_.end(), pair.small) != reached_.end()) return true;

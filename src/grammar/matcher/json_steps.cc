@@ -1,9 +1,9 @@
-// The steps of a Stepper through objects and arrays.
+// Steps of a Stepper through objects and arrays.
 #include "grammar/matcher/stepper.h"
 
 namespace penstock::grammar {
 
-// Behind "{", behind a member, or behind a comma.
+// After "{", after a member, or after a comma.
 void Stepper::object_next(const Item& item, uint8_t byte) {
   if (space(item, byte) || !after_space(item)) return;
   const ObjectRules rules = object_rules(item);
@@ -79,7 +79,7 @@ void Stepper::other_key(Item item, uint8_t byte) {
   if (values != kNone && rules.other_key_accepts(state, key)) end_counted_key(item, values);
 }
 
-// A key that must not come again ends with the text so far.
+// Ends a key that must not be repeated at the current position.
 void Stepper::end_counted_key(const Item& item, uint32_t values) {
   add({.point = point_of(Point::kColon, item.index()),
        .state = gap_start(),
@@ -129,7 +129,7 @@ void Stepper::array_open(const Item& item, uint8_t byte) {
                     .state = gap_start(),
                     .data = frame,
                     .node = item.node};
-    // The value begins with this byte: a call before it.
+    // This byte begins the value: call its goal at the position before it.
     bool is_new = false;
     const uint32_t node = node_for(Stack::kInJson | edge.goal, stack_.position() - 1, next, is_new);
     if (!is_new) continue;
@@ -146,7 +146,7 @@ void Stepper::array_next(const Item& item, uint8_t byte) {
   if (byte == ',' && rules.may_continue()) begin_items(item);
 }
 
-// Behind a comma.
+// After a comma.
 void Stepper::begin_items(const Item& item) {
   const ArrayGraph& graph = program_.arrays[item.index()];
   if (graph.unique) {
@@ -208,7 +208,7 @@ void Stepper::unique_leaf(Item item, uint8_t byte) {
   if (accepts) end_unique(item);
 }
 
-// The item ends with the text so far.
+// Ends a unique item at the current position.
 void Stepper::end_unique(const Item& item) {
   const UniqueLeaf& unique = program_.unique_leaves[item.index()];
   const Frame before = stack_.frame(item.data);

@@ -7,12 +7,12 @@
 namespace penstock::grammar {
 namespace {
 
-// Below a node with fewer nodes the trie is walked without looking for masks made before.
+// Subtrees with fewer nodes are walked without precomputed masks.
 constexpr uint32_t kSmallSubtree = 64;
 
 }  // namespace
 
-// Cuts the stack and the items back to what they were.
+// Truncates the stack and the items in the destructor.
 class MaskBuilder::Restore {
  public:
   explicit Restore(MaskBuilder& builder)
@@ -27,9 +27,9 @@ class MaskBuilder::Restore {
   size_t n_items_;
 };
 
-// What stands at the exits of several lexemes, each of which may end there. It is the same wherever
-// the same ones end, but for those that go on and on behind themselves: of these it is left out
-// what goes on inside.
+// Builds the configurations at the exits of several lexemes, each of which may end there. Results
+// are shared between nodes at which the same lexemes end. For lexemes that may follow themselves,
+// the part that continues inside the lexeme is omitted.
 class MaskBuilder::ExitMaker {
  public:
   ExitMaker(MaskBuilder& builder, std::span<const Scan> scans)
@@ -55,11 +55,12 @@ class MaskBuilder::ExitMaker {
   struct Behind {
     Config config;
     std::bitset<256> first;
-    bool recurs = false;  // goes on with one of the lexemes
+    bool recurs = false;  // continues with one of the lexemes
   };
-  using Key = std::vector<uint64_t>;  // scans that end, in the high halves; below, in which state
+  // the scans that end (high halves) and their states (low halves)
+  using Key = std::vector<uint64_t>;
 
-  // The next node where any lexeme ends, which key_ then tells; 0: none.
+  // Returns the next node at which a lexeme ends and sets key_; 0: none.
   uint32_t next() {
     uint32_t node = kNone;
     for (size_t i = 0; i < scans_.size(); ++i) {
@@ -114,7 +115,7 @@ class MaskBuilder::ExitMaker {
     return behind;
   }
 
-  // Whether the count of its characters says nothing.
+  // Whether the item's count of characters does not matter.
   bool has_one_count(const Item& item) const {
     const Program& program = builder_.source_.program;
     const uint32_t leaf = item.kind() == Point::kScan ? program.code[item.index()].a : item.index();
@@ -123,7 +124,7 @@ class MaskBuilder::ExitMaker {
 
   MaskBuilder& builder_;
   std::span<const Scan> scans_;
-  std::vector<size_t> at_;  // the next exit of each
+  std::vector<size_t> at_;  // next exit of each scan
   Key key_, last_key_;
   const Behind* last_ = nullptr;
   std::map<Key, Behind> known_;
@@ -165,8 +166,8 @@ void MaskBuilder::build(const Config& config, bool first, std::span<uint32_t> bi
   walk(trie, config, usual, [&](uint32_t node) { set_bits(bits, trie.values(node)); }, bits);
 }
 
-// Takes the lexemes out of the config for which masks made before are of use; the rest of it stays.
-// Where they end below the node is added to the exits.
+// Takes out the lexemes for which precomputed masks are useful and returns the remaining
+// configuration. Appends their exits below the node.
 Config MaskBuilder::take_out(uint32_t node, const Config& config, std::span<uint32_t> bits,
                              std::vector<Exits>& exits) {
   std::vector<Item> rest;
@@ -190,7 +191,7 @@ Config MaskBuilder::take_out(uint32_t node, const Config& config, std::span<uint
   return {first, static_cast<uint32_t>(items_.size())};
 }
 
-// Likewise of a key or item that must not come again. Whether this is one.
+// As take_out(), for a key or item that must not be repeated; returns whether the item is one.
 bool MaskBuilder::take_out_key(uint32_t root, const Item& item, std::span<uint32_t> bits) {
   if (item.kind() == Point::kOtherKey) {
     other_key(root, item, bits);
@@ -202,8 +203,8 @@ bool MaskBuilder::take_out_key(uint32_t root, const Item& item, std::span<uint32
   return true;
 }
 
-// Sets the bits of tokens inside of the item's lexeme and of those that go on behind its quotation
-// mark. One that ends otherwise is added to the scans.
+// Sets the bits of tokens inside the item's lexeme, and of tokens that continue after its quotation
+// mark. A lexeme with other exits is added to the scans.
 void MaskBuilder::scan(uint32_t root, const Item& item, uint32_t leaf_index,
                        std::vector<Scan>& scans, std::span<uint32_t> bits) {
   const Leaf& leaf = source_.program.leaves[leaf_index];
@@ -231,7 +232,7 @@ std::bitset<256> MaskBuilder::first_bytes(const Config& config) const {
   return first;
 }
 
-// Of a lexeme of any content, the tokens inside with at most so many characters.
+// Adds the tokens inside a lexeme of any content with at most `most` characters.
 void MaskBuilder::add_counted(const ScanMask& mask, uint64_t most, std::span<uint32_t> bits) {
   const auto& all = mask.counted;
   const auto fits =
@@ -245,8 +246,8 @@ void MaskBuilder::add_counted(const ScanMask& mask, uint64_t most, std::span<uin
   for (size_t i = 0; i < bits.size(); ++i) bits[i] |= scratch_[i];
 }
 
-// The tokens that end the item's lexeme at a quotation mark and go on as `behind` allows. tag
-// kNone: whatever the tag.
+// Adds the tokens that end the item's lexeme at a quotation mark and continue as `behind` allows.
+// tag kNone: any tag.
 void MaskBuilder::add_quote_exits(const Place& place, const ScanMask& mask, const CountWindow& left,
                                   uint32_t tag, const Config& behind, std::span<uint32_t> bits) {
   const auto allowed = suffixes(behind);
@@ -268,7 +269,7 @@ void MaskBuilder::add_quote_exits(const Place& place, const ScanMask& mask, cons
   });
 }
 
-// Whether the item can take the token's bytes below its node.
+// Whether the item accepts the token's bytes below its node.
 bool MaskBuilder::allows(const Place& place, std::string_view bytes) {
   const TokenTrie& trie = source_.vocabulary.trie();
   size_t depth = 0;
@@ -359,7 +360,7 @@ std::vector<uint32_t> MaskBuilder::take_scratch(size_t n) {
   return words;
 }
 
-// Clears what the texts of the list forbid below the node.
+// Clears the tokens that would repeat a text of the list.
 void MaskBuilder::exclude_used(uint32_t root, uint32_t list, const Item& item,
                                std::span<uint32_t> bits) {
   const std::string_view so_far = stack_.text(item.start, stack_.position());
@@ -370,7 +371,7 @@ void MaskBuilder::exclude_used(uint32_t root, uint32_t list, const Item& item,
   }
 }
 
-// Likewise for the keys that slots have or that are forbidden, side by side with the trie.
+// Clears the tokens that would spell a reserved key, walking its automaton along the trie.
 void MaskBuilder::exclude_reserved(uint32_t root, const Item& item, std::span<uint32_t> bits) {
   const ByteDfa& reserved = source_.program.objects[item.index()].reserved_keys->dfa;
   const TokenTrie& trie = source_.vocabulary.trie();
@@ -384,7 +385,8 @@ void MaskBuilder::exclude_reserved(uint32_t root, const Item& item, std::span<ui
     const Visit at = std::move(open.back());
     open.pop_back();
     if (at.state == ByteDfa::kDead) continue;
-    // Where no token goes on with a key, one may end within it, and lead to nothing else.
+    // At a node without tokens that continue the key, tokens may end inside the key and lead to
+    // nothing else.
     bool ends = reserved.tag(at.state) != 0;
     for (const ByteEdge& e : reserved.edges(at.state)) {
       const uint32_t child = trie.child(at.node, e.first);
@@ -398,8 +400,7 @@ void MaskBuilder::exclude_reserved(uint32_t root, const Item& item, std::span<ui
   }
 }
 
-// The item must not become so_far + rest: clears the tokens that end there, or where nothing else
-// is left.
+// Clears the tokens after which the item is so_far + rest or can only become it.
 void MaskBuilder::exclude(uint32_t root, std::string_view rest, const Item& item,
                           std::span<uint32_t> bits) {
   const TokenTrie& trie = source_.vocabulary.trie();
@@ -419,7 +420,7 @@ void MaskBuilder::exclude(uint32_t root, std::string_view rest, const Item& item
 
 void MaskBuilder::enter(const TokenTrie& trie, uint32_t node, const Arrival& arrival,
                         std::vector<Level>& levels) {
-  constexpr uint64_t kChildren = 4;  // operations: most have few
+  constexpr uint64_t kChildren = 4;  // operations: most nodes have few children
   stack_.work().spend(kChildren);
   Level level{.end = trie.node(node).end,
               .dead_end = node + 1,
@@ -439,8 +440,7 @@ void MaskBuilder::enter(const TokenTrie& trie, uint32_t node, const Arrival& arr
   levels.push_back(level);
 }
 
-// The state of white space in which all items wait; kNone: not all wait, in the same one, or they
-// are few.
+// Returns the white-space state that all items share; kNone: they do not share one, or are few.
 uint32_t MaskBuilder::common_space(const Config& config) const {
   constexpr uint32_t kFew = 4;
   if (config.end - config.begin < kFew) return kNone;
@@ -461,7 +461,7 @@ Config MaskBuilder::with_space(const Config& config, uint32_t space) {
   return {begin, static_cast<uint32_t>(items_.size()), config.complete};
 }
 
-// What stands at a node: what steps there from the level above and what comes in by exits.
+// Returns the items at a node: those stepped from the parent level and those that enter by exits.
 MaskBuilder::Arrival MaskBuilder::arrive(Level& from, bool steps, uint8_t byte, uint32_t node,
                                          std::span<const Exits> exits) {
   cut(from.mark, from.n_items);
@@ -495,7 +495,7 @@ void MaskBuilder::walk(const TokenTrie& trie, const Config& config, bool delegat
                        std::span<uint32_t> bits) {
   std::vector<Level> levels;
   std::vector<Exits> exits;
-  // The first node from i on, below `end`, where an exit is; `end`: there is none.
+  // Returns the first node from i on and below `end` that has an exit; `end`: none.
   const auto next_exit = [&](uint32_t i, uint32_t end) {
     for (Exits& each : exits) {
       while (each.at < each.list.size() && each.list[each.at].node < i) ++each.at;

@@ -10,7 +10,7 @@ namespace {
 
 uint32_t capped(uint64_t n) { return static_cast<uint32_t>(std::min<uint64_t>(n, kManyWords)); }
 
-// Lexeme::has_more_words(), counted.
+// Lexeme::has_more_words(), charged to the work meter.
 bool has_more_words(const Stack& stack, const Lexeme& lexeme, uint32_t state, uint64_t count,
                     const CountWindow& window, uint64_t n) {
   constexpr uint64_t kPerOperation = 4;  // texts
@@ -23,7 +23,7 @@ bool has_more_words(const Stack& stack, const Lexeme& lexeme, uint64_t n) {
   return has_more_words(stack, lexeme, lexeme.start(), 0, {}, n);
 }
 
-// Counts are kept as far as they still tell something.
+// Clamps a count to what the window distinguishes.
 uint32_t counted(uint32_t count, const CountWindow& window) {
   if (window.trivial()) return 0;
   if (window.max == kNoLimit && count >= window.min) return count;
@@ -40,7 +40,7 @@ bool ObjectRules::may_close() const {
   return graph_.states[frame_.state].accepts && frame_.count >= graph_.members.min;
 }
 
-// The label of an other key; kNone: it has none, or is a slot's.
+// Returns the label of another key; kNone: no label, or the key of a slot.
 uint32_t ObjectRules::label_of(std::string_view key) const {
   const ByteDfa& others = graph_.other_keys->dfa;
   const uint32_t tag = others.tag(others.run(others.start(), key));
@@ -50,8 +50,8 @@ uint32_t ObjectRules::label_of(std::string_view key) const {
   return slots.tag(slots.run(slots.start(), key)) != 0 ? kNone : tag - 1;
 }
 
-// Whether the member that leads to the target leaves so many unused keys to each of those that must
-// still come under scarce ones that all find one.
+// Whether the member that leads to the target leaves enough unused keys for every required member
+// without a fixed name that needs a scarce key.
 bool ObjectRules::leaves_scarce_keys(uint32_t list, uint32_t target) const {
   const uint32_t needs = graph_.states[target].needs;
   const uint32_t rest = graph_.states[frame_.state].rest;
@@ -100,8 +100,7 @@ bool ObjectRules::any_fits(uint32_t list, bool as_slot) const {
   return std::any_of(graph_.edges.begin() + edges.begin, graph_.edges.begin() + edges.end, ok);
 }
 
-// Whether `need` more members can come from the state on, of which slots give some and unused other
-// keys the rest.
+// Whether `need` more members are possible from the state: slots, and unused other keys.
 bool ObjectRules::enough_keys(uint32_t state, uint64_t need, uint32_t n_used) const {
   const uint32_t slots = graph_.states[state].most_slots;
   if (graph_.many_keys || need <= slots) return true;
@@ -116,7 +115,8 @@ uint32_t ObjectRules::slot_values(uint32_t slot) const {
     const uint32_t list = state->slot_lists.begin + slot;
     const IndexRange edges = graph_.edge_lists[list];
     if (edges.empty() || stack_.is_used(frame_.used, graph_.slot_texts[slot])) return kNone;
-    return fits(list, graph_.edges[edges.begin]) ? list : kNone;  // all lead to the same state
+    // all edges lead to the same state
+    return fits(list, graph_.edges[edges.begin]) ? list : kNone;
   }
   if (state->slot == kNone || slot < state->slot || slot > state->last_slot) return kNone;
   for (; state->slot != slot; state = &graph_.states[state->skipped]) stack_.work().spend(1);
@@ -151,7 +151,7 @@ bool ObjectRules::any_other() const {
                        stack_.n_used(frame_.used));
 }
 
-// Whether so many of the other keys are left when n_used of them have come.
+// Whether `need` other keys are unused when n_used were used.
 bool ObjectRules::enough_others(uint64_t need, uint32_t n_used) const {
   if (graph_.other_keys == nullptr) return false;
   return graph_.many_keys ||
@@ -163,8 +163,8 @@ ObjectRules::Came ObjectRules::came() const {
   return {all, all - n_others_used(""), frame_.count};
 }
 
-// Slots on which nothing depends may come or not, unless they are required; the others come in one
-// of the numbers that `finishes` lists; the rest must be other keys, at least n_others.
+// Whether the object can be completed: undecided slots take one of the numbers in `finishes`, free
+// slots are optional unless required, and the rest must be other keys, at least n_others.
 bool ObjectRules::finishes(uint32_t state_index, const Came& so_far) const {
   if (graph_.members.trivial()) return true;
   const ObjectGraph::State& state = graph_.states[state_index];
@@ -180,7 +180,7 @@ bool ObjectRules::finishes(uint32_t state_index, const Came& so_far) const {
   return false;
 }
 
-// How many other keys that begin with the prefix have come.
+// Returns the number of used other keys with the prefix.
 uint32_t ObjectRules::n_others_used(std::string_view prefix) const {
   if (!graph_.any_order || graph_.slot_keys == nullptr)
     return stack_.n_used_with(frame_.used, prefix);
@@ -203,7 +203,7 @@ uint32_t ObjectRules::other_values(uint32_t label) const {
 }
 
 bool ObjectRules::slot_key_alive(uint32_t state) const {
-  // Walks the keys below; most are left behind after a few bytes.
+  // Walks the reserved keys; most are ruled out after a few bytes.
   const ByteDfa& keys = graph_.slot_keys->dfa;
   for (uint32_t at = state; at != ByteDfa::kDead && stack_.work().spend(1);) {
     if (keys.tag(at) != 0) return slot_values(keys.tag(at) - 1) != kNone;
@@ -220,7 +220,7 @@ bool ObjectRules::slot_key_alive(uint32_t state) const {
 
 bool ObjectRules::other_key_alive(uint32_t state, std::string_view so_far) const {
   if (state == ByteDfa::kDead) return false;
-  if (graph_.other_keys->any_content) return true;  // there is always a longer one
+  if (graph_.other_keys->any_content) return true;  // a longer key always exists
   uint32_t taken = n_others_used(so_far);
   if (graph_.reserved_keys != nullptr) {
     const ByteDfa& reserved = graph_.reserved_keys->dfa;
@@ -258,7 +258,7 @@ bool ArrayRules::may_close() const {
 
 bool ArrayRules::enough_items(uint32_t goal, uint64_t need) const {
   if (!graph_.unique) return true;
-  // The used items of other leaves are counted too: then there may be one left where this says no.
+  // Used items of other leaves are counted too, so that this may be stricter than necessary.
   uint64_t wanted = need + stack_.n_used(frame_.used);
   for (const auto* leaves : {&program_.goals[goal].strings, &program_.goals[goal].scalars}) {
     for (const uint32_t leaf : *leaves) {

@@ -13,16 +13,16 @@ using Op = Instruction::Op;
 
 namespace {
 
-constexpr uint64_t kMostMembers = 4096;  // that are counted one by one
-// for programs that recur; what is not known then has no ending
+constexpr uint64_t kMostMembers = 4096;  // counted individually
+// limit for recursive programs; unresolved costs become kNoEnding
 constexpr int kMostRounds = 1000;
 
-// Without bytes that are written already, or never are.
+// Subtracts bytes that are already written or never will be.
 uint64_t less(uint64_t cost, uint64_t bytes) {
   return cost >= kNoEnding ? kNoEnding : cost - bytes;
 }
 
-// What follows so_far in those texts of the list that begin with it.
+// Returns the remainders of the list's texts that begin with so_far.
 std::vector<std::string_view> rests_of(uint32_t list, std::string_view so_far, const Stack* stack) {
   std::vector<std::string_view> rests;
   for (; list != kNone; list = stack->used(list).next) {
@@ -64,7 +64,7 @@ bool ShortestEndings::known() const {
   const auto differing_keys = [](const ObjectGraph& graph) {
     return graph.any_order || (graph.other_keys != nullptr && graph.members.min > 1);
   };
-  // White space that a whitespace_pattern demands between tokens has no part in the sums.
+  // White space required by a whitespace_pattern is not part of the costs.
   const bool json = !program_.goals.empty();
   for (uint32_t state = ByteDfa::kDead + 1; json && state < program_.space->dfa.n_states();
        ++state) {
@@ -182,7 +182,7 @@ bool ShortestEndings::relax_goals(WorkMeter& work) {
   return changed;
 }
 
-// A comma, the quotation marks, the colon and the value, and what follows.
+// Cost of a comma, the quotation marks, the colon, the value, and what follows.
 uint64_t ShortestEndings::member(const ObjectGraph& graph, uint64_t key_bytes, uint32_t list,
                                  const Costs& behind) const {
   uint64_t best = kNoEnding;
@@ -194,7 +194,7 @@ uint64_t ShortestEndings::member(const ObjectGraph& graph, uint64_t key_bytes, u
   return sum_of_bytes(best, key_bytes + 3);
 }
 
-// behind: the costs with one member less to come; null: none has to come.
+// behind: costs with one required member less; null: none is required.
 uint64_t ShortestEndings::object_state(const ObjectGraph& graph, uint32_t at, const Costs& here,
                                        const Costs* behind) const {
   const ObjectGraph::State& state = graph.states[at];
@@ -206,7 +206,7 @@ uint64_t ShortestEndings::object_state(const ObjectGraph& graph, uint32_t at, co
   }
   if (graph.other_keys != nullptr && state.slot == kNone) {
     const uint64_t key = keys_[static_cast<size_t>(&graph - program_.objects.data())];
-    uint64_t worst = 0;  // nobody asks which label the shortest key has
+    uint64_t worst = 0;  // the label of the shortest key is not known
     for (uint32_t list = state.labels.begin; list < state.labels.end; ++list)
       worst = std::max(worst, member(graph, key, list, next));
     if (state.labels.size() > 0) best = std::min(best, worst);
@@ -295,7 +295,8 @@ uint64_t ShortestEndings::rest_of_object(const Item& item, const Stack& stack) c
       const Costs behind = objects_after(item.index(), left > 0 ? left - 1 : 0, stack.work());
       return less(member(graph, 0, item.count, behind), 2);
     }
-    default: {  // a key has to come, or may: its comma is written, or there is none
+    // a key is required or possible; its comma is written, or there is none
+    default: {
       const bool may_close =
           item.kind() == Point::kObjectOpen && graph.states[frame.state].accepts && left == 0;
       if (may_close) return 1;
@@ -344,7 +345,7 @@ uint64_t ShortestEndings::rest_of_key(const Item& item, const Stack& stack) cons
   return best;
 }
 
-// Behind a comma.
+// After a comma.
 uint64_t ShortestEndings::rest_of_unique_item(const Item& item, const Stack& stack) const {
   const ArrayGraph& graph = program_.arrays[item.index()];
   const Frame& frame = stack.frame(item.data);
@@ -385,7 +386,7 @@ uint64_t ShortestEndings::rest_of_array(const Item& item, const Stack& stack) co
   }
 }
 
-// Up to the end of the node that the item belongs to.
+// Returns the cost up to the end of the item's node.
 uint64_t ShortestEndings::rest(const Item& item, const Stack& stack) const {
   switch (item.kind()) {
     case Point::kScan: {
@@ -412,11 +413,11 @@ uint64_t ShortestEndings::rest(const Item& item, const Stack& stack) const {
   }
 }
 
-// Up from what is open to the end of the text, the shortest way first: each node once.
+// Dijkstra's algorithm from the open items to the end of the text; each node is visited once.
 uint64_t ShortestEndings::of(std::span<const Item> items, bool complete, const Stack& stack) const {
   if (complete) return 0;
   if (!known_) return kNoEnding;
-  using Way = std::pair<uint64_t, uint32_t>;  // bytes up to a node's end
+  using Way = std::pair<uint64_t, uint32_t>;  // cost to the end of a node, and the node
   std::priority_queue<Way, std::vector<Way>, std::greater<>> open;
   std::unordered_set<uint32_t> done;
   const auto go_on = [&](uint64_t bytes, const Item& item) {

@@ -16,7 +16,7 @@ uint64_t left_of(const CountWindow& window, uint64_t count, size_t n_sets) {
 StateHash StateHasher::of(std::span<const Item> items, bool complete) {
   hash_nodes();
   StateHash sum{complete, 0};
-  for (const Item& item : items) {  // in whatever order they are
+  for (const Item& item : items) {  // independent of the order of items
     const StateHash one = of_item(item, kNone);
     sum.a += one.a;
     sum.b += one.b;
@@ -24,8 +24,8 @@ StateHash StateHasher::of(std::span<const Item> items, bool complete) {
   return sum;
 }
 
-// Nodes of one step may call each other in circles: they are hashed as a whole, in which others of
-// the group stand for what was called. Older ones have hashes already.
+// Nodes of one step may call each other in cycles and are hashed as a group, in which members are
+// represented by what they call. Older nodes already have hashes.
 void StateHasher::hash_nodes() {
   while (nodes_.size() < stack_.n_nodes()) {
     const auto first = static_cast<uint32_t>(nodes_.size());
@@ -53,7 +53,7 @@ void StateHasher::hash_nodes() {
   }
 }
 
-// Of a node in the group that begins at `group`: what was called and where. Of an older one: its
+// Hashes a reference to a node: within the group, by its callee and position; older nodes by their
 // hash.
 StateHash StateHasher::of_node(uint32_t node, uint32_t group) const {
   if (node == kNone) return {5, 6};

@@ -7,7 +7,7 @@ using Op = Instruction::Op;
 namespace {
 
 constexpr uint32_t kEndOfNode =
-    point_of(Point::kPlay, 0xFFFFFFF);  // no instruction: stands for a node that has ended
+    point_of(Point::kPlay, 0xFFFFFFF);  // invalid instruction, represents an ended node
 
 }  // namespace
 
@@ -55,7 +55,7 @@ Config Stepper::step(const Config& from, uint8_t byte) {
   begin();
   stack_.add_byte(byte);
   for (uint32_t i = from.begin; i < from.end && may_go_on(); ++i) {
-    const Item item = items_[i];  // the list grows
+    const Item item = items_[i];  // a copy: the list grows
     position_ = stack_.position() - 1;
     advance(item, byte);
     position_ = stack_.position();
@@ -66,7 +66,8 @@ Config Stepper::step(const Config& from, uint8_t byte) {
 
 Config Stepper::step_token(const Config& from, TokenId token) {
   begin();
-  stack_.add_byte(0);  // stands for the token: what it ends is not empty
+  // represents the token, so that its node is not empty
+  stack_.add_byte(0);
   position_ = stack_.position();
   for (uint32_t i = from.begin; i < from.end; ++i) {
     const Item item = items_[i];
@@ -107,8 +108,8 @@ void Stepper::end_lexeme(const Item& item) {
       {{.point = point_of(Point::kPlay, program_.code[item.index()].b), .node = item.node}, kNone});
 }
 
-// Does what follows at once until nothing does. A list instead of recursion: rules nest as deep as
-// their author likes.
+// Expands items until none can be expanded without input. Uses a list instead of recursion, since
+// rules may nest deeply.
 void Stepper::settle() {
   while (!todo_.empty() && may_go_on()) {
     const auto [item, ended] = todo_.back();
@@ -127,8 +128,8 @@ void Stepper::resume(const Item& item, uint32_t ended_node) {
       }
       break;
     case Point::kRepeat:
-      // A round without any text changes nothing: only rounds that can be empty have them, and
-      // those need no least number.
+      // An empty round changes nothing. Only bodies that may be empty have such rounds, and they
+      // need no minimum.
       if (ended_node == kNone || ended_node < first_node_ ||
           stack_.node(ended_node).position != position_)
         repeat(item);
@@ -159,7 +160,7 @@ void Stepper::play(const Item& item) {
     case Op::kCall: {
       const Symbol& called = program_.symbols[instruction.a];
       if (called.kind == Symbol::Kind::kRule && program_.code[instruction.b].op == Op::kReturn) {
-        // its end is the caller's: lists that recur need no stack
+        // tail call: right-recursive lists use no stack
         todo_.push_back({next(called.index), kNone});
       } else {
         call(instruction.a, next(instruction.b));
@@ -221,7 +222,7 @@ void Stepper::call(uint32_t symbol, const Item& resume) {
   const Symbol& called = program_.symbols[symbol];
   switch (called.kind) {
     case Symbol::Kind::kGoal:
-      // Not inside of JSON: no white space before it.
+      // Outside JSON: no white space before the value.
       add({.point = point_of(Point::kValue, called.index), .state = kNone, .node = node});
       break;
     case Symbol::Kind::kRule:
@@ -254,7 +255,7 @@ void Stepper::advance(const Item& item, uint8_t byte) {
     case Point::kArrayNext: array_next(item, byte); break;
     case Point::kUniqueItem: unique_item(item, byte); break;
     case Point::kUniqueLeaf: unique_leaf(item, byte); break;
-    default: break;  // a special token, which no byte is part of
+    default: break;  // special tokens, which have no bytes
   }
 }
 
@@ -287,7 +288,7 @@ bool Stepper::after_space(const Item& item) const {
   return item.state == kNone || program_.space->dfa.tag(item.state) != 0;
 }
 
-// Takes a byte of white space. Whether it was one.
+// Consumes a byte of white space; returns whether it was one.
 bool Stepper::space(const Item& item, uint8_t byte) {
   if (item.state == kNone) return false;
   const uint32_t next = program_.space->dfa.step(item.state, byte) & ~ByteDfa::kEndsChar;
@@ -338,7 +339,7 @@ void Stepper::begin_leaf(uint32_t index, uint32_t node) {
 }
 
 bool waits_in_space(const Item& item) {
-  if (item.state == kNone) return false;  // at the beginning, where none may stand
+  if (item.state == kNone) return false;  // at the start, where white space is not allowed
   switch (item.kind()) {
     case Point::kValue:
     case Point::kObjectOpen:

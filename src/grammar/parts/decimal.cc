@@ -8,19 +8,21 @@
 namespace penstock::grammar {
 namespace {
 
-constexpr size_t kMostDoubleDigits = 17;    // of a number that programs write with an exponent
-constexpr int64_t kMostIntegerDigits = 20;  // of an integer that programs write without
+// of numbers that programs write with an exponent
+constexpr size_t kMostDoubleDigits = 17;
+// of integers that programs write without an exponent
+constexpr int64_t kMostIntegerDigits = 20;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Whether a double is just this whole number.
+// Whether the integer is exactly representable as a double.
 bool is_double(const std::string& digits) {
   double value = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), value);
   return fmt::format("{:.0f}", value) == digits;
 }
 
-// Reads digits from text[at] on; returns how many.
+// Reads digits from text[at] on; returns their number.
 size_t read_digits(std::string_view text, size_t& at, std::string& out) {
   const size_t begin = at;
   while (at < text.size() && is_digit(text[at])) out += text[at++];
@@ -137,10 +139,11 @@ std::string Decimal::text() const {
 
 std::vector<std::string> Decimal::texts_of_programs() const {
   if (is_zero()) return {"-0.0"};
-  // Python has an exponent from 1e16 on and below 1e-4, and others later.
+  // Python uses exponents from 1e16 on and below 1e-4; other languages use narrower ranges of
+  // exponents.
   const int64_t power = exponent_ + static_cast<int64_t>(digits_.size()) - 1;
   if ((power >= -4 && power < 16) || digits_.size() > kMostDoubleDigits) return {};
-  // Integers that are written digit by digit are read as they stand.
+  // Integers that programs write in full are read as spelled.
   if (power >= 0 && power < kMostIntegerDigits && !is_double(whole_digits())) return {};
   std::string mantissa = (negative_ ? "-" : "") + digits_.substr(0, 1);
   if (digits_.size() > 1) mantissa += "." + digits_.substr(1);

@@ -8,7 +8,7 @@ namespace penstock::grammar {
 
 namespace {
 
-// Backwards from the returns: each instruction and each symbol is come to once.
+// Backward search from the returns; visits each instruction and symbol once.
 class ReturnFinder {
  public:
   explicit ReturnFinder(Program& program)
@@ -84,9 +84,10 @@ class ReturnFinder {
 
   Program& program_;
   std::vector<std::vector<uint32_t>> before_, calls_,
-      uses_;  // instructions by what follows; by symbol; repetitions by body
+      // predecessors: instructions by successor, by symbol; repetitions by body
+      uses_;
   std::unordered_multimap<uint32_t, uint32_t> entries_;  // symbols by their first instruction
-  // of symbols: whether they have the empty text
+  // by symbol: whether it accepts the empty text
   std::vector<bool> empty_;
   std::vector<uint32_t> open_;
 };
@@ -96,7 +97,7 @@ class ReturnFinder {
 void find_returns(Program& program) { ReturnFinder(program).run(); }
 
 size_t memory_of(const Program& program) {
-  constexpr size_t kState = 256;  // of an automaton, with its edges
+  constexpr size_t kState = 256;  // bytes per automaton state, including edges
   const auto of_vector = [](const auto& list) { return list.capacity() * sizeof(list[0]); };
   size_t bytes = of_vector(program.goals) + of_vector(program.symbols) + of_vector(program.code) +
                  of_vector(program.targets) + of_vector(program.repetitions);

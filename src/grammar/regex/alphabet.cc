@@ -12,7 +12,7 @@ struct Edge {
   bool operator<(const Edge& other) const { return at < other.at; }
 };
 
-// Where a set begins or ends, in order.
+// Returns the boundaries of all sets in order.
 std::vector<Edge> edges_of(std::span<const CharSet* const> sets) {
   std::vector<Edge> edges;
   for (uint32_t i = 0; i < sets.size(); ++i) {
@@ -44,7 +44,7 @@ Alphabet Alphabet::of(std::span<const CharSet* const> sets) {
   for (size_t i = 0; i < edges.size();) {
     const char32_t at = edges[i].at;
     for (; i < edges.size() && edges[i].at == at; ++i) inside[edges[i].set] = !inside[edges[i].set];
-    // The gap of the surrogates ends sets that go on behind it.
+    // Sets that continue after the surrogates end at their gap.
     if (at == 0xD800 && i < edges.size() && edges[i].at == 0xE000) continue;
     if (at <= kLastCodePoint) begin_span(at);
   }

@@ -7,7 +7,7 @@ namespace {
 
 using Key = std::vector<ExprId>;
 
-// Breadth first over the derivatives of a list of expressions.
+// Breadth-first search over the derivatives of a list of expressions.
 class Explorer {
  public:
   Explorer(ExprPool& pool, std::span<const ExprId> exprs, const TagOf& tag_of, Budget& budget)
@@ -17,8 +17,8 @@ class Explorer {
     dfa_.alphabet = Alphabet::of(sets);
     keys_.push_back(Key(exprs.size(), ExprPool::kNothing));
     dfa_.tags.push_back(0);
-    // Text that can match none of the expressions any more may still be acceptable: then it is a
-    // state like others.
+    // A text that no expression can match may still be accepted by tag_of(), and is then a regular
+    // state.
     if (tag_of(std::vector<bool>(exprs.size(), false)) == 0)
       index_.insert(hash_of(keys_.front()), CharDfa::kDead);
     dfa_.start = state_of(Key(exprs.begin(), exprs.end()));
@@ -109,7 +109,7 @@ std::vector<bool> live_states(const CharDfa& dfa) {
   return live;
 }
 
-// Leads what cannot reach acceptance to the dead state.
+// Redirects edges to states that cannot reach acceptance to the dead state.
 void prune(CharDfa& dfa) {
   const std::vector<bool> live = live_states(dfa);
   for (uint32_t& target : dfa.next) {

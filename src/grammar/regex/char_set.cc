@@ -21,7 +21,7 @@ CharSet from_icu(const USet* set) {
   for (int32_t i = 0, n = uset_getItemCount(set); i < n; ++i) {
     UChar32 first = 0, last = 0;
     UErrorCode status = U_ZERO_ERROR;
-    // Items behind the ranges are strings of several characters, which no class of ours has.
+    // Items after the ranges are strings of several characters, which these classes do not have.
     if (uset_getItem(set, i, &first, &last, nullptr, 0, &status) != 0 || U_FAILURE(status)) break;
     ranges.push_back({static_cast<char32_t>(first), static_cast<char32_t>(last)});
   }

@@ -8,7 +8,7 @@
 namespace penstock::grammar {
 namespace {
 
-constexpr int kMaxDerivationDepth = 2000;  // of the recursion of derivatives
+constexpr int kMaxDerivationDepth = 2000;  // recursion depth of derivatives
 
 uint32_t raw(ExprId id) { return static_cast<uint32_t>(id); }
 
@@ -103,7 +103,7 @@ ExprId ExprPool::any_literal(std::vector<std::u32string> texts) {
   return texts.empty() ? kNothing : branches(texts, 0);
 }
 
-// Of sorted texts that agree in their first `depth` characters, what stands behind these.
+// Returns the union of sorted texts that share their first `depth` characters, from there on.
 ExprId ExprPool::branches(std::span<const std::u32string> texts, size_t depth) {
   const std::u32string &first = texts.front(), &last = texts.back();
   size_t common = depth;
@@ -128,7 +128,7 @@ ExprId ExprPool::concat(ExprId head, ExprId tail) {
   if (head == kNothing || tail == kNothing) return kNothing;
   if (head == kEmpty) return tail;
   if (tail == kEmpty || (head == kEverything && tail == kEverything)) return head;
-  std::vector<ExprId> heads;  // a chain leans to the right
+  std::vector<ExprId> heads;  // right-leaning chain
   while (node(head).kind == Kind::kConcat) {
     heads.push_back(ExprId{node(head).a});
     head = ExprId{node(head).b};
@@ -160,7 +160,7 @@ void ExprPool::flatten(Kind kind, std::vector<ExprId>& list) const {
   list = std::move(flat);
 }
 
-// Alternatives of one character each are one set.
+// Merges alternatives of single characters into one set.
 void ExprPool::merge_chars(std::vector<ExprId>& list) {
   const auto is_chars = [this](ExprId id) { return node(id).kind == Kind::kChars; };
   if (std::count_if(list.begin(), list.end(), is_chars) < 2) return;
@@ -247,7 +247,7 @@ ExprId ExprPool::derive_concat(const Node& at, char32_t c, int depth) {
 ExprId ExprPool::derive_repeat(const Node& at, char32_t c, int depth) {
   const ExprId part{at.a};
   if (part == kAnyChar && at.min == 0 && at.max == kUnbounded) return kEverything;
-  // Where the part accepts the empty string, min is 0 and leaving it out loses nothing.
+  // If the part accepts the empty string, min is 0 and omitting a round loses nothing.
   return concat(derive(part, c, depth + 1), repeat(part, less_one(at.min), less_one(at.max)));
 }
 

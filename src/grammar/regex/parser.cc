@@ -10,15 +10,15 @@ namespace {
 using RegexKind = RegexNode::Kind;
 constexpr uint32_t kMaxUnrolled = 16;  // repetitions of a group with assertions
 
-// What follows in the text, where nothing stands before it and where something does: "^" tells them
-// apart.
+// The expression for the rest of the text, with nothing before it and with something before it,
+// which "^" distinguishes.
 struct Rest {
   ExprId at_start, later;
   bool same() const { return at_start == later; }
 };
 
-// A tree's meaning, built from its end: every node is made in front of what follows it, so that
-// anchors and look-aheads see the rest of the text.
+// Translates a tree from its end: each node is combined with what follows it, so that anchors and
+// look-aheads see the rest of the text.
 class TreeReader {
  public:
   TreeReader(ExprPool& pool, const RegexTree& tree) : pool_(pool), tree_(tree) {}
@@ -113,7 +113,7 @@ class TreeReader {
   bool failed_ = false;
 };
 
-// Of a verbose expression: white space outside of classes and comments are left out.
+// Removes comments, and white space outside of classes, from a verbose expression.
 std::string without_comments(std::string_view pattern) {
   std::string kept;
   bool in_class = false;

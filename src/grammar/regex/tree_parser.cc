@@ -17,7 +17,7 @@ struct Flags {
   bool ignore_case = false, dot_all = false;
 };
 
-// Recursive descent; recursion only into groups, whose depth is bounded.
+// Recursive descent. Only groups recurse, and their depth is bounded.
 class TreeParser {
  public:
   TreeParser(std::u32string text, int max_depth, const RegexDialect& dialect)
@@ -99,7 +99,7 @@ class TreeParser {
     return add({.kind = RegexKind::kConcat, .parts = std::move(parts)});
   }
 
-  // nullopt: flags, which are no part of what is matched.
+  // nullopt: flags, which match nothing.
   std::optional<uint32_t> atom(int depth) {
     switch (const char32_t c = text_[at_++]) {
       case U'(': return group(depth);
@@ -167,7 +167,7 @@ class TreeParser {
   struct Counts {
     uint32_t min, max;
   };
-  // "{2}", "{2,}", "{2,5}"; stays before what is none of them.
+  // Reads "{2}", "{2,}" or "{2,5}"; does not advance otherwise.
   std::optional<Counts> counts() {
     const size_t begin = at_;
     const auto number = [&]() -> std::optional<uint32_t> {
@@ -205,7 +205,8 @@ class TreeParser {
     if (!found) return atom;
     if (found->min > found->max)
       return fail(RefusalKind::kInvalid, "the repetition's least is more than its most");
-    if (take(U'?') && terminal_)  // else: which match is found first does not matter here
+    // otherwise laziness has no effect: the set of matches is the same
+    if (take(U'?') && terminal_)
       return unsupported(
           "lazy repetitions are not supported: say what they stop at, as [^\"]* does");
     if (peek() == U'*' || peek() == U'+' || peek() == U'?' || counts()) {
@@ -230,7 +231,7 @@ class TreeParser {
     return set ? add_chars(*set) : 0;
   }
 
-  // What stands behind a backslash, in a class or outside. nullopt: failed.
+  // Reads an escape after its backslash, inside or outside a class; nullopt: refused.
   std::optional<CharSet> escaped_set() {
     switch (const char32_t c = text_[at_++]) {
       case U'd': return digit();
@@ -387,7 +388,7 @@ class TreeParser {
     const auto is_char = [](const CharSet& s) {
       return s.ranges().size() == 1 && s.ranges()[0].first == s.ranges()[0].last;
     };
-    if (!is_char(low) || !is_char(high)) {  // "[\w-.]": the dash is one
+    if (!is_char(low) || !is_char(high)) {  // "[\w-.]": the dash is literal
       for (const CharSet& set : {low, high, CharSet::of(U'-')}) {
         ranges.insert(ranges.end(), set.ranges().begin(), set.ranges().end());
       }

@@ -1,5 +1,5 @@
-// Arrays of a clause: a state for each place that items are told apart by, and for what contains
-// has counted so far.
+// Drafts arrays of a clause: one state for each position that items depend on and each count of
+// `contains` atoms.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,8 +11,9 @@ namespace penstock::grammar {
 namespace {
 
 using AtomKind = Atom::Kind;
-constexpr uint64_t kMaxUnique = 10'000;  // items that must be there
-constexpr size_t kMaxContains = 6;       // with an upper bound or a least count, in one array
+constexpr uint64_t kMaxUnique = 10'000;  // required unique items
+// `contains` atoms with an upper bound or minimum in one array
+constexpr size_t kMaxContains = 6;
 
 class ArrayDrafter {
  public:
@@ -47,8 +48,8 @@ class ArrayDrafter {
 
  private:
   struct Progress {
-    uint32_t place;                // items so far, as far as it matters
-    std::vector<uint32_t> counts;  // of each contains
+    uint32_t place;                // number of items, as far as it matters
+    std::vector<uint32_t> counts;  // by `contains` atom
     auto operator<=>(const Progress&) const = default;
   };
 
@@ -94,7 +95,7 @@ class ArrayDrafter {
     choose(0, at, std::move(item), std::move(next), state);
   }
 
-  // Adds an edge for each way the item may be counted by the contains from the i-th on.
+  // Adds an edge for each way in which the `contains` atoms from the i-th on may count the item.
   void choose(size_t i, const Progress& at, Conjunction item, Progress next, uint32_t state) {
     if (i == contains_.size()) {
       add_edge(std::move(item), std::move(next), state);

@@ -17,7 +17,7 @@ bool subset(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
   return std::includes(b.begin(), b.end(), a.begin(), a.end());
 }
 
-// A bit for each element, shared by some: that of a subset has no other bits.
+// Returns a Bloom signature: the signature of a subset has no other bits.
 uint64_t signature(const std::vector<uint32_t>& atoms) {
   uint64_t bits = 0;
   for (const uint32_t atom : atoms) bits |= uint64_t{1} << (atom * 0x9E3779B9U >> 26);
@@ -39,7 +39,7 @@ std::optional<std::vector<Clause>> ClauseFinder::find(FormulaId formula) {
   State state;
   if (assume(state, formula)) search(std::move(state));
   if (too_many_) return std::nullopt;
-  // What another alternative allows anyway is left out.
+  // Drops clauses that another clause includes.
   std::vector<Clause> kept;
   std::vector<uint64_t> signatures;
   for (const Clause& clause : found_) signatures.push_back(signature(clause.atoms));
@@ -60,7 +60,7 @@ std::optional<std::vector<Clause>> ClauseFinder::find(FormulaId formula) {
   return kept;
 }
 
-// Alternatives that are listed are no reason for a refusal; what they are multiplied by is.
+// Sets limits in proportion to listed values, which alone must not cause a refusal.
 void ClauseFinder::set_limits(FormulaId formula) {
   std::vector<FormulaId> open{formula};
   std::unordered_set<FormulaId> seen{formula};
@@ -105,7 +105,7 @@ void ClauseFinder::search(State state) {
   }
 }
 
-// Adds what the formula says. Whether that can be.
+// Adds a formula to the state; false: contradiction.
 bool ClauseFinder::assume(State& state, FormulaId formula) {
   too_many_ |= ++steps_ > most_steps_ || !budget_.spend(1);
   switch (pool_.kind(formula)) {
@@ -129,8 +129,7 @@ bool ClauseFinder::assume_atom(Clause& clause, uint32_t index) {
   return true;
 }
 
-// Leaves out choices that are made, and alternatives that are closed, until nothing changes.
-// Whether anything is left.
+// Removes decided choices and impossible alternatives until nothing changes; false: contradiction.
 bool ClauseFinder::simplify(State& state) {
   for (bool changed = true; changed && !too_many_;) {
     changed = false;
@@ -140,7 +139,7 @@ bool ClauseFinder::simplify(State& state) {
       std::vector<FormulaId> open;
       bool made = false;
       const std::vector<FormulaId> parts(pool_.parts(choice).begin(),
-                                         pool_.parts(choice).end());  // the pool grows
+                                         pool_.parts(choice).end());  // a copy: the pool grows
       for (const FormulaId part : parts) {
         const Verdict verdict = judge(state.clause, part);
         made |= verdict == Verdict::kYes;
@@ -209,7 +208,7 @@ ClauseFinder::Verdict ClauseFinder::judge_member(const Clause& clause, const Ato
   if (!keys.is_literal()) {
     if (atom.kind == AtomKind::kExists)
       return surely_exists(clause, atom) ? Verdict::kYes : Verdict::kUnknown;
-    Clause with = clause;  // a key that must be there may have no value left
+    Clause with = clause;  // a required key may have no value left
     const FormulaId itself = pool_.atom(atom);
     const uint32_t index = pool_.atom_index(itself);
     with.atoms.insert(std::lower_bound(with.atoms.begin(), with.atoms.end(), index), index);
@@ -228,7 +227,7 @@ ClauseFinder::Verdict ClauseFinder::judge_member(const Clause& clause, const Ato
 
 bool ClauseFinder::surely_exists(const Clause& clause, const Atom& atom) {
   return std::ranges::any_of(clause.atoms, [&](uint32_t index) {
-    const Atom other = pool_.atom_at(index);  // the pool grows
+    const Atom other = pool_.atom_at(index);  // a copy: the pool grows
     if (other.kind != AtomKind::kExists || !pool_.keys(other.index).is_literal()) return false;
     const std::string& key = pool_.keys(other.index).literal;
     return contains(expansion_, atom.index, key) && implied(at_key(clause, key), atom.schema);
@@ -237,7 +236,7 @@ bool ClauseFinder::surely_exists(const Clause& clause, const Atom& atom) {
 
 bool ClauseFinder::some_required_key_is_empty(const Clause& clause, uint32_t keys) {
   for (const uint32_t index : clause.atoms) {
-    const Atom atom = pool_.atom_at(index);  // the pool grows
+    const Atom atom = pool_.atom_at(index);  // a copy: the pool grows
     if (atom.kind != AtomKind::kExists || !pool_.keys(atom.index).is_literal()) continue;
     const std::string& key = pool_.keys(atom.index).literal;
     if (contains(expansion_, keys, key) && obviously_empty(at_key(clause, key))) return true;
@@ -285,7 +284,7 @@ bool ClauseFinder::names_members(const Atom& atom) const {
   return atom.kind == AtomKind::kProperties && expansion_.schemas()[atom.index].names_members;
 }
 
-// Whether all schemas of the clause that name members are among those of the other.
+// Whether all member-naming schemas of `clause` are in `than`.
 bool ClauseFinder::names_no_more(const Clause& clause, const Clause& than) const {
   return std::ranges::all_of(clause.atoms, [&](uint32_t index) {
     return !names_members(pool_.atom_at(index)) || std::ranges::binary_search(than.atoms, index);
@@ -300,7 +299,7 @@ void ClauseFinder::close(std::vector<Clause>& clauses) {
   if (!result.empty()) clauses = std::move(result);
 }
 
-// nullopt: no object is left, as far as can be seen.
+// nullopt: the clause is obviously empty.
 std::optional<Clause> ClauseFinder::closed(Clause clause) {
   KeySet others{.kind = KeySet::Kind::kOthers};
   std::set<std::string> keys;
@@ -327,13 +326,13 @@ std::optional<Clause> ClauseFinder::closed(Clause clause) {
   return fits ? std::optional(std::move(clause)) : std::nullopt;
 }
 
-// Whether it asks for a member by its name alone.
+// Whether the atom requires a member only by its name.
 bool ClauseFinder::requires_key(const Atom& atom) const {
   return atom.kind == AtomKind::kExists && pool_.keys(atom.index).is_literal() &&
          atom.schema == SignedSchema(expansion_.schemas().anything());
 }
 
-// The keys that some alternative of a formula requires.
+// Adds the keys that any alternative of a formula requires.
 void ClauseFinder::add_required(FormulaId formula, std::set<std::string>& keys) const {
   const FormulaPool::Kind kind = pool_.kind(formula);
   if (kind == FormulaPool::Kind::kAtom) {
@@ -352,7 +351,7 @@ bool ClauseFinder::required(const Clause& clause, const std::string& key) const 
   });
 }
 
-// What a member with this key must be, if there is one.
+// Returns the schemas that a member with this key must satisfy if it is present.
 Conjunction ClauseFinder::at_key(const Clause& clause, const std::string& key) {
   Conjunction result;
   for (const uint32_t index : clause.atoms) {
@@ -407,7 +406,7 @@ bool ClauseFinder::has_complement(SignedSchema schema) {
   return true;
 }
 
-// Whether what is known makes it one of the schema.
+// Whether the known schemas imply the schema.
 bool ClauseFinder::implied(Conjunction known, SignedSchema schema) {
   if (std::find(known.begin(), known.end(), schema) != known.end()) return true;
   if (!has_complement(schema)) return false;
@@ -424,7 +423,7 @@ bool ClauseFinder::obviously_empty(const Conjunction& unsorted) {
   Conjunction conjunction = unsorted;
   normalize(conjunction);
   for (size_t i = 0; i + 1 < conjunction.size(); ++i) {
-    // the negation of a schema stands beside it
+    // a schema and its negation
     if (conjunction[i + 1] == !conjunction[i]) return true;
   }
   if (const auto it = known_empty_.find(conjunction); it != known_empty_.end()) return it->second;
@@ -451,16 +450,17 @@ bool ClauseFinder::empty_for(const Conjunction& conjunction, ValueType type) {
          });
 }
 
-// Whether none of the values that the formula lists is one of it; nullopt where it lists none.
+// Whether no listed value satisfies the formula; nullopt: it lists no values.
 std::optional<bool> ClauseFinder::no_listed_value(FormulaId formula) {
   const auto* values = listed_values(pool_, formula);
   if (values == nullptr) return std::nullopt;
-  const std::vector<const JsonValue*> list = *values;  // the pool grows
+  const std::vector<const JsonValue*> list = *values;  // a copy: the pool grows
   return std::ranges::none_of(list,
                               [&](const JsonValue* v) { return holds(expansion_, formula, *v); });
 }
 
-// Whether numbers or strings of the formula, which lists none, are left as far as can be seen.
+// Whether numbers or strings satisfy the formula, as far as can be seen. REQUIRES: it lists no
+// values.
 bool ClauseFinder::has_pieces(FormulaId formula, ValueType type) {
   if (type == ValueType::kNumber) {
     const auto pieces = number_pieces(pool_, formula);

@@ -1,4 +1,4 @@
-// The complement of a formula.
+// Complements of formulas.
 #include <algorithm>
 
 #include "grammar/schema/expansion.h"
@@ -29,7 +29,7 @@ FormulaId Expansion::negate(FormulaId formula) {
   return result;
 }
 
-// Counts below or above the atom's window.
+// Returns the counts below or above the atom's window.
 FormulaId Expansion::outside(Atom atom) {
   const CountWindow window = atom.window;
   std::vector<FormulaId> sides;
@@ -93,13 +93,13 @@ FormulaId Expansion::negate_atom(const Atom& atom) {
 }
 
 FormulaId Expansion::not_values(const std::vector<const JsonValue*>& values) {
-  const std::vector<const JsonValue*> list = values;  // the pool grows
+  const std::vector<const JsonValue*> list = values;  // a copy: the pool grows
   std::vector<FormulaId> all;
   for (const JsonValue* value : list) all.push_back(unlike(*value));
   return pool_.all_of(std::move(all));
 }
 
-// Values of the same type that are another value.
+// Returns the values of the same type that differ from `value`.
 FormulaId Expansion::unlike(const JsonValue& value) {
   std::vector<FormulaId> any;
   const auto other = [&](const JsonValue& part) {

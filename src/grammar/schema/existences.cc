@@ -1,5 +1,5 @@
-// Members that must exist and that no name tells ("some member matches ..."): told by names where
-// that is possible.
+// Existences (kExists atoms without a fixed key: "some member matches ..."), which are resolved to
+// keys where possible.
 #include <map>
 #include <set>
 
@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kFewNames = 16;
 constexpr size_t kLongestName = 64;  // characters
 
-// The characters of a symbol; nullopt: more than kFewNames.
+// Returns the characters of a symbol; nullopt: more than kFewNames.
 std::optional<std::vector<char32_t>> characters_of_symbol(const Alphabet& alphabet,
                                                           uint16_t symbol) {
   std::vector<char32_t> characters;
@@ -28,7 +28,7 @@ std::optional<std::vector<char32_t>> characters_of_symbol(const Alphabet& alphab
   return characters;
 }
 
-// The texts of an automaton; nullopt: more than kFewNames, or long ones.
+// Returns the texts of an automaton; nullopt: more than kFewNames, or too long ones.
 std::optional<std::vector<std::string>> few_texts(const CharDfa& dfa) {
   struct Beginning {
     uint32_t state;
@@ -51,7 +51,7 @@ std::optional<std::vector<std::string>> few_texts(const CharDfa& dfa) {
       if (!characters || at.text.size() == kLongestName) return std::nullopt;
       for (const char32_t c : *characters) open.push_back({next, at.text + c});
     }
-    // each beginning becomes a text
+    // each prefix leads to a text
     if (texts.size() + open.size() > kFewNames) return std::nullopt;
   }
   return texts;
@@ -81,7 +81,7 @@ class ExistenceTeller {
  private:
   struct Open {
     Clause clause;
-    // Atoms for which a member is to be found that has none of these names.
+    // Atoms that need a member with none of these keys.
     std::map<uint32_t, std::set<std::string>> of_others;
   };
 
@@ -91,7 +91,7 @@ class ExistenceTeller {
 
   std::optional<uint32_t> next_existence(const Open& at) {
     for (const uint32_t index : at.clause.atoms) {
-      const Atom atom = pool_.atom_at(index);  // the pool grows
+      const Atom atom = pool_.atom_at(index);  // a copy: the pool grows
       if (atom.kind != Atom::Kind::kExists || pool_.keys(atom.index).is_literal()) continue;
       if (goals_.clauses().surely_exists(at.clause, atom)) continue;
       if (!at.of_others.contains(index) || !names_of(at, index).empty()) return index;
@@ -99,7 +99,7 @@ class ExistenceTeller {
     return std::nullopt;
   }
 
-  // Atoms of the clause, and keys that they name.
+  // Returns the number of atoms and keys that the clause names.
   size_t n_keys(const Clause& clause) const {
     size_t n = clause.atoms.size();
     for (const uint32_t index : clause.atoms) {
@@ -110,7 +110,7 @@ class ExistenceTeller {
     return n;
   }
 
-  // The names that it may have and that are not known to be none of it.
+  // Returns the keys that the atom's member may have, without those known not to satisfy it.
   Keys names_of(const Open& at, uint32_t index) {
     const Atom atom = pool_.atom_at(index);
     const auto tried = at.of_others.find(index);
@@ -124,8 +124,8 @@ class ExistenceTeller {
     return names;
   }
 
-  // Each name that it may have, and, where there are many other keys, that it has none of the
-  // names.
+  // Adds an alternative for each possible key and, if there are many other keys, one in which the
+  // member has none of these keys.
   Compiled<void> tell(const Open& at, uint32_t index) {
     const Atom atom = pool_.atom_at(index);
     Keys names = names_of(at, index);
@@ -153,7 +153,7 @@ class ExistenceTeller {
     return {};
   }
 
-  // The keys beside these names of which one may be the member's; nullopt: there are many.
+  // Returns the remaining keys that the member may have; nullopt: there are many.
   Compiled<std::optional<Keys>> other_keys(const Clause& clause, const Atom& atom,
                                            const std::set<std::string>& names) {
     ExprPool& exprs = goals_.exprs();

@@ -8,7 +8,7 @@ namespace penstock::grammar {
 namespace {
 
 using AtomKind = Atom::Kind;
-constexpr int kMaxNesting = 400;  // of schemas within schemas about one value
+constexpr int kMaxNesting = 400;  // nesting of schemas that apply to one value
 
 KeySet literal(const std::string& key) { return {.kind = KeySet::Kind::kLiteral, .literal = key}; }
 KeySet matching(ExprId expr) { return {.kind = KeySet::Kind::kMatching, .pattern = expr}; }
@@ -72,7 +72,7 @@ FormulaId Expansion::build(SchemaId id, ValueType type) {
   return result;
 }
 
-// What the keywords say that have no schemas about the same value.
+// Returns the formula of the keywords that apply no other schemas to the same value.
 FormulaId Expansion::own(const Schema& schema, SchemaId id, ValueType type) {
   const FormulaId values = values_of(schema, type);
   switch (type) {
@@ -181,7 +181,7 @@ FormulaId Expansion::objects(const Schema& schema, SchemaId id) {
         pool_.any_of({pool_.members(literal(key), nothing), pool_.all_of(std::move(all))}));
   }
   for (const auto& [key, dependent] : schema.dependent_schemas) {
-    if (schema.unevaluated_properties) break;  // taken apart in ways_within()
+    if (schema.unevaluated_properties) break;  // handled in ways_within()
     parts.push_back(pool_.any_of({pool_.members(literal(key), nothing),
                                   expand(SignedSchema(dependent), ValueType::kObject)}));
   }
@@ -194,7 +194,7 @@ FormulaId Expansion::expand_all(const std::vector<SchemaId>& list, ValueType typ
   return pool_.all_of(std::move(parts));
 }
 
-// What the keywords say that apply other schemas to the same value.
+// Returns the formula of the keywords that apply other schemas to the same value.
 FormulaId Expansion::applicators(const Schema& schema, ValueType type) {
   std::vector<FormulaId> parts{expand_all(schema.all_of, type)};
   for (const auto& list : schema.any_of) {

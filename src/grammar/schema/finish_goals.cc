@@ -1,4 +1,4 @@
-// What can be completed of the drafts, as tables of a program.
+// Converts the completable parts of drafts to tables of a program.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -12,7 +12,7 @@ namespace {
 
 uint32_t at_most_many(uint64_t n) { return n < kManyWords ? static_cast<uint32_t>(n) : kManyWords; }
 
-// Whether the leaves have as many words as are wanted; takes those that they have from it.
+// Whether the leaves have `wanted` words; subtracts those that they have.
 bool has_words(const std::vector<Leaf>& leaves, const std::vector<uint32_t>& list,
                uint64_t& wanted) {
   for (const uint32_t i : list) {
@@ -48,7 +48,7 @@ class Finisher {
     failed_ = true;
   }
 
-  // Which goals have values: as few as can be, so that recursion without an end has none.
+  // Finds the goals that have values, as a least fixed point, so that infinite recursion has none.
   void find_possible() {
     goals_.assign(drafts_.goals.size(), false);
     find_users();
@@ -99,7 +99,7 @@ class Finisher {
                        [&](uint32_t i) { return possible(drafts_.objects[i]); });
   }
 
-  // The states of a draft from which it can be completed, but for counts.
+  // Returns the states from which a draft can be completed, disregarding counts.
   template <class Draft, class Visit>
   std::vector<bool> alive(const Draft& draft, const Visit& visit) const {
     std::vector<bool> live(draft.states.size(), false);
@@ -134,7 +134,7 @@ class Finisher {
     });
   }
 
-  // The edges that lead on; goals are still numbered as in the drafts.
+  // Returns the edges that lead to completion; their goals are draft indices.
   std::vector<ValueEdge> kept(const std::vector<ValueEdge>& edges,
                               const std::vector<bool>& live) const {
     std::vector<ValueEdge> result;
@@ -162,7 +162,8 @@ class Finisher {
     return graph;
   }
 
-  // A step is a member: it goes from a state, or one that leaving out leads to, behind the member.
+  // Returns the graph for counting: a step is a member, from a state or from one reached by
+  // skipping.
   CompletionLengths::Graph counting(const ObjectDraft& draft, const std::vector<bool>& live) const {
     CompletionLengths::Graph graph;
     for (const auto& first : draft.states) {
@@ -231,7 +232,7 @@ class Finisher {
     return graph.many_keys || enough_other_keys(graph, draft.members.min - draft.slots.size());
   }
 
-  // What is required leaves the state as it is, so that it can come in the first one.
+  // A required member does not change the state, so that it can come in the first state.
   bool has_required(const ObjectDraft& draft, const std::vector<bool>& live) const {
     for (size_t slot = 0; slot < draft.slots.size(); ++slot) {
       if (draft.required[slot] && kept(draft.states[0].any[slot], live).empty()) return false;
@@ -239,8 +240,8 @@ class Finisher {
     return true;
   }
 
-  // Whether each member that must be there and that no name tells can always come: under other keys
-  // of which there are enough for all such members (ObjectRules leaves them enough unused ones).
+  // Whether each existence can always be satisfied: there are enough other keys for all of them, of
+  // which ObjectRules keeps enough unused.
   bool finds_existing(const ObjectDraft& draft, const std::vector<bool>& live) {
     for (uint32_t i = 0; i < draft.n_existences; ++i) {
       if (n_keys(draft, finding_labels(draft, live, i)) < draft.n_existences) return false;
@@ -248,7 +249,7 @@ class Finisher {
     return true;
   }
 
-  // The labels of other keys under which a member may come that the existence asks for.
+  // Returns the labels of other keys that can satisfy the existence.
   std::vector<bool> finding_labels(const ObjectDraft& draft, const std::vector<bool>& live,
                                    uint32_t existence) const {
     std::vector<bool> labels(draft.labels.size(), false);
@@ -277,7 +278,7 @@ class Finisher {
     }
   }
 
-  // Whether members in any order can be as many as they must.
+  // Whether members in any order can reach a count within the bounds.
   bool comes_within(const ObjectDraft& draft, const std::vector<bool>& live) {
     if (draft.members.trivial()) return true;
     ObjectGraph graph;
@@ -396,7 +397,7 @@ class Finisher {
     program_.objects.push_back(std::move(graph));
   }
 
-  // What leaving out leads to, from the last slots to the first.
+  // Computes what skipping leads to, from the last slots to the first.
   static void summarize(const ObjectDraft& draft, ObjectGraph& graph) {
     std::vector<uint32_t> order(draft.states.size());
     std::iota(order.begin(), order.end(), 0);
@@ -432,7 +433,7 @@ class Finisher {
     graph.n_required =
         static_cast<uint32_t>(std::count(draft.required.begin(), draft.required.end(), true));
     if (draft.members.trivial()) return;
-    // Each member of which something depends leaves fewer of them undecided.
+    // Each member that matters reduces the number of undecided slots.
     std::vector<uint32_t> order(draft.states.size());
     std::iota(order.begin(), order.end(), 0);
     std::ranges::stable_sort(order, {},
@@ -454,8 +455,7 @@ class Finisher {
     count_needed_others(draft, live, graph);
   }
 
-  // The least number of other members by which those are found that must exist and that no name
-  // tells.
+  // Computes the minimum number of other members that satisfy the outstanding existences.
   void count_needed_others(const ObjectDraft& draft, const std::vector<bool>& live,
                            ObjectGraph& graph) {
     if (draft.n_existences == 0) return;
@@ -492,8 +492,8 @@ class Finisher {
     });
   }
 
-  // How many of the undecided slots may come before the object ends; numbers: of the states with
-  // fewer of them.
+  // Returns which numbers of undecided slots may come before the object ends. numbers: results of
+  // the states with fewer undecided slots.
   std::vector<bool> finishing(const ObjectDraft& draft, const std::vector<bool>& live,
                               uint32_t index, const std::vector<std::vector<bool>>& numbers) {
     const ObjectDraft::State& state = draft.states[index];
@@ -545,8 +545,7 @@ class Finisher {
       }
     }
     if (std::none_of(usable.begin(), usable.end(), [](bool u) { return u; })) return;
-    // Where all keys have one label, as behind patternProperties of "", masks of strings are
-    // shared.
+    // With a single label, the mask of all strings can be shared.
     const bool any_key = draft.labels.size() == 1;
     graph.other_keys = any_key ? CommonLexemes::get().canonical_string : other_keys(draft, usable);
     if (graph.other_keys == nullptr) return;
@@ -581,9 +580,9 @@ class Finisher {
   ExprPool& exprs_;
   Budget& budget_;
   Program& program_;
-  uint32_t base_ = 0;                         // of the goals' numbers in the program
+  uint32_t base_ = 0;                         // first index of the goals in the program
   std::vector<bool> goals_;                   // whether they have values
-  std::vector<std::vector<uint32_t>> users_;  // of each goal
+  std::vector<std::vector<uint32_t>> users_;  // by goal
   bool failed_ = false;
   Refusal refusal_;
 };

@@ -8,7 +8,7 @@
 namespace penstock::grammar {
 namespace {
 
-// RFC 3339. The year 0000 and leap seconds, which many parsers refuse, are left out.
+// RFC 3339, without the year 0000 and leap seconds, which many parsers refuse.
 const std::string kDate =
     "(?!0000)(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|["
     "12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:["
@@ -26,7 +26,7 @@ std::string duration() {
 const std::string kByte = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
 const std::string kIpv4 = kByte + "(?:\\." + kByte + "){3}";
 
-// RFC 4291, the forms of RFC 3986's IPv6address.
+// RFC 4291, as IPv6address of RFC 3986.
 std::string ipv6() {
   const std::string h = "[0-9a-fA-F]{1,4}", ls32 = "(?:" + h + ":" + h + "|" + kIpv4 + ")";
   std::string out = "(?:" + h + ":){6}" + ls32 + "|::(?:" + h + ":){5}" + ls32;
@@ -43,8 +43,7 @@ std::string ipv6() {
   return "(?:" + out + ")";
 }
 
-// RFC 1123. Labels with "--" in the third place are for internationalized names, which are not
-// checked here.
+// RFC 1123, without labels with "--" in the third place, which internationalized names use.
 std::string hostname() {
   const std::string a = "[0-9a-zA-Z]", x = "[0-9a-zA-Z-]";
   const std::string label = a + "(?:" + a + "|" + x + a + "|" + x + x + a + "|" + x + "(?:" + a +
@@ -62,7 +61,7 @@ std::string email(const std::string& beyond_ascii) {
   return fmt::format("(?:{0}(?:\\.{0})*|{1})@(?:{2}(?:\\.{2})*|{3})", atom, quoted, label, literal);
 }
 
-// RFC 3986 and RFC 3987; beyond_ascii: the latter's ucschar, and iprivate in queries.
+// RFC 3986 and RFC 3987. beyond_ascii: ucschar of the latter, and iprivate in queries.
 struct UriRules {
   explicit UriRules(const std::string& beyond_ascii, const std::string& in_query) {
     const std::string unreserved = "0-9a-zA-Z._~" + beyond_ascii, sub = "!$&'()*+,;=";
@@ -103,7 +102,8 @@ std::string uri_template() {
 
 const std::string kJsonPointer = "(?:/(?:[^~/]|~[01])*)*";
 
-// Regular expressions that ECMAScript and others read alike; groups nest three deep at most.
+// Regular expressions with the same meaning in ECMAScript and other dialects; groups nest at most
+// three deep.
 std::string regular_expression() {
   const std::string escape =
       "\\\\(?:[dDwWsSbBtnrfv]|[\\^$.*+?()\\[\\]{}|/\\\\-]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})";

@@ -5,7 +5,7 @@
 namespace penstock::grammar {
 namespace {
 
-constexpr size_t kPartsOfEdge = 8;  // as many take as much memory as an edge
+constexpr size_t kPartsOfEdge = 8;  // this many take the memory of an edge
 
 uint64_t hash_of(const JsonValue& value) {
   const uint64_t hash = mix(static_cast<uint64_t>(value.kind), hash_bytes(value.string));
@@ -125,7 +125,7 @@ uint32_t FormulaPool::key_set(const KeySet& keys) {
 }
 
 FormulaId FormulaPool::any_of(std::vector<FormulaId> list) {
-  // Lists of values become one.
+  // Merges lists of values.
   const auto is_values = [this](FormulaId id) {
     return kind(id) == Kind::kAtom && atom(id).kind == Atom::Kind::kValues;
   };

@@ -30,7 +30,7 @@ Compiled<uint32_t> GoalMaker::run() {
   return goal;
 }
 
-// What only refers to another schema is that one.
+// Resolves schemas that only refer to another schema.
 SignedSchema GoalMaker::resolved(SignedSchema schema) const {
   SchemaId id = schema.id();
   for (int i = 0; i < 64 && schemas_[id].all_of.size() == 1; ++i) {
@@ -61,7 +61,7 @@ uint32_t GoalMaker::goal_of(Conjunction conjunction, ValueSpelling spelling) {
   return it->second;
 }
 
-// A refusal that knows no place gets that of the first schema.
+// Sets the position of a refusal without one to that of the first schema.
 tl::unexpected<Refusal> GoalMaker::at(tl::unexpected<Refusal> failed, const Key& key) const {
   Refusal refusal = std::move(failed).value();
   if (refusal.where.empty())
@@ -114,7 +114,7 @@ Compiled<void> GoalMaker::add_composite(FormulaId formula, ValueType type, GoalD
   if (!alternatives) return too_large("too many alternatives about one value");
   for (const FormulaId alternative : *alternatives) {
     if (const auto* list = listed_values(expansion_.pool(), alternative)) {
-      const std::vector<const JsonValue*> values = *list;  // the pool grows
+      const std::vector<const JsonValue*> values = *list;  // a copy: the pool grows
       for (const JsonValue* value : values) {
         if (!holds(expansion_, alternative, *value)) continue;
         if (auto done = add_value(*value, draft); !done) return done;
@@ -168,7 +168,7 @@ Compiled<void> GoalMaker::add_told_objects(const Clause& clause, GoalDraft& draf
   return {};
 }
 
-// The object with exactly these members, in any order.
+// Adds the object with exactly these members, in any order.
 void GoalMaker::add_listed_object(const JsonValue& value, GoalDraft& draft) {
   ObjectDraft object;
   object.any_order = true;
@@ -182,8 +182,8 @@ void GoalMaker::add_listed_object(const JsonValue& value, GoalDraft& draft) {
   add_object(std::move(object), draft);
 }
 
-// A listed array or object: its items in order; a few members in any order, more in the one in
-// which they were written.
+// Adds a listed array or object: items in order; a few members in any order, more of them in the
+// written order.
 Compiled<void> GoalMaker::add_value(const JsonValue& value, GoalDraft& draft) {
   const auto n = static_cast<uint32_t>(value.members.size());
   if (!budget_.take_states(n + 1)) return too_large("the listed values are too large");

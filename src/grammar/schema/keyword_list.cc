@@ -7,9 +7,8 @@
 
 namespace penstock::grammar {
 
-// Keywords with a handler are enforced. The others say nothing about what is valid, in the
-// specifications or in OpenAPI; names that are in no row are noted, and refused where they look
-// like a slip of the pen.
+// Keywords with a handler are enforced; the others do not affect validity in the specifications or
+// in OpenAPI. Unknown names are noted, and refused if they look like a typing error.
 std::span<const KeywordReader::Keyword> KeywordReader::keywords() {
   using K = KeywordReader;
   constexpr Draft k6 = Draft::k6, k7 = Draft::k7, k2019 = Draft::k2019, k2020 = Draft::k2020;
@@ -59,7 +58,7 @@ std::span<const KeywordReader::Keyword> KeywordReader::keywords() {
       {"then", &K::read_then, k7},
       {"else", &K::read_else, k7},
       {"discriminator", &K::read_discriminator},
-      // Found by those that point to them.
+      // Read by the keywords that refer to them.
       {"$schema", &K::skip},
       {"$id", &K::skip},
       {"id", &K::skip},
@@ -101,7 +100,7 @@ const KeywordReader::Keyword* KeywordReader::find_keyword(std::string_view name)
 
 namespace {
 
-// Whether one letter was left out, added, changed or swapped with its neighbour.
+// Whether one letter was omitted, added, replaced or swapped with its neighbour.
 bool one_letter_away(std::string_view a, std::string_view b) {
   if (a.size() > b.size()) std::swap(a, b);
   if (b.size() - a.size() > 1 || a == b) return false;
@@ -115,12 +114,12 @@ bool one_letter_away(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-// A name that is no keyword: a slip of the pen is refused, since what was meant would not be
-// enforced.
+// Handles an unknown name. A likely typing error is refused, since the intended keyword would not
+// be enforced.
 Compiled<void> KeywordReader::unknown(std::string_view name) {
   for (const Keyword& keyword : keywords()) {
     const bool enforced = keyword.read != nullptr && keyword.read != &KeywordReader::skip;
-    if (name.starts_with('_')) break;  // taken out on purpose
+    if (name.starts_with('_')) break;  // commented out on purpose
     if (!enforced || keyword.name.size() < 4 || name.size() < 4 ||
         !one_letter_away(name, keyword.name))
       continue;

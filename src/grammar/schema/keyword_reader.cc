@@ -34,7 +34,7 @@ Compiled<std::vector<std::string>> names_of(const JsonValue& value, const JsonPo
                 fmt::format("{}: expected a list of names", keyword), std::string(keyword));
 }
 
-// What "type" names, as far as it has names of types.
+// The type names found in "type".
 struct NamedTypes {
   uint8_t types = 0;
   bool number = false, integer = false;
@@ -59,7 +59,7 @@ struct NamedTypes {
   }
 };
 
-// Of two bounds, open and closed, the narrower one counts.
+// Keeps the narrower of two bounds, open or closed.
 void narrow_bound(std::optional<NumberBound>& slot, const Decimal& bound, bool low, bool open) {
   if (slot && (low ? slot->value > bound : slot->value < bound)) return;
   open |= slot && slot->value == bound && slot->open;
@@ -114,7 +114,7 @@ Compiled<void> KeywordReader::read_member(const JsonMember& member) {
   return (this->*keyword->read)(member.value);
 }
 
-// What depends on several keywords.
+// Handles combinations of keywords.
 void KeywordReader::finish() {
   if (nullable_) out_.types |= bit(ValueType::kNull);
   out_.names_members = reader_.style_.closed_objects &&

@@ -10,10 +10,10 @@ namespace penstock::grammar {
 namespace {
 
 constexpr size_t kMaxKnownNumbers = 64;
-// of a listed number that may be spelled in more than one way
+// digits of a listed number with several spellings
 constexpr size_t kMaxValueDigits = 300;
 
-// Pieces and values of a formula's alternatives.
+// Pieces and listed values of a formula's alternatives.
 struct Values {
   std::vector<const JsonValue*> listed;
   std::vector<FormulaId> others;
@@ -29,7 +29,7 @@ std::optional<Values> values_of(Expansion& expansion, FormulaId formula) {
       result.others.push_back(alternative);
       continue;
     }
-    const std::vector<const JsonValue*> values = *list;  // the pool grows
+    const std::vector<const JsonValue*> values = *list;  // a copy: the pool grows
     for (const JsonValue* value : values) {
       if (holds(expansion, alternative, *value)) result.listed.push_back(value);
     }

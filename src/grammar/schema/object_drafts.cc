@@ -1,5 +1,5 @@
-// Objects of a clause: slots for the keys that it names, in the order of `properties`, then the
-// other keys in classes.
+// Drafts objects of a clause: slots for the keys it names, in the order of `properties`, then other
+// keys by label.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -17,13 +17,13 @@ using AtomKind = Atom::Kind;
 constexpr size_t kMaxExistences = 6;
 constexpr size_t kMaxLabels = 4096;
 
-constexpr size_t kFewLists = 3;  // of which every order is tried
-constexpr size_t kFewKeys = 64;  // where there are more, only one order is
-// states by slots of an object whose members come in any order
+constexpr size_t kFewLists = 3;  // every order is tried for this many
+constexpr size_t kFewKeys = 64;  // only one order is tried for more
+// states times slots of an object with members in any order
 constexpr size_t kMaxAnyOrder = 32'768;
 
-// The keys that a clause names: of each `properties` with what is required beside it, then single
-// ones.
+// The keys named by a clause: those of each `properties` with the associated required ones, then
+// single ones.
 class KeyLists {
  public:
   KeyLists(GoalMaker& goals, const Clause& clause)
@@ -96,7 +96,7 @@ class ObjectDrafter {
     return std::move(draft_);
   }
 
-  // Members in any order; nullopt: they cannot be told apart well enough for that.
+  // Members in any order; nullopt: other keys cannot be distinguished sufficiently.
   Compiled<std::optional<ObjectDraft>> run_any_order() {
     if (auto done = read_all(); !done) return tl::unexpected(std::move(done).error());
     draft_.n_existences = static_cast<uint32_t>(existences_.size());
@@ -123,12 +123,12 @@ class ObjectDrafter {
  private:
   struct Progress {
     uint32_t slot;
-    FormulaId presence;  // what is left of the formulas about which keys there are
+    FormulaId presence;  // remaining constraint on which keys are present
     uint32_t satisfied;  // bit per existence
     auto operator<=>(const Progress&) const = default;
   };
   struct OfMembers {
-    uint32_t keys;  // in the pool
+    uint32_t keys;  // key set in the pool
     SignedSchema schema;
   };
 
@@ -182,7 +182,7 @@ class ObjectDrafter {
     for (const ExprId pattern : keys.not_matching) add(pattern);
   }
 
-  // The classes of other keys, by the patterns they match.
+  // Finds the labels of other keys: the combinations of patterns they match.
   Compiled<void> find_labels() {
     if (draft_.patterns.empty()) {
       draft_.labels.emplace_back();
@@ -197,7 +197,7 @@ class ObjectDrafter {
     if (seen.size() > kMaxLabels) return too_large("the patterns of keys overlap in too many ways");
     draft_.labels.resize(seen.size());
     for (const auto& [matched, tag] : seen) draft_.labels[tag - 1] = matched;
-    // The state of no text has a label, too, which no key has where all keys are alike.
+    // The start state has a label too, which no key has if all keys are alike.
     const auto& tags = classifier->tags;
     const size_t n_symbols = classifier->next.size() / tags.size();
     const auto is_tag = [&](uint32_t tag) { return tag == tags[classifier->start]; };
@@ -229,7 +229,7 @@ class ObjectDrafter {
     return it->second;
   }
 
-  // Without what only says in which order keys come.
+  // Removes atoms that only affect the order of keys.
   FormulaId without_orders(FormulaId formula) {
     const FormulaPool::Kind kind = pool_.kind(formula);
     if (kind == FormulaPool::Kind::kAtom)
@@ -259,7 +259,7 @@ class ObjectDrafter {
     draft_.states[state].satisfied = at.satisfied;
   }
 
-  // The slots whose keys a formula about presence names.
+  // Returns the slots whose keys a presence formula names.
   std::vector<uint32_t> slots_in(FormulaId presence) const {
     std::unordered_set<std::string_view> named;
     std::vector<FormulaId> open{presence};
@@ -294,7 +294,7 @@ class ObjectDrafter {
     draft_.states[state].values = edges;
   }
 
-  // Of a slot's key.
+  // Returns the edges of a slot's value.
   std::vector<ValueEdge> edges_of(uint32_t slot, const Progress& next) {
     const std::string& key = draft_.slots[slot];
     goals_.budget().spend(1 + members_.size());
@@ -307,7 +307,7 @@ class ObjectDrafter {
     return edges(std::move(value), next, [](uint32_t) { return false; });
   }
 
-  // One edge for each choice of the existences that the member is to satisfy.
+  // Returns one edge for each set of existences that the member satisfies.
   template <class Contains>
   std::vector<ValueEdge> edges(Conjunction value, const Progress& next, const Contains& contains) {
     std::vector<ValueEdge> result;
@@ -347,7 +347,7 @@ class ObjectDrafter {
     draft_.states[state].labels = std::move(lists);
   }
 
-  // What is left of a formula about which keys there are, once it is known of one.
+  // Returns what remains of a presence formula when one key is decided.
   FormulaId decided(FormulaId formula, const std::string& key, bool present) {
     if (formula == FormulaPool::kTrue || !in_presence_.contains(key)) return formula;
     const FormulaPool::Kind kind = pool_.kind(formula);

@@ -1,8 +1,8 @@
-// oneOf: values of exactly one of several formulas.
+// oneOf: values that satisfy exactly one of several formulas.
 //
-// In general an alternative stands beside the complements of all others. Two kinds need fewer:
-// listed values are counted, and objects are told apart by a member for which they list different
-// values.
+// In general, each alternative is combined with the complements of all others. Two cases need fewer
+// complements: listed values are counted, and objects are distinguished by a member for which they
+// list different values.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -16,12 +16,12 @@ namespace {
 
 using AtomKind = Atom::Kind;
 using ListedValues = std::vector<const JsonValue*>;
-// of formulas and references that are searched for lists of values
+// of formulas and references searched for lists of values
 constexpr int kMaxTellingDepth = 8;
 
 KeySet only_key(const std::string& key) { return {.kind = KeySet::Kind::kLiteral, .literal = key}; }
 
-// Values of which every value of the schema is one; null: none are listed.
+// Returns a list that contains every value of the schema; null: none is listed.
 const ListedValues* listed_by(const SchemaReader& schemas, SchemaId id, int depth = 0) {
   const Schema& schema = schemas[id];
   if (!schema.values.empty()) return &schema.values.front();
@@ -121,7 +121,7 @@ bool lists_scalars(const ToldMembers& members, std::string_view key) {
                               [](const JsonValue* v) { return v->is_array() || v->is_object(); });
 }
 
-// Steps for the hash of a value.
+// Returns the steps of hashing a value.
 uint64_t hash_steps(const JsonValue& value) {
   constexpr size_t kBytesPerStep = 16;
   uint64_t steps = 1 + value.string.size() / kBytesPerStep;
@@ -142,8 +142,8 @@ bool share_a_value(const ListedValues& a, const ListedValues& b) {
   });
 }
 
-// Whether no object is told to be both: they list different values of a member, or one requires
-// what the other forbids.
+// Whether no object satisfies both: they list different values of a member, or one requires a
+// member that the other forbids.
 bool are_apart(Expansion& expansion, const ToldObject& a, const ToldObject& b) {
   const auto forbids = [&](const ToldObject& object, std::string_view key) {
     return expansion.budget().spend(1 + object.forbidden.size()) &&
@@ -183,7 +183,7 @@ FormulaId Expansion::one_of(const std::vector<SchemaId>& list, ValueType type) {
   if (telling && telling->apart) {
     if (const auto result = one_of_told_apart(each, *telling)) return *result;
   }
-  constexpr size_t kFew = 128;  // of which each is looked at beside each
+  constexpr size_t kFew = 128;  // compared pairwise up to this number
   return one_of_any(
       each,
       [&](size_t i, size_t j) {
@@ -193,8 +193,7 @@ FormulaId Expansion::one_of(const std::vector<SchemaId>& list, ValueType type) {
       type);
 }
 
-// Of the members for which all of the formulas list values, the one that makes the most groups;
-// nullopt: there is no member.
+// Returns the member with listed values in all formulas that forms the most groups; nullopt: none.
 std::optional<Expansion::TellingMember> Expansion::telling_member(
     const std::vector<ToldObject>& told) {
   std::optional<TellingMember> best;
@@ -205,7 +204,7 @@ std::optional<Expansion::TellingMember> Expansion::telling_member(
     TellingMember telling{.key = std::string(key)};
     Partition groups(told.size());
     ValueMap<size_t> seen;
-    std::optional<size_t> optional;  // one that does not require the member
+    std::optional<size_t> optional;  // a formula that does not require the member
     for (size_t i = 0; i < told.size(); ++i) {
       const ToldMember& member = told[i].members.at(key);
       telling.required.push_back(member.required);
@@ -232,15 +231,16 @@ std::optional<Expansion::TellingMember> Expansion::telling_member(
   return best;
 }
 
-// Of formulas of which no two are fulfilled by a value that has the telling member. nullopt: values
-// without that member may fulfil several.
+// Returns oneOf for formulas of which no two hold for an object with the telling member. nullopt:
+// objects without the member may satisfy several.
 std::optional<FormulaId> Expansion::one_of_told_apart(const std::vector<FormulaId>& each,
                                                       const TellingMember& telling) {
   const KeySet key = only_key(telling.key);
   const FormulaId there = pool_.exists(key, SignedSchema(schemas_.anything())),
                   absent = pool_.members(key, SignedSchema(schemas_.nothing()));
   std::vector<FormulaId> alternatives,
-      without;  // the second: what they say besides of values that do not have it
+      // second: the formula for objects without the member
+      without;
   FormulaId last = FormulaPool::kFalse;
   for (size_t i = 0; i < each.size(); ++i) {
     alternatives.push_back(pool_.all_of({each[i], there}));
@@ -260,15 +260,15 @@ std::optional<FormulaId> Expansion::one_of_told_apart(const std::vector<FormulaI
     without.push_back(pool_.all_of(std::move(rest)));
   }
   if (without.size() == 1) alternatives.push_back(pool_.all_of({last, absent}));
-  // Two that are alike are never fulfilled alone.
+  // Two equal formulas are never satisfied alone.
   const bool alike =
       std::ranges::all_of(without, [&](FormulaId one) { return one == without.front(); });
   if (without.size() > 1 && !alike) return std::nullopt;
   return pool_.any_of(std::move(alternatives));
 }
 
-// The values that the formula lists and that are of it; nullopt: it lists none, or what is of it is
-// not known for sure.
+// Returns the listed values that satisfy the formula; nullopt: none are listed, or satisfaction is
+// uncertain.
 std::optional<std::vector<const JsonValue*>> Expansion::exact_values(FormulaId formula,
                                                                      ValueType type) {
   const auto is = [&](FormulaId part, AtomKind kind) {
@@ -284,13 +284,13 @@ std::optional<std::vector<const JsonValue*>> Expansion::exact_values(FormulaId f
   if (is(formula, AtomKind::kValues)) return *listed;
   const bool scalar = type == ValueType::kNumber || type == ValueType::kString;
   if (!scalar || !std::ranges::all_of(pool_.parts(formula), is_exact)) return std::nullopt;
-  std::vector<const JsonValue*> values = *listed;  // the pool grows
+  std::vector<const JsonValue*> values = *listed;  // a copy: the pool grows
   std::erase_if(values, [&](const JsonValue* value) { return !holds(*this, formula, *value); });
   return values;
 }
 
-// Those that list values are one formula, whatever their number; the others are alone beside the
-// complements of all others from which they are not known to be apart.
+// Formulas with listed values become one; each other one is combined with the complements of those
+// not known to be disjoint.
 FormulaId Expansion::one_of_any(const std::vector<FormulaId>& each,
                                 const std::function<bool(size_t, size_t)>& apart, ValueType type) {
   std::vector<size_t> others;

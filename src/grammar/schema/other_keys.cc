@@ -44,7 +44,7 @@ Compiled<uint32_t> count_other_keys(const ObjectDraft& draft, const std::vector<
 
 bool keys_differ(const ObjectDraft& draft, const std::vector<bool>& possible) {
   if (draft.n_existences == 0 || draft.members.max == kNoLimit) return false;
-  // what the first key finds: states and edges' targets
+  // existences of the first key: states and targets
   std::set<std::pair<uint32_t, uint32_t>> first;
   for (size_t label = 0; label < draft.labels.size(); ++label) {
     std::set<std::pair<uint32_t, uint32_t>> finds;

@@ -55,7 +55,7 @@ SchemaId SchemaReader::id_of(const JsonValue& value, const JsonPointer& where) {
   return it->second;
 }
 
-// Notes beyond the bound are left out, which the last one says.
+// Drops notes beyond the limit; the last one says so.
 void SchemaReader::note(const JsonPointer& where, std::string message) {
   if (note_bytes_ > kMaxNoteBytes) return;
   notes_.push_back({where.text(), std::move(message)});

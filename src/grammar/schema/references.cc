@@ -23,7 +23,7 @@ constexpr std::string_view kOne[] = {"additionalItems",
                                      "unevaluatedItems",
                                      "unevaluatedProperties"};
 constexpr size_t kMaxUri = 2048;      // bytes of an identifier
-constexpr size_t kMaxNamed = 10'000;  // schemas with an identifier; with an anchor
+constexpr size_t kMaxNamed = 10'000;  // schemas with an identifier or an anchor
 
 constexpr std::string_view kMany[] = {"allOf", "anyOf", "oneOf", "prefixItems", "items"};
 constexpr std::string_view kNamed[] = {
@@ -56,7 +56,7 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
-// "~0" is "~", "~1" is "/".
+// Decodes "~0" to "~" and "~1" to "/".
 std::string unescaped(std::string_view token) {
   std::string out;
   for (size_t i = 0; i < token.size(); ++i) {
@@ -183,14 +183,14 @@ Compiled<void> References::visit(const Place& place, std::vector<Place>& open) {
   return {};
 }
 
-// The resource a schema belongs to: a new one where it has an identifier of its own.
+// Returns the resource of a schema, creating one if it has its own identifier.
 Compiled<uint32_t> References::resource_of(const Place& place) {
   const Resource around = resources_[place.resource];
   Draft draft = around.draft;
   const bool old_id =
       draft == Draft::k4 || (draft == Draft::kUnstated && place.schema->find("$id") == nullptr);
   const std::string_view id = text_of(*place.schema, old_id ? "id" : "$id");
-  // siblings of $ref mean nothing there
+  // siblings of $ref are ignored
   const bool hidden = draft <= Draft::k7 && place.schema->find("$ref") != nullptr;
   if (place.schema == around.root || hidden || id.empty() || id.starts_with('#'))
     return place.resource;
@@ -314,8 +314,7 @@ std::optional<Target> References::resolve(const JsonValue& schema, std::string_v
     if (resource.uri != uri) continue;
     if (auto found = in_resource(resource, fragment)) return found;
   }
-  // Identifiers that were not meant as bases: a pointer that the document has is taken from its
-  // root.
+  // For identifiers that were not meant as bases: resolves the pointer from the document's root.
   if (hash == 0 && fragment.starts_with('/')) return by_pointer(resources_.front(), fragment);
   return std::nullopt;
 }

@@ -29,7 +29,7 @@ bool is_empty(const NumberPiece& piece) {
   return piece.low->open || piece.high->open || !piece.contains(piece.low->value);
 }
 
-// The narrower of two bounds.
+// Keeps the narrower of two bounds.
 void narrow(std::optional<NumberBound>& bound, const std::optional<NumberBound>& other, bool low) {
   if (!other) return;
   if (!bound || (low ? other->value > bound->value : other->value < bound->value)) {
@@ -55,7 +55,7 @@ NumberPiece both(const NumberPiece& a, const NumberPiece& b) {
   return result;
 }
 
-// Of a monotone formula: what atoms denote, combined. nullopt: too many pieces.
+// Combines the sets of atoms in a monotone formula; nullopt: too many pieces.
 template <class Piece, class OfAtom, class Both, class IsEmpty>
 std::optional<std::vector<Piece>> pieces_of(const FormulaPool& pool, FormulaId formula,
                                             const OfAtom& of_atom, const Both& both_of,
@@ -120,7 +120,7 @@ std::optional<std::vector<FormulaId>> without_choices_of_values(FormulaPool& poo
       if (at != FormulaPool::kFalse) done.push_back(at);
       continue;
     }
-    // The alternatives without lists stay together.
+    // Alternatives without lists stay together.
     const std::vector<FormulaId> parts(pool.parts(*choice).begin(), pool.parts(*choice).end());
     std::vector<FormulaId> plain;
     const auto add = [&](FormulaId alternative) {
@@ -167,7 +167,7 @@ std::optional<std::vector<TextConstraint>> text_pieces(Expansion& expansion, For
   auto pieces = pieces_of<TextConstraint>(pool, formula, of_atom, both_texts, empty);
   if (!pieces) return std::nullopt;
   std::erase_if(*pieces, empty);
-  // Pieces of the same lengths are one.
+  // Merges pieces with the same lengths.
   std::vector<TextConstraint> merged;
   for (const TextConstraint& piece : *pieces) {
     const auto same = std::find_if(merged.begin(), merged.end(), [&](const TextConstraint& m) {

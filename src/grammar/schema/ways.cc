@@ -1,8 +1,8 @@
-// unevaluatedProperties and unevaluatedItems: the ways a schema can be fulfilled, each with what it
-// looks at.
+// unevaluatedProperties and unevaluatedItems: the ways to fulfil a schema, each with what it
+// evaluates.
 //
-// A member counts as evaluated where one of the schemas that are fulfilled looks at it. Taking only
-// some of those that are fulfilled into account forbids more, never less, and one way takes all: so
+// A member is evaluated if any satisfied schema evaluates it. A way that considers only some of the
+// satisfied schemas forbids more, never less, and one way considers all of them, so that
 // alternatives need no complements.
 #include <algorithm>
 
@@ -12,7 +12,8 @@ namespace penstock::grammar {
 namespace {
 
 constexpr size_t kMaxWays = 256;
-constexpr size_t kAllSubsets = 4;  // of so many alternatives; of more, each alone and all together
+// all subsets of this many alternatives; of more, each one alone and all together
+constexpr size_t kAllSubsets = 4;
 
 Evaluated evaluated_by(const Schema& schema, ValueType type) {
   Evaluated result;
@@ -62,7 +63,7 @@ std::vector<Expansion::Way> Expansion::ways(SchemaId id, ValueType type) {
   if (failed_ || schema.never || (schema.types & bit(type)) == 0) return {};
   const bool rest = type == ValueType::kObject ? schema.unevaluated_properties.has_value()
                                                : schema.unevaluated_items.has_value();
-  if (rest) {  // looks at all that is left
+  if (rest) {  // evaluates everything that is left
     Way way{expand(SignedSchema(id), type), {}};
     way.evaluated.all = true;
     return {way};

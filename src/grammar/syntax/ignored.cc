@@ -8,7 +8,7 @@ namespace {
 
 using Kind = RuleNode::Kind;
 
-// first(x) is x with at least one lexeme, the first of them without what is ignored in front of it.
+// first(x): x with at least one lexeme, whose first lexeme has no ignored text before it.
 class FirstLexemes {
  public:
   FirstLexemes(Rules& rules, const std::unordered_set<uint32_t>& lexemes)
@@ -17,7 +17,7 @@ class FirstLexemes {
         skippable_(rules.rules().size(), false),
         first_of_(skippable_.size(), kNone) {}
 
-  // Which rules may have no lexeme at all.
+  // Finds the rules that may have no lexeme.
   Compiled<void> find_skippable(Budget& budget) {
     for (bool changed = true; changed;) {
       changed = false;
@@ -62,7 +62,7 @@ class FirstLexemes {
     return first_of_[rule];
   }
 
-  // A part that several places have: as a rule, but where it is small.
+  // Returns a rule for a part that occurs in several places, unless it is small.
   uint32_t shared(uint32_t part) {
     if (lexemes_.contains(part) || rules_.node(part).parts.empty()) return part;
     const auto [known, is_new] = shared_.emplace(part, 0);
@@ -110,8 +110,8 @@ class FirstLexemes {
     return rules_.sequence({first(node.parts[0]), others});
   }
 
-  // Its first lexeme is in the first part, or the parts before have none. What follows is a rule
-  // where there are several such ways, that it is there once.
+  // The first lexeme is in the first part, or all parts before it are empty. What follows becomes a
+  // rule if several such ways share it.
   uint32_t first_of_sequence(const std::vector<uint32_t>& parts) {
     const auto needed = std::find_if(parts.begin(), parts.end(),
                                      [this](uint32_t part) { return !skippable(part); });
@@ -130,10 +130,10 @@ class FirstLexemes {
 
   Rules& rules_;
   const std::unordered_set<uint32_t>& lexemes_;
-  std::vector<bool> skippable_;     // of each rule
-  std::vector<uint32_t> first_of_;  // likewise; kNone: not needed yet
+  std::vector<bool> skippable_;     // by rule
+  std::vector<uint32_t> first_of_;  // by rule; kNone: not needed yet
   std::vector<uint32_t> todo_;
-  std::unordered_map<uint32_t, uint32_t> shared_;  // rules of parts
+  std::unordered_map<uint32_t, uint32_t> shared_;  // rules by part
 };
 
 }  // namespace

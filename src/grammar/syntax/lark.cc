@@ -43,7 +43,8 @@ class LarkParser : LarkScanner {
   using Names = std::unordered_map<std::string, uint32_t>;
   struct Template {
     std::vector<std::string> parameters;
-    size_t body;  // it is read again for each use
+    // position of the body, which is parsed for each use
+    size_t body;
   };
   struct Instance {
     std::string name;
@@ -109,7 +110,7 @@ class LarkParser : LarkScanner {
     return in_.take("}");
   }
 
-  // A priority, which orders parses of one text, and the colon.
+  // Reads an optional priority, which has no effect, and the colon.
   bool head_end() {
     if (in_.peek() == '[') {
       unsupported("attributes of rules ([lazy], [stop=...], [max_tokens=...]) are not supported");
@@ -141,7 +142,7 @@ class LarkParser : LarkScanner {
     if (!failed_) found.body = body;
   }
 
-  // Reads the body once for its end and its errors.
+  // Parses the body once to find its end and its errors.
   void define_template(const std::string& defined, std::vector<std::string> parameters) {
     if (rules_.find(defined) != kNone || templates_.contains(defined)) {
       invalid(fmt::format("\"{}\" is defined twice, or used before as a rule", defined));
@@ -177,7 +178,7 @@ class LarkParser : LarkScanner {
            in_.rest().starts_with("->");
   }
 
-  // The name of a node in the syntax tree.
+  // Reads the name of a syntax-tree node, which has no effect.
   void alias() {
     space();
     if (in_terminal_ || name().empty())
@@ -268,7 +269,7 @@ class LarkParser : LarkScanner {
     return lexeme(rules_.rule(rule));
   }
 
-  // What rules are made of: with what is ignored in front of it.
+  // Returns a lexeme of a rule, with ignored text before it.
   uint32_t lexeme(uint32_t node) {
     if (in_terminal_ || failed_) return node;
     const uint32_t made = rules_.sequence({ignored_, node});

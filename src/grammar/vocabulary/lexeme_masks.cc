@@ -125,12 +125,12 @@ class ScanWalk {
   struct Level {
     uint32_t end, state;
     uint64_t count;
-    size_t n_exits = 0;      // before its node's own
-    bool all_inside = true;  // the tokens below it
+    size_t n_exits = 0;      // number of exits before the node's own
+    bool all_inside = true;  // whether all tokens below stay inside
   };
 
-  // Where all the tokens below stay inside, none of them needs an exit. Of lexemes of any content a
-  // window decides that later.
+  // Drops the exits below a node whose tokens all stay inside. For lexemes of any content the
+  // window decides later.
   void leave(std::vector<Level>& levels) {
     const Level left = levels.back();
     levels.pop_back();
@@ -141,8 +141,8 @@ class ScanWalk {
     }
   }
 
-  // Whether every token from the node on leaves the automaton short of its end: in this state, as
-  // in most of a string, or in one of a few where a pattern is looked for in plain text.
+  // Whether every token below the node stays inside the lexeme: in one state, as in most of a
+  // string, or in a few states, as when a pattern is searched in plain text.
   bool stays(uint32_t node, uint32_t state, uint64_t count) {
     const TokenTrie::Node& at = trie_.node(node);
     if (lexeme_.any_content || lexeme_.dfa.tag(state) != 0 || at.end - node < kWorthAsking)
@@ -188,7 +188,7 @@ class ScanWalk {
         mask_.quote_exits.push_back(
             {suffix, lexeme_.dfa.tag(state), static_cast<uint32_t>(count), token});
       }
-      return;  // nothing goes on behind the quotation mark
+      return;  // nothing may follow the quotation mark
     }
     const auto tokens = trie_.values(node);
     set_bits(inside_, tokens);
@@ -218,10 +218,10 @@ class ScanWalk {
   ScanMask mask_;
   std::vector<uint32_t> inside_;
   static constexpr uint16_t kUnknown = UINT16_MAX;
-  std::vector<uint16_t> loops_;        // of states
-  std::vector<uint16_t> keeps_plain_;  // likewise, 0 or 1
+  std::vector<uint16_t> loops_;        // by state
+  std::vector<uint16_t> keeps_plain_;  // by state, 0 or 1
   static constexpr uint32_t kMostAsked = 128;
-  uint32_t n_asked_ = 0;  // states of which plain characters were followed
+  uint32_t n_asked_ = 0;  // states whose plain characters were followed
 };
 
 }  // namespace
@@ -290,7 +290,7 @@ std::shared_ptr<LexemeMasks> LexemeMaskRegistry::of(const std::shared_ptr<const 
   if (std::find(common.begin(), common.end(), lexeme) != common.end()) common_.push_back(masks);
   if (entries_.size() > most_entries_) {
     std::erase_if(entries_, [](const auto& e) { return e.second.masks.expired(); });
-    // or every call would look through them all
+    // keeps the amortized cost of sweeps constant
     most_entries_ = std::max(kFewEntries, 2 * entries_.size());
   }
   return masks;

@@ -7,7 +7,7 @@
 namespace penstock::grammar {
 namespace {
 
-// No token goes across its end, and SentencePiece puts its space before it.
+// No token spans its end, and SentencePiece's space precedes it.
 constexpr char kBefore[] = "\n";
 
 std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text) {
@@ -19,7 +19,7 @@ std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text) {
 Spellings::Spellings(const Tokenizer& tokenizer)
     : tokenizer_(tokenizer), before_(encode(tokenizer, kBefore)) {}
 
-// Empty where the tokens of what stands before are not apart.
+// Returns "" if the preceding text's tokens merge with the text's.
 std::vector<TokenId> Spellings::tokens_of(std::string text) const {
   std::vector<TokenId> tokens = encode(tokenizer_, kBefore + text);
   if (tokens.size() < before_.size() || !std::equal(before_.begin(), before_.end(), tokens.begin()))
@@ -32,7 +32,7 @@ std::vector<TokenId> Spellings::spell(const Known& known) const {
   std::vector<TokenId> tokens = tokens_of(std::string(known.text));
   if (tokenizer_.decode_bytes(tokens, false) != known.text) return {};
   if (known.followers.empty()) return tokens;
-  // [n]: followers before which exactly n tokens stay
+  // [n]: number of followers for which exactly n tokens remain
   std::vector<size_t> n_votes(tokens.size() + 1, 0);
   for (const char follower : known.followers) {
     const std::vector<TokenId> longer = tokens_of(std::string(known.text) + follower);

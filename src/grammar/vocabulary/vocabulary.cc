@@ -37,7 +37,7 @@ TokenTrie::TokenTrie(std::vector<Entry> entries) {
 
 void TokenTrie::build(std::vector<Entry>& entries) {
   nodes_.push_back({});
-  std::vector<uint32_t> path{0};  // the node of each prefix of the last text
+  std::vector<uint32_t> path{0};  // node of each prefix of the previous text
   std::string_view last;
   for (const Entry& entry : entries) {
     const auto differ =
@@ -72,8 +72,8 @@ void TokenTrie::summarize() {
   }
 }
 
-// What follows the character that begins with the node's byte. REQUIRES: all nodes below are
-// summarized.
+// Returns the kinds of bytes after the character that begins with the node's byte. REQUIRES: all
+// nodes below are summarized.
 uint16_t TokenTrie::kinds_of_char(uint32_t lead) const {
   for (const utf8::Form& form : utf8::kForms) {
     if (form.ranges[0].has(nodes_[lead].byte)) return kinds_behind(lead, form.parts().subspan(1));
@@ -140,7 +140,7 @@ std::shared_ptr<const Vocabulary> Vocabulary::make(
 }
 
 void Vocabulary::build() {
-  // Tokens that add nothing where the text begins are values of the first node.
+  // Tokens that add nothing at the start of a text are values of the root.
   const auto trie_of = [this](const std::vector<std::string>& texts) {
     std::vector<TokenTrie::Entry> entries;
     for (size_t i = 0; i < texts.size(); ++i) {

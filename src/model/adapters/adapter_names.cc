@@ -45,7 +45,7 @@ std::optional<Projections> projections_of(std::string_view name, Naming naming) 
 // Collects the names of a layer's matrices.
 class LinearNames final : public TensorVisitor {
  public:
-  // groups_alike: heads in groups lie alike in both formats.
+  // groups_alike: heads in groups are stored in the same order in both formats.
   LinearNames(const ModelConfig& config, bool groups_alike)
       : config_(config), cuts_(config), groups_alike_(groups_alike) {}
   std::vector<const TensorName*> of_layer(int layer) {
@@ -64,7 +64,7 @@ class LinearNames final : public TensorVisitor {
     const bool alike = (groups_alike_ || !in_groups) && spec.tails.n_heads == 0;
     if (spec.name != kNoName && alike) names_.push_back(spec.name);
   }
-  // Rows of queries, keys and values in one lie by KV head in directories of some.
+  // Fused queries, keys and values may be stored by KV head in directories.
   void joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) override {
     const bool alike = spec.part != Part::kQkv && spec.tails.n_heads == 0;
     for (const JoinedPart& part : parts) linear(part.spec, *part.weights);

@@ -14,8 +14,7 @@
 namespace penstock {
 namespace {
 
-// Row `row` of q or k in one format is which row in the other: adjacent pairs in GGUF files, halves
-// elsewhere.
+// Returns the row of q or k in the other format: GGUF stores adjacent pairs, directories halves.
 int row_in_halves(int row, int head_dim) {
   const int in_head = row % head_dim;
   return row - in_head + in_head % 2 * (head_dim / 2) + in_head / 2;
@@ -25,7 +24,7 @@ int row_in_pairs(int row, int head_dim) {
   return row - in_head + in_head % half * 2 + in_head / half;
 }
 
-// Columns of A that belong to the site's inputs.
+// Returns the columns of A that belong to the site's inputs.
 std::vector<float> columns_of_a(std::span<const float> all, const LinearSite& site) {
   std::vector<float> own;
   for (auto row = all.begin(); row != all.end(); row += site.cols)
@@ -125,7 +124,7 @@ int AdapterSlots::Match::n_pairs() const {
   return static_cast<int>(std::max<int64_t>(module->n_experts, 1));
 }
 
-// Rows of the weight that the adapter changes.
+// Returns the number of weight rows that the adapter changes.
 int64_t AdapterSlots::Match::rows() const {
   return int64_t{sites.front()->matrix_rows} * (both ? 2 : 1);
 }
@@ -164,7 +163,7 @@ Status AdapterSlots::turn_experts(const LoraAdapter& adapter, std::vector<Match>
   return {};
 }
 
-// Whether another stage of the pipeline has the layer.
+// Whether another pipeline stage has the layer.
 bool AdapterSlots::is_elsewhere(std::string_view weight, const NameTable& names) const {
   const std::string_view head = names.layer.substr(0, names.layer.find("{}"));
   std::string_view name = within_layers(weight, names.layer);
@@ -187,7 +186,7 @@ Status AdapterSlots::check_module(const Match& match, const std::string& where) 
     return errorf(ErrorCode::kInvalidArgument,
                   "{}: is for another model: {}: expected [{}, {}], got [{}, {}]", where,
                   quote_name(module.weight), rows, site.cols, out, in);
-  // Pairs of matrices for every expert, or none if the module belongs to one expert.
+  // Experts have pairs of matrices; a module of a single expert has none.
   const int64_t expected = match.expert >= 0 || site.n_experts <= 1 ? 0 : site.n_experts;
   if (module.n_experts != expected)
     return errorf(ErrorCode::kInvalidArgument,
@@ -214,7 +213,7 @@ Result<int64_t> AdapterSlots::check(const LoraAdapter& adapter) const {
   return bytes;
 }
 
-// The site's rows, scaled.
+// Returns the site's rows of B, scaled.
 std::vector<float> AdapterSlots::rows_of_b(const Match& match, const LinearSite& site,
                                            std::span<const float> all) const {
   const auto rank = static_cast<size_t>(match.module->rank());

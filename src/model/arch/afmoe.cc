@@ -29,7 +29,7 @@ void configure_afmoe(ConfigReader& reader, ModelConfig& config) {
   read_experts(reader, config);
   read_dense_layers(reader, config);
   read_sigmoid_routing(reader, config);
-  // llama.cpp's reading of files that do not say it.
+  // Default of llama.cpp for files without the key.
   if (reader.gguf())
     config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
   read_shared_experts(reader, config);

@@ -1,4 +1,4 @@
-// THE list of architectures.
+// The list of architectures. A new one is a declaration and a row.
 #include "model/arch/archs.h"
 
 #include <algorithm>
@@ -123,7 +123,7 @@ extern const Architecture kModernBert;
 
 namespace {
 
-// The first that has a name or a type is taken.
+// The first row with a matching name or type is used.
 constexpr const Architecture* kArchitectures[] = {
     &kLlama,
     &kMistral,

@@ -33,7 +33,7 @@ void drop_rotation(ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.rope = -1;
 }
 
-// A GGUF file need not say how many there are: then it is as many as it has, if any.
+// GGUF files may omit the count: it is then that of the tensor, if there is one.
 void read_token_types(ConfigReader& reader, ModelConfig& config) {
   const Key key{":tokenizer.ggml.token_type_count", "type_vocab_size"};
   const int there = reader.gguf() ? reader.rows_of("token_types.weight") : 2;
@@ -55,7 +55,7 @@ void configure_bert(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-// Its table of tokens may be narrower than the model.
+// ELECTRA's token table may be narrower than the model.
 void configure_electra(ConfigReader& reader, ModelConfig& config) {
   configure_bert(reader, config);
   const int width = reader.integer({"", "embedding_size"}, 1, 1 << 20, 128);
@@ -65,7 +65,7 @@ void configure_electra(ConfigReader& reader, ModelConfig& config) {
         fmt::format("embedding_size: expected hidden_size ({}), got {}", config.model_dim, width));
 }
 
-// The table's first rows are not used; GGUF files do not have them.
+// The first rows of the position table are unused; GGUF files omit them.
 void configure_roberta(ConfigReader& reader, ModelConfig& config) {
   configure_bert(reader, config);
   const int padding = reader.integer({"", "pad_token_id"}, 0, kMostTokens, 1);
@@ -190,7 +190,7 @@ void nomic_bert_names(NameTable& names, const ModelConfig&) {
   names[tensor::kDown] = "mlp.fc2";
 }
 
-// Rope 0: layers that see everything; rope 1: those that see a window.
+// Reads rope 0 for layers with full attention and rope 1 for layers with a window.
 void read_modern_ropes(ConfigReader& reader, ModelConfig& config) {
   RopeConfig full = config.ropes[0], local = full;
   if (reader.gguf()) {
@@ -221,7 +221,7 @@ void configure_modern_bert(ConfigReader& reader, ModelConfig& config) {
   if (activation != "silu" && activation != "gelu")
     reader.fail(ErrorCode::kUnsupported,
                 fmt::format("activation: expected gelu or silu, got '{}'", activation));
-  // As many tokens altogether, half of them on each side.
+  // Window size in tokens, half on each side.
   const int local =
       reader.integer({"attention.sliding_window", "local_attention"}, 1, kMostTokens, 128);
   const Key pattern{"attention.sliding_window_pattern", "global_attn_every_n_layers"};
@@ -261,7 +261,7 @@ void modern_bert_gguf_names(NameTable& names, const ModelConfig&) {
 
 }  // namespace
 
-// The stream is normed behind each sub-layer.
+// The stream is normed after each sub-layer.
 StepOutputs bert_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                          KvCache& cache, Ops& ops, const ForwardOptions& options) {
   const auto [first_layer, end_layer] = layers_of(config, weights, options);

@@ -12,7 +12,7 @@ void configure_bitnet_silu(ConfigReader&, ModelConfig& config) {
   config.rounding.activations = true;
 }
 
-// Without a quantization_config the Hugging Face model is an ordinary one: no rounding anywhere.
+// Without a quantization_config, the Hugging Face model does not round.
 void configure_bitnet(ConfigReader& reader, ModelConfig& config) {
   config.norm.sub_norms = true;
   config.rounding.activations = reader.gguf();

@@ -81,10 +81,10 @@ void expect(ConfigReader& reader, std::string_view key, std::string_view wanted)
                 fmt::format("{}: expected {}, got '{}'", key, wanted, found));
 }
 
-// The best score of a group counts; weights are not divided by their sum.
+// Groups are scored by their best expert; weights are not normalized.
 void read_softmax_routing(ConfigReader& reader, ModelConfig& config) {
   expect(reader, "scoring_func", "softmax");
-  // Implementations of the second version do not agree on what it would do.
+  // Implementations of DeepSeek V2 differ in its effect.
   if (reader.flag({"", "norm_topk_prob"}, false))
     return reader.fail(ErrorCode::kUnsupported, "norm_topk_prob: expected false");
   ExpertRouting& routing = config.experts.routing;
@@ -106,7 +106,7 @@ void read_softmax_routing(ConfigReader& reader, ModelConfig& config) {
 
 }  // namespace
 
-// As llama.cpp's converter writes it.
+// Writes the keys of llama.cpp's converter.
 void describe_latent(ConfigWriter& writer, const ModelConfig& config) {
   const LatentConfig& l = config.latent;
   writer.set({"attention.kv_lora_rank", ""}, l.kv_rank);
@@ -122,7 +122,7 @@ void describe_latent(ConfigWriter& writer, const ModelConfig& config) {
 
 namespace {
 
-// Files of GLM-4.7-Flash may leave out how experts are scored: only a sigmoid's choice has biases.
+// GLM-4.7-Flash files may omit the scoring function: a selection bias implies sigmoid.
 bool scores_by_sigmoid(ConfigReader& reader, const ModelConfig& config) {
   const Key key{"expert_gating_func", ""};
   if (reader.has(key)) return reader.integer(key, 1, 2) == 2;
@@ -143,11 +143,11 @@ void configure_youtu(ConfigReader& reader, ModelConfig& config) { read_latent(re
 void describe_youtu(ConfigWriter& writer, const ModelConfig& config) {
   describe_latent(writer, config);
   writer.set({"leading_dense_block_count", ""}, config.n_layers);
-  writer.set({"expert_feed_forward_length", ""}, config.ffn_dim);  // llama.cpp wants these two
+  writer.set({"expert_feed_forward_length", ""}, config.ffn_dim);  // llama.cpp requires these keys
   writer.set({"expert_shared_count", ""}, 0);
 }
 
-// Embeddings, what is added and logits are multiplied; llama.cpp knows only the published model's
+// Embeddings, residual additions and logits are scaled; llama.cpp supports only the published
 // factors.
 void configure_minicpm3(ConfigReader& reader, ModelConfig& config) {
   read_latent(reader, config, std::clamp(config.model_dim / config.n_heads, 1, kMaxHead));
@@ -187,7 +187,7 @@ void describe_minicpm3(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_output.bias"));
 }
 
-// Keys and values are projected by one matrix there too.
+// GGUF files also have one matrix for keys and values.
 void minicpm3_gguf_names(NameTable& names, const ModelConfig&) {
   names[tensor::kLatentKeys] = names[tensor::kLatentValues] = "";
 }
@@ -216,8 +216,7 @@ void configure_deepseek3(ConfigReader& reader, ModelConfig& config) {
   read_shared_experts(reader, config);
 }
 
-// Experts by softmax, with the groups and the weights of sigmoid scores; queries grow with the
-// position.
+// Softmax experts with sigmoid routing's groups and weights; queries grow with the position.
 void configure_mistral4(ConfigReader& reader, ModelConfig& config) {
   read_latent(reader, config);
   read_experts(reader, config);
@@ -241,7 +240,7 @@ void describe_mistral4(ConfigWriter& writer, const ModelConfig& config) {
   describe_query_scale(writer, config);
 }
 
-// Experts as published, or one tensor for each.
+// Fused experts as published, or one tensor each.
 void mistral4_names(NameTable& names, const ModelConfig&) {
   names[tensor::kExpertGateUp] = "mlp.experts.gate_up_proj",
   names[tensor::kFusedExpertDown] = "mlp.experts.down_proj";
@@ -280,7 +279,7 @@ extern constinit const Architecture kMiniCpm3 = {
     .hf_defaults = R"({"tie_word_embeddings": true, "rms_norm_eps": 1e-5,
     "q_lora_rank": 768, "kv_lora_rank": 256, "qk_rope_head_dim": 32, "head_dim": 32, "qk_nope_head_dim": 64,
     "scale_depth": 1.4, "dim_model_base": 256})",
-    // Heads are that wide for their rotation.
+    // Head size for the rotation.
     .hf_aliases = R"({"qk_rope_head_dim": "head_dim"})",
     .describe = describe_minicpm3,
     .gguf_names = minicpm3_gguf_names,

@@ -8,7 +8,7 @@ namespace penstock {
 
 namespace {
 
-// GGUF files say which layers by their tensors.
+// GGUF files show these layers by their tensors.
 void read_expert_layers(ConfigReader& reader, ModelConfig& config) {
   const int first = reader.integer({"", "moe_layer_start_index"}, 0, 1 << 20, 1);
   const int last = reader.integer({"", "moe_layer_end_index"}, -1, 1 << 20, -1);

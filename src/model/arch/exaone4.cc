@@ -8,7 +8,7 @@ namespace penstock {
 
 namespace {
 
-// "LLLG": the kinds of layers, repeated.
+// Reads a repeated pattern of layer kinds: "LLLG".
 void read_letters(const std::string& letters, int window, ModelConfig& config) {
   for (size_t i = 0; i < config.layers.size(); ++i)
     config.layers[i].window = letters[i % letters.size()] == 'L' ? window : 0;
@@ -18,7 +18,7 @@ void configure_exaone4(ConfigReader& reader, ModelConfig& config) {
   config.residual.norms = NormPlacement::kPost;
   config.attention.qk_norm = QkNorm::kHead;
   const Key window{"attention.sliding_window", "sliding_window"};
-  // GGUF files of the 32B model, the one with windows, may leave them out.
+  // GGUF files of the 32B model, which has windows, may omit the key.
   const bool is_32b = reader.gguf() && config.n_layers == 64;
   if (!reader.has(window) && !is_32b) return;
   const nlohmann::json* pattern = reader.find({"", "sliding_window_pattern"});

@@ -60,7 +60,7 @@ void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config) {
   routing.scale =
       reader.number({"expert_weights_scale", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);
   routing.n_groups = reader.integer({"expert_group_count", "n_group"}, 1, kMaxExpertGroups, 1);
-  // With several groups a GGUF file must say how many count.
+  // With several groups, a GGUF file must state how many are active.
   const bool said = reader.gguf() && routing.n_groups > 1;
   routing.n_active_groups =
       reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups,

@@ -15,7 +15,7 @@ float multiplier(ConfigReader& reader, std::string_view key) {
   return reader.number({"", key}, -kMost, kMost, 1.0f);
 }
 
-// A list, each of whose numbers has its place; null where there is none.
+// Reads a list of numbers into variables; absent: no effect.
 void read_list(ConfigReader& reader, std::string_view key, std::initializer_list<float*> out) {
   if (!reader.has({"", key})) return;
   const std::vector<float> list = reader.numbers({"", key}, out.size());

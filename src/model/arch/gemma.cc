@@ -12,7 +12,7 @@ namespace {
 
 void configure_gemma(ConfigReader& reader, ModelConfig& config) {
   config.norm.offset = reader.gguf() ? 0.0f : 1.0f;
-  // The first one's files call the approximation by the name of what it approximates.
+  // Gemma 1 files name the exact GELU but mean the tanh approximation.
   const bool misnamed = config.arch == "gemma" && config.ffn.activation.kind == Activation::kGelu;
   if (reader.gguf() || misnamed) config.ffn.activation = Activation::kGeluTanh;
   config.embedding.scale = std::sqrt(static_cast<float>(config.model_dim));
@@ -43,7 +43,7 @@ void configure_gemma2(ConfigReader& reader, ModelConfig& config) {
   read_windows(reader, config, 2, 4096);
 }
 
-// Gemma 2 without norms behind sub-layers.
+// Gemma 2 without norms after sub-layers.
 void configure_vaultgemma(ConfigReader& reader, ModelConfig& config) {
   configure_gemma2(reader, config);
   config.residual.norms = NormPlacement::kPre;

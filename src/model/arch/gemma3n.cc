@@ -18,14 +18,14 @@ namespace {
 
 constexpr Key kSparsity{"activation_sparsity_scale", "activation_sparsity_pattern"};
 
-// of gates that are closed, in the first layers of the published sizes
+// share of closed gates in the first layers of the published sizes
 constexpr double kUsualShare = 0.95;
 constexpr int kUsualLayers = 10;
 
-// of a normal distribution
+// Cumulative distribution function of the normal distribution.
 double share_below(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
-// The inverse.
+// Inverse of share_below().
 float cutoff_of(double share) {
   if (share <= 0) return kNoCutoff;
   double low = -40, high = 40;
@@ -36,7 +36,7 @@ float cutoff_of(double share) {
   return static_cast<float>(low);
 }
 
-// A directory has the share of gates that are closed, a GGUF file where they close.
+// Directories state the share of closed gates, GGUF files the cutoff.
 void read_sparsity(ConfigReader& reader, ModelConfig& config) {
   const json* list = reader.find(kSparsity);
   if (list == nullptr) {
@@ -70,7 +70,7 @@ void read_streams(ConfigReader& reader, ModelConfig& config) {
   altup.active =
       reader.integer({"altup.active_idx", "altup_active_idx"}, 0, altup.n_streams - 1, 0);
   altup.correct_scale = reader.flag({"", "altup_correct_scale"}, true);
-  // GGUF does not have it but as the shape of a tensor.
+  // GGUF has it only as the shape of a tensor.
   altup.laurel_rank = reader.gguf() ? reader.rows_of("blk.0.laurel_l.weight")
                                     : reader.integer({"", "laurel_rank"}, 1, 1 << 16);
   if (altup.laurel_rank < 1)
@@ -160,9 +160,9 @@ void gemma3n_gguf_names(NameTable& names, const ModelConfig&) {
 
 StepOutputs gemma3n_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                             KvCache& cache, Ops& ops, const ForwardOptions& options) {
-  PENSTOCK_CHECK(options.stream == nullptr);  // its streams are several
+  PENSTOCK_CHECK(options.stream == nullptr);  // the model has several streams
   const auto [first_layer, end_layer] = layers_of(config, weights, options);
-  // [n, model_dim], the stream that a layer computes on
+  // [n, model_dim], the active stream
   const Tensor x = ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream);
   const Tensor normed = ops.new_tensor(shape.tokens, config.model_dim);
   DecoderParts decoder(config, weights, shape, cache, ops);

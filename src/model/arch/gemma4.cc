@@ -19,13 +19,13 @@ namespace {
 
 constexpr int kMostHeadDim = 4096;
 
-// transformers makes the last layer see everything whatever its list says.
+// transformers gives the last layer full attention, whatever its list says.
 void read_layer_types(ConfigReader& reader, ModelConfig& config) {
   read_windows(reader, config, 6, 512);
   if (!reader.gguf()) config.layers.back().window = 0;
 }
 
-// Layers that see everything.
+// Sets the head sizes of layers with full attention.
 void read_wide_heads(ConfigReader& reader, ModelConfig& config, int head_dim, int n_kv_heads) {
   for (LayerConfig& layer : config.layers) {
     if (layer.window > 0) continue;
@@ -35,7 +35,7 @@ void read_wide_heads(ConfigReader& reader, ModelConfig& config, int head_dim, in
   const json* overrides = reader.find({"", "per_layer_config"});
   if (overrides == nullptr) return;
   for (const auto& [number, own] : overrides->items()) {
-    // transformers writes numbers as wide as the last layer's: "05".
+    // transformers pads numbers to the width of the last layer's: "05".
     size_t i = config.layers.size();
     const char* const end = number.data() + number.size();
     const bool whole = std::from_chars(number.data(), end, i).ptr == end;
@@ -57,14 +57,14 @@ void read_wide_heads(ConfigReader& reader, ModelConfig& config, int head_dim, in
   }
 }
 
-// For layers with full attention that keep keys of their own.
+// Sets keys_as_values in layers with full attention that have own keys.
 void use_keys_as_values(ModelConfig& config) {
   for (LayerConfig& layer : config.layers)
     layer.keys_as_values = layer.window == 0 && layer.kv_layer < 0;
 }
 
-// Whether some layer of a GGUF file has the tensor: any, or one that sees everything and keeps its
-// keys.
+// Whether some layer of a GGUF file has the tensor; any: all layers are searched, else those with
+// full attention and own keys.
 bool in_some_layer(ConfigReader& reader, const ModelConfig& config, std::string_view tensor,
                    bool any) {
   for (int i = 0; i < config.n_layers; ++i) {
@@ -76,7 +76,7 @@ bool in_some_layer(ConfigReader& reader, const ModelConfig& config, std::string_
   return false;
 }
 
-// The model's number of KV heads is that of layers with a window, whichever comes first.
+// Sets the model's number of KV heads to that of layers with a window.
 void use_heads_of_windows(ModelConfig& config) {
   const auto with_window = std::ranges::find_if(
       config.layers, [](const LayerConfig& layer) { return layer.window > 0; });
@@ -89,7 +89,7 @@ void use_heads_of_windows(ModelConfig& config) {
   config.n_kv_heads = usual;
 }
 
-// In GGUF key_length is that of the layers that see everything.
+// key_length in GGUF is that of layers with full attention.
 void read_heads(ConfigReader& reader, ModelConfig& config) {
   if (reader.gguf()) {
     use_heads_of_windows(config);
@@ -100,7 +100,7 @@ void read_heads(ConfigReader& reader, ModelConfig& config) {
       reader.fail(ErrorCode::kUnsupported, "keys and values of different sizes are not supported");
     return read_wide_heads(reader, config, wide, 0);
   }
-  // per_layer_config says all, where it is there.
+  // per_layer_config overrides the other keys
   const bool says_all = reader.has({"", "per_layer_config"});
   const int wide =
       reader.integer({"", "global_head_dim"}, 1, kMostHeadDim, says_all ? config.head_dim : 512);
@@ -111,7 +111,7 @@ void read_heads(ConfigReader& reader, ModelConfig& config) {
   if (keys_as_values) use_keys_as_values(config);
 }
 
-// Rope 0: layers that see everything; rope 1: layers with a window.
+// Reads rope 0 for layers with full attention and rope 1 for layers with a window.
 void read_ropes(ConfigReader& reader, ModelConfig& config) {
   ModelConfig wide = config;
   for (int i = 0; i < config.n_layers; ++i) {

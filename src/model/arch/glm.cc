@@ -31,7 +31,7 @@ void configure_glm4_moe(ConfigReader& reader, ModelConfig& config) {
                                    : reader.flag({"", "use_qk_norm"}, false);
   if (norms) config.attention.qk_norm = QkNorm::kHead;
   read_experts(reader, config);
-  // converters write it where there are some
+  // converters write it if there are some
   const int n_dense = reader.integer({"leading_dense_block_count", "first_k_dense_replace"}, 0,
                                      1 << 20, reader.gguf() ? 0 : 1);
   for (int i = 0; i < config.n_layers && i < n_dense; ++i)

@@ -102,7 +102,7 @@ void opt_names(NameTable& names, const ModelConfig&) {
 
 void configure_biogpt(ConfigReader& reader, ModelConfig& config) {
   read_layer_norm(reader, config);
-  if (!reader.gguf()) config.norm.eps = 1e-5f;  // whatever layer_norm_eps says
+  if (!reader.gguf()) config.norm.eps = 1e-5f;  // layer_norm_eps is ignored
   drop_ropes(config);
   config.positions.learned = true;
   config.ffn.gated = false;
@@ -120,7 +120,7 @@ constexpr int kMostComputed = 1 << 16;
 
 constexpr int64_t kMostValues = int64_t{1} << 28;
 
-// As BioGPT, with computed positions; those of the padding are zeros.
+// As BioGPT, with computed positions; the padding's positions are zeros.
 void configure_xglm(ConfigReader& reader, ModelConfig& config) {
   configure_biogpt(reader, config);
   config.positions.computed = true;
@@ -160,7 +160,7 @@ void biogpt_names(NameTable& names, const ModelConfig& config) {
   names.final_norm = "layer_norm", names.lm_head = "output_projection";
 }
 
-// [[kinds, how often they follow each other], ...]
+// Reads [[kinds, number of repetitions], ...].
 void read_attention_types(ConfigReader& reader, ModelConfig& config, int window) {
   const nlohmann::json* types = reader.find({"", "attention_types"});
   static const nlohmann::json kUsual = bounded_json(R"([[["global", "local"], 12]])");

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostHeads = 1 << 14, kMostStates = 1 << 16, kMostTaps = 64;
 
-// [0.0, {"__float__": "Infinity"}], or with numbers.
+// Reads [0.0, {"__float__": "Infinity"}], or numbers.
 void read_time_steps(ConfigReader& reader, ScanConfig& scan) {
   const json* limit = reader.find({"", "time_step_limit"});
   if (limit == nullptr) return;
@@ -41,7 +41,7 @@ int ffn_of(ConfigReader& reader, size_t layer) {
   return (*list)[layer] > 0 ? 1 : 0;
 }
 
-// A list of names as strings of letters say it.
+// Converts a string of letters to a list of names.
 json kinds_of(const json& pattern) {
   if (!pattern.is_string()) return pattern;
   json kinds = json::array();
@@ -56,7 +56,7 @@ json kinds_of(const json& pattern) {
 
 }  // namespace
 
-// The key is a list by layer in both formats: of KV heads, or of names.
+// Reads a list by layer: of KV heads in GGUF, of names in directories.
 std::vector<size_t> read_hybrid_layers(ConfigReader& reader, ModelConfig& config) {
   const json* found = reader.find({"attention.head_count_kv", "layer_types"});
   for (const std::string_view key : {"layers_block_type", "hybrid_override_pattern"}) {
@@ -66,7 +66,7 @@ std::vector<size_t> read_hybrid_layers(ConfigReader& reader, ModelConfig& config
   const json kinds = found == nullptr ? json() : kinds_of(*found);
   const size_t n = config.layers.size();
   std::vector<size_t> scanning;
-  // GGUF lists those that predict further tokens too.
+  // GGUF also lists layers that predict further tokens.
   const size_t further = reader.gguf() ? static_cast<size_t>(config.n_next_token_layers) : 0;
   if (kinds.is_array() && kinds.size() != n + further) {
     reader.fail(ErrorCode::kCorruptFile,
@@ -80,7 +80,7 @@ std::vector<size_t> read_hybrid_layers(ConfigReader& reader, ModelConfig& config
     if (kinds.is_array()) {
       const json& kind = kinds[i];
       layer.attention = reader.gguf() ? kind != 0 : kind == "attention" || kind == "full_attention";
-      // In GGUF a layer with a feed-forward is nothing else.
+      // A GGUF layer with a feed-forward has no other block.
       feeds = config.residual.one_mixer &&
               (reader.gguf() ? ffn_of(reader, i) > 0 : kind == "mlp" || kind == "moe");
       layer.moe =
@@ -134,7 +134,7 @@ ScanConfig read_scan(ConfigReader& reader, const ModelConfig& config) {
 }
 
 void read_scanning_layers(ConfigReader& reader, ModelConfig& config) {
-  // of no use where no layer scans (Granite 4 micro)
+  // unused if no layer has a scan (Granite 4 micro)
   reader.find({"ssm.state_size", "mamba_d_state"});
   const std::vector<size_t> scanning = read_hybrid_layers(reader, config);
   if (scanning.empty()) return;
@@ -188,7 +188,7 @@ void granite_hybrid_names(NameTable& names, const ModelConfig& config) {
   names[tensor::kDown] = "shared_mlp.output_linear";
 }
 
-// Always rotated, and without Granite's factors.
+// Always rotated, without Granite's factors.
 void configure_bamba(ConfigReader& reader, ModelConfig& config) {
   if (config.ffn.activation.kind != Activation::kSilu)
     reader.fail(ErrorCode::kUnsupported, "hidden_act: scans are known with silu only");

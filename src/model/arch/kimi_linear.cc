@@ -20,7 +20,7 @@ json list_of(const json& object, const char* key) {
   return found != object.end() && found->is_array() ? *found : json::array();
 }
 
-// Directories as published: numbers of layers from 1 on.
+// Reads published directories: layer numbers start at 1.
 void read_numbered_layers(ConfigReader& reader, const json& numbers, ModelConfig& config) {
   const json attending = list_of(numbers, "full_attn_layers"),
              recurrent = list_of(numbers, "kda_layers");
@@ -57,8 +57,8 @@ void read_listed_layers(ConfigReader& reader, const json& kinds, bool gguf, Mode
   }
 }
 
-// transformers' order: the lists of linear_attn_config where layer_types is not there, else every
-// fourth layer attends, the first never.
+// Reads layers in transformers' order: the lists of linear_attn_config if there is no layer_types;
+// by default every fourth layer has attention.
 void read_kda_layers(ConfigReader& reader, const json& linear, ModelConfig& config) {
   const json* kinds = reader.find({"attention.head_count_kv", "layer_types"});
   if (kinds != nullptr && !kinds->is_null()) {
@@ -72,7 +72,7 @@ void read_kda_layers(ConfigReader& reader, const json& linear, ModelConfig& conf
   for (LayerConfig& layer : config.layers) layer.rope = -1;
 }
 
-// A size of linear_attn_config, or as transformers writes it beside.
+// Reads a size from linear_attn_config, or from the key that transformers writes instead.
 int read_kda_size(ConfigReader& reader, const json& linear, const char* key, const char* beside,
                   int most, int usual) {
   const auto found = linear.find(key);
@@ -138,8 +138,7 @@ void kimi_linear_names(NameTable& names, const ModelConfig&) {
   names[tensor::kDeltaB] = "self_attn.b_proj", names[tensor::kDeltaConv] = "self_attn.{}_conv1d";
   names[tensor::kDeltaRate] = "self_attn.A_log", names[tensor::kDeltaBias] = "self_attn.dt_bias";
   names[tensor::kDeltaNorm] = "self_attn.o_norm", names[tensor::kDeltaOut] = "self_attn.o_proj";
-  // transformers writes dense feed-forwards under the experts' name, the published checkpoints do
-  // not.
+  // transformers names dense feed-forwards like experts; published checkpoints do not.
   names.other_gate = "block_sparse_moe.gate_proj", names.other_up = "block_sparse_moe.up_proj";
   names.other_down = "block_sparse_moe.down_proj", names[tensor::kGateUp] = "";
   names[tensor::kRouter] = "block_sparse_moe.gate";

@@ -22,7 +22,8 @@ void read_heads_by_layer(ConfigReader& reader, ModelConfig& config) {
   for (size_t i = 0; i < heads.size(); ++i) config.layers[i].n_heads = heads[i];
 }
 
-// `gating`: true or "per-head", else a gate for each value. GGUF files tell it by the matrix.
+// Reads `gating`: true or "per-head" for a gate per head, else per value. GGUF files show it by the
+// matrix.
 void read_gates(ConfigReader& reader, ModelConfig& config) {
   const nlohmann::json* gating = reader.find({"", "gating"});
   const bool by_head = reader.gguf()
@@ -34,8 +35,8 @@ void read_gates(ConfigReader& reader, ModelConfig& config) {
     reader.fail(ErrorCode::kUnsupported, "gating_types: gates by layer are not supported");
 }
 
-// Without a list, every layer of a directory has full attention, and every fourth one of a GGUF
-// file, the first among them.
+// Without a list, all layers of a directory have full attention; in GGUF files the first and then
+// every fourth one.
 void read_layers(ConfigReader& reader, ModelConfig& config) {
   read_windows(reader, config, 0);
   if (!reader.has({"attention.sliding_window_pattern", "layer_types"})) {

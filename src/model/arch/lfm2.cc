@@ -15,8 +15,8 @@ constexpr Key kTaps{"shortconv.l_cache", "conv_L_cache"};
 
 using nlohmann::json;
 
-// By layer: KV heads in GGUF files; names in directories, older ones only say which layers have
-// attention. window: of those that slide, 0 where none may.
+// Reads the kinds of layers: KV heads in GGUF, names in directories, or the indices of attention
+// layers in older ones. window: of sliding layers; 0: none may slide.
 void read_mixers(ConfigReader& reader, ModelConfig& config, int taps, int window) {
   const std::shared_ptr<const Mixer> mixer = short_conv(taps);
   const json* kinds = reader.find({"attention.head_count_kv", "layer_types"});
@@ -137,7 +137,7 @@ void lfm3_names(NameTable& names, const ModelConfig& config) {
   names[tensor::kFfnPostNorm] = "post_ffn_norm";
 }
 
-// The final norm has the name that others give to one behind the embedding.
+// The final norm has the name that other models give to the norm after the embedding.
 void lfm2_gguf_names(NameTable& names, const ModelConfig&) { names.final_norm = "token_embd_norm"; }
 
 void describe_lfm2(ConfigWriter& writer, const ModelConfig& config) {

@@ -51,7 +51,7 @@ void configure_granite(ConfigReader& reader, ModelConfig& config) {
   config.attention.scale =
       reader.number({"attention.scale", "attention_multiplier"}, -1e6f, 1e6f, 1.0f);
   config.output.scale = 1.0f / reader.number({"logit_scale", "logits_scaling"}, 1e-6f, 1e6f, 1.0f);
-  reader.find({"ssm.state_size", ""});  // files of Granite 4 without a scan in any layer have it
+  reader.find({"ssm.state_size", ""});  // files of Granite 4 without scans have it
 }
 
 void describe_granite(ConfigWriter& writer, const ModelConfig& config) {
@@ -61,7 +61,7 @@ void describe_granite(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"logit_scale", "logits_scaling"}, 1.0f / config.output.scale);
 }
 
-// As llama.cpp has them: never joined, as dense hybrids are published.
+// llama.cpp's names: gate and up are never fused, although dense hybrids publish them so.
 void granite_gguf_names(NameTable& names, const ModelConfig&) { names[tensor::kGateUp] = ""; }
 
 void read_query_scale(ConfigReader& reader, ModelConfig& config) {
