@@ -86,11 +86,11 @@ int BatchBuilder::add(const BatchPart& part) {
   return first_row;
 }
 
-// A draft that is a chain needs no mask: the causal order suffices.
+// Chains need no mask: the causal order suffices.
 void BatchBuilder::add_draft(const BatchPart& part) {
   PENSTOCK_CHECK(part.rows != BatchPart::Rows::kNone &&
                  part.draft_parents.size() == part.draft.size());
-  const auto root = static_cast<int>(part.tokens.size()) - 1;  // of the part's tokens
+  const auto root = static_cast<int>(part.tokens.size()) - 1;  // within the part's tokens
   const int root_position = part.first + root;
   const auto first = static_cast<int>(tokens_.size());
   const bool chain = is_chain(part.draft_parents);

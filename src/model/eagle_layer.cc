@@ -97,7 +97,7 @@ Status EagleLayer::read_taps() {
   return {};
 }
 
-// From a row of the draft's output to the target's token.
+// Reads d2t, which maps rows of the draft's output to the target's tokens.
 Status EagleLayer::read_vocabulary() {
   const int vocab = target_.config().vocab_size;
   const TensorInfo* offsets = source_->find("d2t");

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxLayersOfHead = 8, kMaxRanks = 64;
 
-// The matrix in 8 bits where its rows are whole blocks, else as it is.
+// Returns the matrix in Q8_0 if its rows are whole blocks, else unchanged.
 QuantizedMatrix in_8_bits(const QuantizedMatrix& matrix, std::vector<std::byte>& storage) {
   if (matrix.cols % quant_info(QuantType::kQ8_0).block_size != 0) return matrix;
   const size_t row_bytes = quant_bytes(QuantType::kQ8_0, matrix.cols);
@@ -117,7 +117,7 @@ class MedusaHeads::Loader {
     return tensor;
   }
 
-  // medusa_accuracy: per head a falling list of shares that sum to at most 1.
+  // medusa_accuracy: for each head a descending list of probabilities whose sum is at most 1.
   Status read_accuracy(int n_heads, std::vector<std::vector<float>>& out) const {
     const auto found = source_.config().find("medusa_accuracy");
     if (found == source_.config().end()) return {};
@@ -167,12 +167,12 @@ Tensor MedusaHeads::forward(Tensor states, int n_heads, Ops& ops) const {
   const int n = states.rows;
   n_heads = std::min(n_heads, this->n_heads());
   const int dim = states.cols, n_rows = n_heads * n;
-  // Head after head. A layer reads x and makes the next x.
+  // Computes one head after the other; a layer maps x to the next x.
   Tensor x = ops.new_tensor(n_rows, dim), next = ops.new_tensor(n_rows, dim);
   const Tensor logits = ops.new_tensor(n_rows, target_->config().vocab_size, TensorRole::kLogits);
   std::array<LinearTarget, kMaxMedusaHeads> targets{};
   for (size_t layer = 0; layer < heads_[0].layers.size(); ++layer) {
-    const bool first = layer == 0;  // all heads read the states: one product
+    const bool first = layer == 0;  // all heads read the same states: one product
     const auto input = [&](int k) { return first ? states : x.row_range(k * n, n); };
     for (int k = 0; k < n_heads; ++k) {
       const Layer& of_head = heads_[static_cast<size_t>(k)].layers[layer];
@@ -191,7 +191,7 @@ Tensor MedusaHeads::forward(Tensor states, int n_heads, Ops& ops) const {
     const LinearTarget target{head.output.get(), nullptr, logits.row_range(k * n, n)};
     ops.linear(x.row_range(k * n, n), {&target, 1});
   }
-  // One pass over the shared output matrix for all heads.
+  // Multiplies all heads' states by the shared output matrix in one pass.
   if (heads_[0].output == nullptr) target_->project(x, logits, ops);
   return logits;
 }

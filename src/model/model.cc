@@ -21,8 +21,8 @@ Model::~Model() = default;
 
 namespace {
 
-// Small ones first: norms, biases and what is packed at load because it is joined or permuted. The
-// others wait for the first step.
+// Returns the tensors to prefetch: norms, biases, and tensors that are joined or permuted at load.
+// The others are read in the first step.
 std::vector<std::span<const std::byte>> tensors_of(const WeightSource& source) {
   std::vector<std::span<const std::byte>> parts;
   for (const TensorInfo& tensor : source.tensors()) parts.push_back(tensor.bytes);
@@ -147,7 +147,7 @@ Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& 
   if (experts != nullptr) RETURN_IF_ERROR(experts->finish());
   if (use.cache != nullptr) use.cache->save(source, form, ops, packed.made);
   set_weights(std::move(weights), source.naming(), shard.shard);
-  // Kept, they lie there too, and need not lie twice.
+  // The packed file also maps the experts, which need no second copy.
   if (experts != nullptr && use.cache != nullptr) {
     packed.from = use.cache->find(source, form, ops), packed.made.clear();
     if (packed.from != nullptr) (void)load_mapped(source, ops, {}, packed, shard);
@@ -159,7 +159,7 @@ Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& 
   return {};
 }
 
-// From packed.from. Error: kCorruptFile, it does not fit; then nothing has changed.
+// Loads the weights of packed.from. Errors: kCorruptFile (it does not match; nothing is changed).
 Status Model::load_mapped(const WeightSource& source, Ops& ops, const Progress& progress,
                           PackedWeights& packed, const ShardOptions& shard) {
   ASSIGN_OR_RETURN(auto weights, load_weights(source, config_, ops, progress, &packed, shard));

@@ -36,8 +36,8 @@ Result<ModelConfig> next_token_config(const ModelConfig& target, const std::stri
 
 namespace {
 
-// Loads the layer that is the file's `layer`-th or has names of its own; the configuration is of
-// one such layer.
+// Loads the layer with index `layer` in the file, or with separate names. The configuration
+// describes one layer.
 class NextTokenLoader {
  public:
   explicit NextTokenLoader(TensorLoader& tensors)
@@ -57,7 +57,7 @@ class NextTokenLoader {
   NameTable& names_;
 };
 
-// Null where the file has none for this layer, or a copy of the target's.
+// Returns null if the file has no table for this layer or a copy of the target's.
 Result<std::unique_ptr<Weight>> NextTokenLoader::own_table(const std::string& stem,
                                                            const std::string& targets,
                                                            WeightUse use) {
@@ -85,7 +85,7 @@ Status NextTokenLoader::load(int layer, NextTokenWeights& out) {
                   source_.path().string(), stems.projection);
   }
   const int dim = config_.model_dim;
-  // Experts may lie otherwise than in the target's layers.
+  // Its experts may be stored differently from the target's layers.
   names_ = tensor_names(config_, source_.naming());
   if (!names_[tensor::kFusedExpertDown].empty()) {
     const bool fused = source_.WeightSource::find(
@@ -97,7 +97,7 @@ Status NextTokenLoader::load(int layer, NextTokenWeights& out) {
   RETURN_IF_ERROR(tensors_.linear(stems.projection, dim, 2 * dim, out.projection));
   RETURN_IF_ERROR(tensors_.norm(stems.embedding_norm, dim, false, out.embedding_norm));
   RETURN_IF_ERROR(tensors_.norm(stems.state_norm, dim, false, out.state_norm));
-  // GGUF files may leave the norm out where it is the target's.
+  // GGUF files may omit the norm if it equals the target's.
   const bool has_norm =
       source_.naming() != Naming::kGguf || tensors_.find(stems.final_norm + ".weight") != nullptr;
   const std::string final_norm = has_norm ? stems.final_norm : tensors_.name(names_.final_norm);

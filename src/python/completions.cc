@@ -1,4 +1,4 @@
-// Requests and what comes of them, as tuples that the Python side makes its objects of.
+// Requests and their results, as tuples from which the Python side makes objects.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -13,14 +13,14 @@ namespace {
 
 using StopReason = decltype(CompletionOutput::stop_reason);
 
-// Why a sequence has ended.
+// Why a sequence ended.
 struct SequenceEnd {
   FinishReason reason = FinishReason::kNone;
   StopReason stop;
   std::optional<Error> error;
 };
 
-// A CompletionUpdate that owns what it refers to.
+// A CompletionUpdate that owns its data.
 struct OwnedUpdate {
   RequestId request{};
   int index = 0;
@@ -48,7 +48,7 @@ nb::object error_of(const std::optional<Error>& error) {
   return error ? nb::object(nb::cast(error->message)) : nb::object(nb::none());
 }
 
-// (finish reason, stop reason, error), or None.
+// Returns (finish reason, stop reason, error), or None.
 nb::object tuple_or_none(const std::optional<SequenceEnd>& end) {
   if (!end) return nb::none();
   return nb::make_tuple(finish_reason_name(end->reason), stop_reason_of(end->stop),
@@ -99,19 +99,20 @@ class PyCompletions {
   struct Followed {
     bool stream = false, logprobs = false, prompt_logprobs = false;
     std::shared_ptr<PythonLogitsProcessor> processor;
-    bool raised = false;  // which was told: nothing else is
+    bool raised = false;  // an exception was reported; nothing else is
   };
   static void keep(const CompletionUpdate& update, std::vector<OwnedUpdate>& updates);
-  // Ends the requests whose processors have raised, and tells what.
+  // Ends requests whose logits processors have raised an exception, and reports it.
   void add_exceptions(nb::list& news);
 
   const ModelSession& model_;
   std::shared_ptr<Session> session_;
   Completions completions_;
-  std::atomic<int> n_streams_ = 0;  // open requests whose pieces are wanted
-  // With the GIL.
+  std::atomic<int> n_streams_ = 0;  // open requests that stream
+  // Guarded by the GIL.
   std::unordered_map<uint64_t, Followed> followed_;
-  std::vector<OwnedUpdate> early_;  // of requests whose submit() has not come back yet
+  // of requests whose submit() has not returned yet
+  std::vector<OwnedUpdate> early_;
 };
 
 uint64_t PyCompletions::submit(nb::handle prompt, const PreparedParams& params,
@@ -185,11 +186,11 @@ void PyCompletions::keep(const CompletionUpdate& update, std::vector<OwnedUpdate
   if (update.done != nullptr) owned.done = std::move(*update.done);
 }
 
-// [(id, index, text, token ids, logprobs, end, done)], where `end` is (finish reason, stop reason,
-// error) with a sequence's last news, else None, and `done` is (prompt ids, prompt logprobs,
-// [output]) with a
-// request's last news, else None; of requests that do not stream there is no other. `done` is an
-// exception when a logits processor has raised it: then nothing else is told of the request.
+// Returns [(id, index, text, token ids, logprobs, end, done)]. `end`: (finish reason, stop reason,
+// error) with the last update of a sequence, else None. `done`: (prompt ids, prompt logprobs,
+// [output]) with the last update of a request, else None; requests that do not stream have only
+// this one. `done` is an exception if a logits processor raised it; the request then has no further
+// updates.
 nb::list PyCompletions::poll(double seconds) {
   std::vector<OwnedUpdate> updates;
   {
@@ -197,7 +198,7 @@ nb::list PyCompletions::poll(double seconds) {
     using std::chrono::milliseconds;
     const auto end =
         Clock::now() + milliseconds(static_cast<int64_t>(std::clamp(seconds, 0.0, 3600.0) * 1e3));
-    // Without streams nothing is worth going back to Python for but an end.
+    // Without streams, only ends are worth returning to Python.
     do {
       const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
       completions_.poll(std::max(left, milliseconds(0)), [&](const CompletionUpdate& update) {

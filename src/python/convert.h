@@ -1,4 +1,4 @@
-// Between Python's objects and what the layers below take. With the GIL only.
+// Conversion between Python objects and types of the engine. REQUIRES: the GIL.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -16,19 +16,19 @@ namespace penstock {
 
 namespace nb = nanobind;
 
-// Raises the exception that stands for the error: ValueError (arguments, files that are corrupt or
-// not supported), FileNotFoundError, MemoryError, OSError, TimeoutError, EngineError.
+// Raises the Python exception for an error: ValueError (arguments, corrupt or unsupported files),
+// FileNotFoundError, MemoryError, OSError, TimeoutError, EngineError.
 [[noreturn]] void raise(const Error& error);
 void set_engine_error(nb::handle type);
 
-// Without the GIL for as long as this lives. The interpreter waits for those who are without it
-// before it ends (end_of_interpreter), and no one is let in from then on: a thread that came back
-// after the end would be torn down within C++.
+// Releases the GIL for the object's lifetime. The interpreter waits for threads without the GIL
+// before it ends (end_of_interpreter()), after which no thread is admitted: a thread that
+// re-acquired the GIL later would be terminated inside C++.
 class WithoutGil {
  public:
   // raises EngineError when the interpreter is ending
   WithoutGil();
-  explicit WithoutGil(std::nothrow_t);  // keeps the GIL then
+  explicit WithoutGil(std::nothrow_t);  // keeps the GIL if the interpreter is ending
   ~WithoutGil();
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
@@ -36,10 +36,10 @@ class WithoutGil {
  private:
   PyThreadState* state_;
 };
-// Lets nobody in any more, and waits at most so long for those who are.
+// Refuses new sections without the GIL, and waits at most `seconds` for the current ones.
 void end_of_interpreter(double seconds);
 
-// The value, or its exception. Release the GIL inside `make`, not around this.
+// Returns the value or raises its exception. Release the GIL inside `make`, not around this call.
 template <class T>
 T value_of(Result<T> result) {
   if (!result) raise(result.error());
@@ -49,13 +49,13 @@ inline void check(const Status& status) {
   if (!status) raise(status.error());
 }
 
-// None, booleans, numbers (also numpy's), strings, lists, tuples and dictionaries with strings or
-// integers as keys. TypeError for others, and for what is nested deeper than 100 times; `where`
-// names it.
+// Converts None, booleans, numbers (also numpy's), strings, lists, tuples, and dictionaries with
+// string or integer keys. TypeError: another type, or nesting deeper than 100; `where` names the
+// value.
 nlohmann::ordered_json json_of(nb::handle object, const std::string& where);
 nb::object object_of(const nlohmann::ordered_json& value);
 
-// Fields by their names, those of EngineConfig::visit(). TypeError for other names and types.
+// Converts fields named as in EngineConfig::visit(). TypeError: unknown names or types.
 EngineConfig config_of(const nb::dict& fields);
 nb::dict dict_of(const EngineConfig& config);
 
@@ -63,10 +63,10 @@ nb::dict dict_of(const EngineConfig& config);
 std::vector<TokenId> ids_of(nb::handle object);
 nb::list list_of(std::span<const TokenId> ids);
 
-// A text, or ids.
+// Converts a text or ids.
 Prompt prompt_of(nb::handle object);
 
-// [(token id, logprob, rank), ...], the token first.
+// Returns [(token id, logprob, rank), ...], the token first.
 nb::list list_of(std::span<const TokenLogprob> row);
 
 }  // namespace penstock

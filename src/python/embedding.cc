@@ -35,13 +35,13 @@ class PyEmbeddingModel {
     model_ = value_of(std::move(opened));
   }
 
-  // None: the checkpoint has none.
+  // None: the checkpoint has no tokenizer.
   nb::object tokenizer() const {
     const Tokenizer* tokenizer = tokenizer_of(*model_);
     return tokenizer == nullptr ? nb::none() : nb::cast(PyTokenizer(model_, *tokenizer));
   }
 
-  // (text, ids) of a conversation, as ModelSession's.
+  // Returns (text, ids) of a conversation, as ModelSession does.
   nb::tuple render_chat(nb::handle messages, const nb::dict& options) const {
     const Tokenizer* tokenizer = tokenizer_of(*model_);
     if (tokenizer == nullptr)
@@ -85,7 +85,7 @@ class PyEmbeddingModel {
     return fields;
   }
 
-  // The ids of each input.
+  // Returns the ids of each input.
   nb::list encode(const nb::list& inputs, bool with_prompt, bool truncate, int truncate_to) {
     const std::vector<Prompt> prompts = prompts_of(inputs);
     EmbedOptions options{.truncate = truncate, .truncate_to = truncate_to};
@@ -106,8 +106,8 @@ class PyEmbeddingModel {
     return lists_of(value_of(std::move(tokens)));
   }
 
-  // Of each input, given as ids, an array of float32: [dimensions], or with pooling "all" [tokens,
-  // dimensions].
+  // Returns a float32 array for each input (given as ids): [dimensions], or with pooling "all"
+  // [tokens, dimensions].
   nb::list embed(const nb::list& inputs, const std::string& pooling, std::optional<bool> normalize,
                  int dimensions, const nb::object& on_progress, const OpenedAdapter* adapter) {
     const std::vector<Prompt> prompts = prompts_of(inputs);
@@ -123,7 +123,8 @@ class PyEmbeddingModel {
         [&](const std::vector<std::vector<float>>& rows) { return rows_of_tokens(rows, prompts); });
   }
 
-  // Of each input, given as ids, an array of float32: [classes], or of_tokens [tokens, classes].
+  // Returns a float32 array for each input (given as ids): [classes], or with of_tokens [tokens,
+  // classes].
   nb::list classify(const nb::list& inputs, bool use_activation, bool of_tokens,
                     const nb::object& on_progress, const OpenedAdapter* adapter) {
     const std::vector<Prompt> prompts = prompts_of(inputs);
@@ -153,8 +154,8 @@ class PyEmbeddingModel {
   }
 
  private:
-  // Calls `compute` without the GIL, and in between the callback, whose exceptions and Ctrl-C end
-  // it.
+  // Calls `compute` without the GIL and the callback in between; exceptions of the callback and
+  // Ctrl-C cancel it.
   template <class Options, class Compute, class Convert>
   static nb::list followed(const nb::object& on_progress, Options& options, const Compute& compute,
                            const Convert& convert) {

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// An array of its own: who keeps it, keeps numbers, and not memory that the engine goes on to use.
+// Returns a copy, since the engine reuses the memory.
 nb::object array_of(std::span<const float> values) {
   auto* copy = new float[values.size()];
   std::ranges::copy(values, copy);
@@ -43,7 +43,7 @@ void PythonLogitsProcessor::process(std::span<const TokenId> tokens, int n_promp
     const auto changed =
         nb::cast<nb::ndarray<nb::numpy, const float, nb::ndim<1>, nb::c_contig>>(array);
     std::copy_n(changed.data(), logits.size(), logits.begin());
-    // What is not a number would order nothing.
+    // NaN cannot be ordered.
     for (float& logit : logits) {
       if (!(logit <= 3e38f))
         throw nb::value_error("a logits processor left NaN or infinity among the logits");

@@ -31,8 +31,8 @@ const char* kind_of(const PositionCounter&) { return "vector"; }
 const char* kind_of(const PerRank&) { return "vector"; }
 const char* kind_of(const Histogram&) { return "histogram"; }
 
-// The process that was forked off has the memory of an engine, but none of its threads: nothing can
-// be joined there.
+// Leaks the session in a forked process, which has the engine's memory but not its threads, so that
+// they cannot be joined.
 void let_go(std::shared_ptr<Session> session) { new std::shared_ptr<Session>(std::move(session)); }
 
 }  // namespace
@@ -129,7 +129,7 @@ PyTokenizer ModelSession::tokenizer() const {
 std::shared_ptr<const ChatSetup> ModelSession::chat_setup(const std::string& chat_template) const {
   const std::lock_guard lock(setup_mutex_);
   if (last_setup_ == nullptr || chat_template != last_template_) {
-    // Replies are given as they were written.
+    // Replies are returned unparsed.
     last_setup_ = value_of(
         ChatSetup::open(*session(), {.chat_template = chat_template, .tool_call_parser = "none"}));
     last_template_ = chat_template;

@@ -1,4 +1,4 @@
-// An open model as Python's threads share it.
+// An open model, shared by Python threads.
 #pragma once
 #include <unistd.h>
 
@@ -14,16 +14,17 @@
 
 namespace penstock {
 
-// Sampling parameters as one engine takes them: read once, used for many requests.
+// Converted sampling parameters, reusable for many requests of one engine.
 struct PreparedParams {
   std::shared_ptr<const SamplingParams> sampling;
   std::shared_ptr<const TokenMatcher> matcher;
-  bool to_the_end = false;  // max_tokens is what the context has room for
+  // max_tokens is set to the room left in the context
+  bool to_the_end = false;
   bool read_prefix_cache = true;
   std::optional<int> thinking_tokens;
 };
 
-// A LoRA adapter of a model; given back to the engine when Python forgets it.
+// A LoRA adapter, released when Python deletes the object.
 struct OpenedAdapter {
   std::shared_ptr<const Adapter> adapter;
 };
@@ -31,18 +32,18 @@ struct OpenedAdapter {
 // Methods are called with the GIL and let go of it where they take time.
 class ModelSession {
  public:
-  // Finds the model by its name, which may download it, and starts its engine.
+  // Finds the model by name (which may download it) and starts its engine.
   explicit ModelSession(const nb::dict& config);
   ~ModelSession();
 
-  // Ends what runs and frees the memory, when the last request has been told. Calls after it raise
+  // Cancels requests and frees the memory after the last request was reported. Later calls raise
   // EngineError.
   void close();
   bool closed() const { return session_ == nullptr; }
-  // EngineError also in a process that was forked off: threads stay behind there.
+  // Raises EngineError when closed, and in forked processes, which lack the engine's threads.
   std::shared_ptr<Session> session() const;
 
-  // Raises what keeps the engine from going on, if there is something.
+  // Raises the error that stops the engine, if any.
   void check_health() const;
   nb::dict config() const;
   nb::dict info() const;
@@ -51,19 +52,20 @@ class ModelSession {
 
   PyTokenizer tokenizer() const;
 
-  // (text, ids) of a conversation; `options`: chat_template, add_generation_prompt,
+  // Returns (text, ids) of a conversation. options: chat_template, add_generation_prompt,
   // continue_final_message, tools, variables.
   nb::tuple render_chat(nb::handle messages, const nb::dict& options) const;
-  // Of a request whose prompt is `text`. ValueError where no reasoning is known.
+  // Returns the budget for a request with the prompt `text`. ValueError: the model has no known
+  // reasoning format.
   ThinkingBudget thinking_budget(int n_tokens, const std::string& text) const;
 
-  // Errors as Engine::open_adapter() has them.
+  // Raises the errors of Engine::open_adapter().
   OpenedAdapter open_adapter(const std::string& path) const;
 
-  // [(name, kind, help, value)]: a number; of histograms ([bounds], [counts], sum, count); of
-  // vectors [numbers].
+  // Returns [(name, kind, help, value)]. value: a number; for histograms ([bounds], [counts], sum,
+  // count); for vectors [numbers].
   nb::list metrics() const;
-  // As Engine has it. EngineError when it is shutting down.
+  // As Engine's functions. EngineError: the engine is shutting down.
   void set_paused(bool paused) const;
   void reset_prefix_cache() const;
 

@@ -1,5 +1,5 @@
-// penstock._core: what the Python package is made on. Its objects are plain: tuples, lists,
-// dictionaries; the classes that users see are Python's (python/penstock/).
+// penstock._core: the native module under the Python package. Its objects are plain tuples, lists
+// and dictionaries; python/penstock/ has the public classes.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -21,7 +21,7 @@ int run(std::vector<std::string> arguments) {
   return run_program(static_cast<int>(arguments.size()), argv.data());
 }
 
-// Path of the model, and whether it makes text.
+// Returns the path of the model, and whether it generates text.
 nb::tuple find(const std::string& name) {
   std::string path;
   auto text = [&]() -> Result<bool> {

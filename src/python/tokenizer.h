@@ -1,4 +1,4 @@
-// A model's tokenizer as Python has it.
+// A model's tokenizer for Python.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace penstock {
 
-// Does not keep the model's memory: calls after the model was closed raise EngineError. With the
-// GIL, which encode() lets go of.
+// Does not keep the model's memory: after the model was closed, calls raise EngineError. REQUIRES:
+// the GIL, which encode() releases.
 class PyTokenizer {
  public:
   // owner: what the tokenizer lives in.

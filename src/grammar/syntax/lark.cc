@@ -301,7 +301,7 @@ class LarkParser : LarkScanner {
     return rules_.rule(rule);
   }
 
-  // Equal for equal arguments.
+  // Returns a key that is equal for equal arguments.
   std::string spelled(uint32_t node) const {
     const bool is_lexeme = lexemes_.contains(node);
     const RuleNode& of = rules_.node(is_lexeme ? rules_.node(node).parts[1] : node);
@@ -310,7 +310,7 @@ class LarkParser : LarkScanner {
                        static_cast<uint32_t>(of.text));
   }
 
-  // The rule of a template with its arguments.
+  // Adds the rule of a template with its arguments.
   void expand() {
     const Instance made = std::move(instances_.front());
     instances_.pop_front();
@@ -332,7 +332,7 @@ class LarkParser : LarkScanner {
     set_body(made.rule, body);
   }
 
-  // %json {...}
+  // Reads %json {...}.
   uint32_t inline_part() {
     if (!in_.take("%json"))
       return unsupported("of what begins with %, only %json is supported in a rule");
@@ -366,7 +366,7 @@ class LarkParser : LarkScanner {
     }
   }
 
-  // common.NAME, common.NAME -> OTHER or common (NAME, NAME)
+  // Reads common.NAME, common.NAME -> OTHER, or common (NAME, NAME).
   void import() {
     if (name() != "common") {
       unsupported("only the module common can be imported from: %import common.NAME");
@@ -411,8 +411,8 @@ class LarkParser : LarkScanner {
     }
   }
 
-  // None is part of itself: what is left when those are taken away, again and again, that use none
-  // that is left.
+  // Refuses recursive terminals: repeatedly removes terminals that use no remaining terminal; what
+  // is left is recursive.
   void check_terminals() {
     std::unordered_map<uint32_t, std::vector<uint32_t>> users;
     std::unordered_map<uint32_t, size_t> n_used;
@@ -445,16 +445,17 @@ class LarkParser : LarkScanner {
 
   const GoalOfSchema& goal_of_;
   Budget& budget_;
-  uint32_t ignored_rule_, ignored_;  // what may stand in front of a lexeme
+  uint32_t ignored_rule_, ignored_;  // text that may precede a lexeme
   std::vector<uint32_t> ignores_;
   std::unordered_set<uint32_t> lexemes_;
   std::unordered_map<std::string, Template> templates_;
-  Names parameters_;  // of the template that is read, with their arguments
+  // parameters of the current template with their arguments
+  Names parameters_;
   std::deque<Instance> instances_;
   std::vector<TerminalUse> terminal_uses_;
-  uint32_t terminal_ = kNone;  // that is defined; kNone: none
+  uint32_t terminal_ = kNone;  // terminal being defined; kNone: none
   bool in_terminal_ = false;
-  bool dry_ = false;  // read for the end only
+  bool dry_ = false;  // parse only to find the end
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ void LarkScanner::comment() {
   while (!in_.at_end() && in_.peek() != '\n') in_.skip(1);
 }
 
-// White space and comments up to the end of the line, which a backslash hides.
+// Skips white space and comments up to the end of the line, which a backslash continues.
 void LarkScanner::space() {
   for (;;) {
     const char c = in_.peek();
@@ -41,7 +41,7 @@ void LarkScanner::lines() {
   for (space(); in_.peek() == '\n'; space()) in_.skip(1);
 }
 
-// The mark between alternatives; only in front of it may a definition go on in another line.
+// Reads "|"; only before it may a definition continue on another line.
 bool LarkScanner::bar() {
   const size_t begin = in_.position();
   lines();
@@ -62,7 +62,7 @@ std::string LarkScanner::name() {
 bool LarkScanner::is_terminal(std::string_view name) {
   return std::any_of(name.begin(), name.end(), is_upper);
 }
-// A name that rules or terminals can have.
+// Whether the name is valid for a rule or terminal.
 bool LarkScanner::check_name(std::string_view name) {
   const bool lower = std::any_of(name.begin(), name.end(), is_lower);
   if (lower != is_terminal(name) && (name.front() < '0' || name.front() > '9') &&
@@ -154,7 +154,7 @@ uint32_t LarkScanner::regex() {
   return fail(expr.error().kind, expr.error().message);
 }
 
-// Up to the slash that ends it; 0: there is none, or nothing in front of it.
+// Returns the offset of the closing slash; 0: missing, or nothing precedes it.
 size_t LarkScanner::regex_length() const {
   const std::string_view text = in_.rest();
   size_t n = 0;
@@ -162,7 +162,7 @@ size_t LarkScanner::regex_length() const {
   return n < text.size() ? n : 0;
 }
 
-// Up to the brace that closes the object.
+// Returns the offset after the object's closing brace.
 size_t LarkScanner::json_length() const {
   const std::string_view text = in_.rest();
   size_t n = 0, open = 0;

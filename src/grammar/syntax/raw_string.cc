@@ -83,7 +83,7 @@ class RawString {
   int max_depth_;
   std::vector<ExprId> all_;
   CountWindow window_;
-  bool bounded_ = false;  // there may be lengths that no text has
+  bool bounded_ = false;  // some lengths may have no text
 };
 
 }  // namespace

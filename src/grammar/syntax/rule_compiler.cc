@@ -10,17 +10,17 @@ namespace {
 using NodeKind = RuleNode::Kind;
 using Op = Instruction::Op;
 
-constexpr uint32_t kMaxUnrolledRule = 64;  // larger counts are counted, not made states
-// nodes of a regular expression that rules are merged into
+constexpr uint32_t kMaxUnrolledRule = 64;  // larger counts become counted repetitions
+// limit of nodes of an expression into which rules are merged
 constexpr size_t kMaxInlined = 20'000;
 
-// What is known of rules before they are compiled.
+// Properties of rules, computed before compilation.
 class Analysis {
  public:
   explicit Analysis(const Rules& rules) : rules_(rules), of_rule_(rules.rules().size()) {
     for (uint32_t i = 0; i < of_rule_.size(); ++i) visit(i);
   }
-  // Which rules have texts, and which the empty one. Errors: kTooLarge.
+  // Finds which rules have texts, and which accept the empty text. Errors: kTooLarge.
   Compiled<void> find_texts(Budget& budget) {
     for (bool changed = true; changed;) {
       changed = false;
@@ -39,12 +39,12 @@ class Analysis {
     return {};
   }
 
-  // Bottom up: rules that a rule calls stand before it, but for circles.
+  // Bottom-up order: called rules precede callers, except in cycles.
   const std::vector<uint32_t>& order() const { return order_; }
   bool rule_has_text(uint32_t rule) const { return of_rule_[rule].has_text; }
 
-  // Whether one automaton can do what the node does: no rule in it calls itself on any way, and
-  // there are neither tokens nor JSON values nor large counts in it.
+  // Whether the node can become one automaton: no rule in it is recursive, and it has no tokens,
+  // JSON values or large counts.
   bool regular(uint32_t id) const {
     const RuleNode& node = rules_.node(id);
     switch (node.kind) {
@@ -57,7 +57,7 @@ class Analysis {
                                              [&](uint32_t p) { return regular(p); });
     }
   }
-  // Its size as an expression with all rules put in. REQUIRES: regular(id).
+  // Returns the size as an expression with all rules inlined. REQUIRES: regular(id).
   size_t weight(uint32_t id) const {
     const RuleNode& node = rules_.node(id);
     if (node.kind == NodeKind::kRule) return of_rule_[node.index].weight;
@@ -110,7 +110,7 @@ class Analysis {
     size_t next = 0;
   };
 
-  // Depth first with a list: rules may call each other in chains of any length.
+  // Iterative depth-first search, since call chains may have any length.
   void visit(uint32_t start) {
     std::vector<Visit> path;
     enter(start, path);
@@ -126,7 +126,7 @@ class Analysis {
         enter(rule, path);
         continue;
       }
-      for (size_t i = path.size(); i-- > 0;) {  // a circle: none on it is regular
+      for (size_t i = path.size(); i-- > 0;) {  // a cycle: none of its rules is regular
         of_rule_[path[i].rule].regular = false;
         if (path[i].rule == rule) break;
       }
@@ -222,8 +222,8 @@ class RuleCompiler {
     failed_ = true;
   }
 
-  // The instructions of a node in front of `next`; returns where they begin. REQUIRES: the node has
-  // text.
+  // Emits the instructions of a node before `next` and returns the first. REQUIRES: the node has
+  // texts.
   uint32_t emit(uint32_t id, uint32_t next) {
     if (failed_) return next;
     if (inlines(id)) return emit_text(expr(id), next);
@@ -242,8 +242,7 @@ class RuleCompiler {
     return next;
   }
 
-  // Whether a node becomes one automaton. Small enough, so that the same rule in many places costs
-  // little.
+  // Whether a node becomes one automaton: regular, and small enough to be repeated in many places.
   bool inlines(uint32_t id) const {
     return analysis_.regular(id) && analysis_.weight(id) <= kMaxInlined;
   }
@@ -294,7 +293,7 @@ class RuleCompiler {
     return leaf;
   }
 
-  // Neighbours that are regular become one automaton.
+  // Merges adjacent regular parts into one automaton.
   uint32_t emit_sequence(const RuleNode& node, uint32_t next) {
     for (size_t i = node.parts.size(); i > 0;) {
       if (!inlines(node.parts[i - 1])) {
@@ -309,7 +308,7 @@ class RuleCompiler {
     return next;
   }
 
-  // So do alternatives.
+  // Merges regular alternatives into one automaton.
   uint32_t emit_choice(const RuleNode& node, uint32_t next) {
     std::vector<uint32_t> begins;
     std::vector<ExprId> texts;
@@ -366,11 +365,11 @@ class RuleCompiler {
   Program& program_;
   Budget& budget_;
   Analysis analysis_;
-  std::vector<uint32_t> symbols_;  // of each rule; kNone: not needed yet
-  std::vector<ExprId> exprs_;      // of each rule that is regular and small
+  std::vector<uint32_t> symbols_;  // by rule; kNone: not needed yet
+  std::vector<ExprId> exprs_;      // of regular and small rules
   std::vector<uint32_t> todo_;
   std::vector<KnownLeaf> leaves_;
-  bool in_string_ = false;  // the rule that is being compiled
+  bool in_string_ = false;  // of the rule being compiled
   bool failed_ = false;
   Refusal refusal_;
 };

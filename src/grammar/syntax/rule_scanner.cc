@@ -7,9 +7,9 @@ namespace penstock::grammar {
 namespace {
 
 constexpr uint32_t kMaxRuleCount = 1U << 30;
-constexpr size_t kMaxTokens = 1024;  // that one <[...]> names
+constexpr size_t kMaxTokens = 1024;  // tokens in one <[...]>
 
-// A number at the beginning of the text, which loses it.
+// Reads a number at the start of the text and removes it.
 std::optional<TokenId> take_id(std::string_view& text) {
   TokenId id = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);

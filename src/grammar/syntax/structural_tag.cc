@@ -43,7 +43,7 @@ class TagReader {
   struct FormatType {
     std::string_view name;
     Handler read;
-    std::vector<std::string_view> members;  // beside "type"
+    std::vector<std::string_view> members;  // allowed members besides "type"
   };
   static const std::vector<FormatType>& types() {
     using R = TagReader;
@@ -76,7 +76,7 @@ class TagReader {
     return refuse(RefusalKind::kInvalid, where, std::move(message));
   }
 
-  // ends: what ends the tag around, where the format is the last thing in it.
+  // ends: texts that end the enclosing tag, if the format is its last part.
   Node format(const JsonValue& value, const std::string& where, const Texts& ends, int depth) {
     if (depth > max_depth_)
       return refuse(RefusalKind::kTooLarge, where,
@@ -112,7 +112,7 @@ class TagReader {
       return invalid(append_pointer(where, key), "expected a string");
     return member->string;
   }
-  // A string or a list of strings; none when it is left out.
+  // Reads a string or a list of strings; absent: empty.
   Compiled<Texts> texts_of(const JsonValue& value, const char* key, const std::string& where) {
     const JsonValue* member = value.find(key);
     if (member == nullptr) return Texts{};
@@ -137,7 +137,7 @@ class TagReader {
   ExprPool& pool() { return rules_.pool(); }
   ExprId literal(std::string_view text) { return pool().literal(characters_of(text)); }
 
-  // A fixed text, in which names of special tokens are those.
+  // Returns a fixed text, in which names of special tokens become these tokens.
   uint32_t fixed(std::string_view written) {
     std::vector<uint32_t> parts;
     while (!written.empty()) {
@@ -151,7 +151,8 @@ class TagReader {
     return parts.empty() ? rules_.text(ExprPool::kEmpty) : rules_.sequence(std::move(parts));
   }
 
-  // Text in which none of the others occurs, nor would occur earlier with one of them behind it.
+  // Returns the texts that contain none of `others`, and in which none of them would begin before
+  // the end.
   ExprId text_without(const Texts& others) {
     std::vector<ExprId> all;
     for (const std::string& other : others) {
@@ -208,7 +209,8 @@ class TagReader {
     return tl::unexpected(std::move(refusal));
   }
 
-  // A string of a schema without quotes; with best_effort, its pattern and format may be left out.
+  // Reads a string of a schema without quotation marks; with best_effort, its pattern and format
+  // may be dropped.
   Node raw_string(const JsonValue& value, const std::string& where, const Texts&, int) {
     auto excludes = texts_of(value, "excludes", where), unlike = texts_of(value, "unlike", where);
     if (!excludes) return tl::unexpected(std::move(excludes).error());
@@ -401,7 +403,7 @@ class TagReader {
 
   Node old_form(const JsonValue& value) { return triggered(value, "structures", "#", {}, 0); }
 
-  // Free text up to a trigger, with which a tag begins, again and again.
+  // Repeats free text followed by a tag that begins with a trigger.
   Node triggered(const JsonValue& value, const char* key, const std::string& where,
                  const Texts& ends, int depth) {
     auto tags = read_tags(value, key, where, depth);

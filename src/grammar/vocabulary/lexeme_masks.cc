@@ -9,17 +9,17 @@
 namespace penstock::grammar {
 namespace {
 
-constexpr size_t kMaxMemory = 16 << 20;  // of one lexeme's masks
-constexpr uint32_t kWorthAsking = 8;     // nodes; smaller subtrees are walked at once
+constexpr size_t kMaxMemory = 16 << 20;  // bytes, for one lexeme's masks
+constexpr uint32_t kWorthAsking = 8;     // nodes; smaller subtrees are walked directly
 
-// Whether every way through the parts of a character, from `state`, comes to `target`.
+// Whether every path through the parts of a character leads from `state` to `target`.
 bool all_lead_to(const ByteDfa& dfa, uint32_t state, std::span<const utf8::ByteRange> parts,
                  uint32_t target) {
   if (parts.empty()) return state == target;
   for (int byte = parts.front().first; byte <= parts.front().last; ++byte) {
     const uint32_t next = dfa.step(state, static_cast<uint8_t>(byte)) & ~ByteDfa::kEndsChar;
     if (next == ByteDfa::kDead) return false;
-    // Neighbours mostly lead to the same state.
+    // Adjacent bytes mostly lead to the same state.
     const bool known =
         byte > parts.front().first &&
         next == (dfa.step(state, static_cast<uint8_t>(byte - 1)) & ~ByteDfa::kEndsChar);
@@ -28,8 +28,7 @@ bool all_lead_to(const ByteDfa& dfa, uint32_t state, std::span<const utf8::ByteR
   return true;
 }
 
-// The kinds of bytes behind which the automaton is in the same state as before; kBeyondAscii: whole
-// characters.
+// Returns the kinds of bytes that do not change the state; kBeyondAscii: whole characters.
 uint16_t loops(const ByteDfa& dfa, uint32_t state) {
   uint16_t others = byte_kinds::kBroken;
   for (int byte = 0; byte < 0x80; ++byte) {
@@ -44,8 +43,8 @@ uint16_t loops(const ByteDfa& dfa, uint32_t state) {
   return static_cast<uint16_t>(~others);
 }
 
-// Adds the states behind all ways through the parts of a character, from `state`. Whether each way
-// leads to one.
+// Adds the states after all paths through the parts of a character; returns whether no path is
+// dead.
 bool add_behind(const ByteDfa& dfa, uint32_t state, std::span<const utf8::ByteRange> parts,
                 std::vector<uint32_t>& states) {
   if (parts.empty()) {
@@ -62,7 +61,7 @@ bool add_behind(const ByteDfa& dfa, uint32_t state, std::span<const utf8::ByteRa
   return true;
 }
 
-// What most texts consist of: none of it ends a string or is escaped in JSON.
+// Kinds of bytes other than plain text, of which nothing ends a string or needs an escape in JSON.
 constexpr uint16_t kNotPlain =
     byte_kinds::kQuote | byte_kinds::kBackslash | byte_kinds::kControl | byte_kinds::kBroken;
 
@@ -159,8 +158,8 @@ class ScanWalk {
     return known;
   }
 
-  // Whether the states to which plain characters lead, a few, all go on with each of them and none
-  // is an end.
+  // Whether plain characters lead only to a few non-accepting states that all continue with plain
+  // characters.
   bool keeps_plain(uint32_t state) {
     constexpr size_t kFew = 64;
     uint16_t& known = keeps_plain_[state];

@@ -94,7 +94,7 @@ void configure_ministral3(ConfigReader& reader, ModelConfig& config) {
   read_query_scale(reader, config);
 }
 
-// Some layers are not rotated; they are those that may have a window.
+// Some layers are not rotated; only these may have a window.
 void configure_smollm3(ConfigReader& reader, ModelConfig& config) {
   set_rope_pairs(reader, config);
   const int interval = reader.integer({"", "no_rope_layer_interval"}, 1, 1024, 4);
@@ -163,15 +163,15 @@ void configure_ministral(ConfigReader& reader, ModelConfig& config) {
   read_windows(reader, config, 0);
 }
 
-// By default every fourth layer has full attention, the first among them.
+// By default the first layer and then every fourth one have full attention.
 void configure_cwm(ConfigReader& reader, ModelConfig& config) {
   read_windows(reader, config, 0, 8192);
   if (reader.has({"attention.sliding_window_pattern", "layer_types"})) return;
   for (size_t i = 0; i < config.layers.size(); i += 4) config.layers[i].window = 0;
 }
 
-// Granite whose logits are multiplied, not divided, and with norms behind each sub-layer where the
-// file does not say otherwise.
+// Granite with multiplied instead of divided logits, and by default with norms after each
+// sub-layer.
 void configure_hyperclovax(ConfigReader& reader, ModelConfig& config) {
   configure_granite(reader, config);
   config.output.scale = reader.number({"logit_scale", "logits_scaling"}, -1e6f, 1e6f, 1.0f);

@@ -17,7 +17,7 @@ constexpr float kPublishedGrowth = 0.1f;
 constexpr int kExpertsWithoutNorm = 128;
 constexpr Key kStep{"interleave_moe_layer_step", "interleave_moe_layer_step"};
 
-// One number for each layer, or an error.
+// Checks that a list has one entry for each layer.
 bool has_all_layers(ConfigReader& reader, const ModelConfig& config, std::string_view key,
                     size_t got) {
   if (got >= config.layers.size()) return true;
@@ -26,7 +26,7 @@ bool has_all_layers(ConfigReader& reader, const ModelConfig& config, std::string
   return false;
 }
 
-// Which layers are rotated: an empty list is none at all.
+// Reads which layers are rotated; an empty list: none.
 void read_rotation(ConfigReader& reader, ModelConfig& config, bool everywhere) {
   const int interval =
       reader.integer({"", "no_rope_layer_interval"}, 1, kMaxContextLength, kPublishedInterval);
@@ -45,7 +45,7 @@ void set_chunk(LayerConfig& layer, bool chunked, int chunk) {
   layer.chunked = chunked;
 }
 
-// Without a list layers that are rotated have chunks.
+// Without a list, rotated layers have chunks.
 void read_chunks(ConfigReader& reader, ModelConfig& config) {
   const int chunk =
       reader.integer({"", "attention_chunk_size"}, 1, kMaxContextLength, kPublishedChunk);
@@ -68,7 +68,7 @@ void read_chunks(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-// A flag, or (as first published) a number that is not 0.
+// Reads a flag, or a number (as first published), of which nonzero is true.
 bool grows(ConfigReader& reader) {
   const nlohmann::json* tuned = reader.find({"", "attn_temperature_tuning"});
   return tuned != nullptr && tuned->is_number()
@@ -106,7 +106,7 @@ void read_llama4_experts(ConfigReader& reader, ModelConfig& config) {
 
 void configure_llama4(ConfigReader& reader, ModelConfig& config) {
   config.positions.rope_interleaved = true;
-  // GGUF says that nothing has chunks, and then all is rotated, by a window of 0.
+  // A window of 0 in GGUF: no layer has chunks, and all are rotated.
   const Key window{"attention.sliding_window", ""};
   const bool full = reader.has(window) && reader.integer(window, 0, kMaxContextLength, 0) == 0;
   read_rotation(reader, config, full);
@@ -139,8 +139,8 @@ void describe_llama4(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "intermediate_size"}, config.experts.ffn_dim);
   writer.set({"feed_forward_length", "intermediate_size_mlp"}, dense);
   writer.set({"expert_feed_forward_length", ""}, config.experts.ffn_dim);
-  // The first mixture says how far the others are apart; another list is found when what was
-  // written is compared.
+  // The first mixture gives the interval of the others. An irregular list is detected when the
+  // written configuration is read back.
   writer.set({kStep.gguf, ""}, mixtures.empty() ? config.n_layers + 1 : mixtures.front() + 1);
   writer.set({"", "moe_layers"}, mixtures);
   writer.set({"", "no_rope_layers"}, rotated);

@@ -26,8 +26,7 @@ void configure_mamba2(ConfigReader& reader, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.mixer = mixer;
 }
 
-// Returns the width of layers that are a dense feed-forward; GGUF files list it among those of
-// experts.
+// Returns the width of dense layers, which GGUF files list together with that of experts.
 int dense_width(ConfigReader& reader, const ModelConfig& config) {
   const std::vector<int> widths = reader.integers({"feed_forward_length", ""}, 0, 1 << 20);
   for (size_t i = 0; i < config.layers.size(); ++i) {
@@ -41,7 +40,7 @@ int dense_width(ConfigReader& reader, const ModelConfig& config) {
 void read_nemotron_experts(ConfigReader& reader, ModelConfig& config) {
   std::vector<LayerConfig> layers = config.layers;
   read_experts(reader, config);
-  config.layers = std::move(layers);  // which of them have experts is known
+  config.layers = std::move(layers);  // needed below: which layers have experts
   read_sigmoid_routing(reader, config);
   config.experts.shared_dim = reader.integer(
       {"expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"}, 1, 1 << 20);
@@ -51,14 +50,14 @@ void read_nemotron_experts(ConfigReader& reader, ModelConfig& config) {
 void configure_nemotron_h(ConfigReader& reader, ModelConfig& config) {
   config.residual.one_mixer = true;
   config.ffn.gated = false;
-  // transformers ties nothing here, whatever config.json says.
+  // transformers never ties embeddings here.
   if (!reader.gguf()) config.embedding.tied = false;
   if (reader.gguf()) config.ffn.activation = Activation::kRelu2;
   const std::string activation = reader.text({"", "mamba_hidden_act"}, "silu");
   if (activation != "silu")
     reader.fail(ErrorCode::kUnsupported,
                 fmt::format("mamba_hidden_act: expected silu, got '{}'", activation));
-  reader.find({"", "n_routed_experts"});  // also where no layer has any
+  reader.find({"", "n_routed_experts"});  // mark as read, also if no layer has experts
   if (!reader.gguf() && !reader.has({"", "layer_types"}) &&
       !reader.has({"", "layers_block_type"}) && !reader.has({"", "hybrid_override_pattern"}))
     reader.fail(
@@ -68,7 +67,7 @@ void configure_nemotron_h(ConfigReader& reader, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.rope = -1, layer.ffn_dim = 0;
   config.ffn_dim = dense_width(reader, config);
   if (std::ranges::any_of(config.layers, &LayerConfig::moe)) {
-    if (!reader.gguf()) config.arch = "nemotron_h_moe";  // what GGUF calls it
+    if (!reader.gguf()) config.arch = "nemotron_h_moe";  // GGUF's name
     read_nemotron_experts(reader, config);
   }
 }
@@ -97,7 +96,7 @@ void describe_nemotron_h(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"feed_forward_length", ""}, widths);
   writer.set({"", "layer_types"}, kinds);
   writer.set({"", "mlp_hidden_act"}, "relu2");
-  writer.set({"attention.layer_norm_epsilon", ""}, config.norm.eps);  // llama.cpp's key for it
+  writer.set({"attention.layer_norm_epsilon", ""}, config.norm.eps);  // llama.cpp's key
   writer.erase({"attention.layer_norm_rms_epsilon", ""});
   if (config.experts.count == 0) return;
   describe_sigmoid_routing(writer, config);
@@ -203,7 +202,7 @@ extern constinit const Architecture kNemotronH = {
     .zero_sizes = true,
 };
 
-// The name in GGUF files of models with experts; config.json files are read by the previous row.
+// The GGUF name of models with experts; the row above reads their config.json files.
 extern constinit const Architecture kNemotronHMoe = {
     .name = "nemotron_h_moe",
     .title = "Nemotron-H with experts, Nemotron 3",

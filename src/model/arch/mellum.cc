@@ -8,7 +8,7 @@ namespace penstock {
 
 namespace {
 
-// Windows of the layers that `slides` names, unless the file lists the kinds of layers.
+// Sets the windows of the layers selected by `slides`, unless the file lists the kinds of layers.
 template <class IsSliding>
 void read_default_windows(ConfigReader& reader, ModelConfig& config, const IsSliding& slides) {
   read_windows(reader, config, 0);
@@ -84,7 +84,7 @@ void flint_names(NameTable& names, const ModelConfig&) {
   names[tensor::kSharedDown] = "mlp.shared_expert.down_proj";
 }
 
-// Every fifth layer sees all tokens. Experts are chosen by their logits and a bias.
+// Every fifth layer has full attention. Experts are chosen by their logits and a bias.
 void configure_kolibri(ConfigReader& reader, ModelConfig& config) {
   config.residual.norms = NormPlacement::kBoth;
   config.attention.qk_norm = QkNorm::kHead;

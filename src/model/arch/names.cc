@@ -10,8 +10,7 @@ namespace penstock {
 
 namespace {
 
-// Text models inside multimodal ones: the prefix of their names, and the prefix of all names of the
-// text part.
+// Text models inside multimodal ones: their prefix, and that of the whole text part.
 struct TextModel {
   std::string_view prefix, root;
 };
@@ -78,8 +77,7 @@ std::string with_letter(std::string_view pattern, char letter) {
 
 namespace {
 
-// Whether matrices of experts are stored [in, out]: transformers transposes them when it writes
-// them.
+// Whether experts' matrices are stored [in, out]; transformers transposes them when it saves them.
 bool inputs_first(const NameTable& names, const WeightSource& source, std::string_view prefix,
                   int n_layers) {
   for (int i = 0; i < n_layers; ++i) {
@@ -116,7 +114,7 @@ void choose_names(NameTable& names, const WeightSource& source, std::string_view
     names.experts_transposed = inputs_first(names, source, prefix, n_layers);
   const auto has = [&](std::string_view name, const char* suffix) {
     for (int i = 0; i < n_layers; ++i) {
-      // WeightSource::find looks in the list of tensors: an overriding find() may encode the
+      // WeightSource::find() looks up the list of tensors; an overriding find() may encode the
       // tensor.
       const std::string whole =
           std::string(prefix) + with_index(names.layer, i) + std::string(name) + suffix;

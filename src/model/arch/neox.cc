@@ -90,7 +90,7 @@ void configure_stablelm(ConfigReader& reader, ModelConfig& config) {
   const bool norms = reader.gguf() ? reader.has_tensor("blk.0.attn_q_norm.weight")
                                    : reader.flag({"", "qk_layernorm"}, false);
   if (norms) config.attention.qk_norm = QkNorm::kHeads;
-  // GGUF files say so too, but older ones only by having no second norm.
+  // GGUF files have the key too; in older ones only the missing second norm shows it.
   const bool parallel = reader.flag({"use_parallel_residual", "use_parallel_residual"}, false);
   config.residual.parallel = reader.gguf() ? !reader.has_tensor("blk.0.ffn_norm.weight") : parallel;
 }
@@ -168,7 +168,7 @@ void gptj_names(NameTable& names, const ModelConfig&) {
   names[tensor::kUp] = "mlp.fc_in", names[tensor::kDown] = "mlp.fc_out";
 }
 
-// GPT-J with a fused projection, which lies as four processors trained it.
+// GPT-J with a fused projection, stored in four shards.
 void configure_codegen(ConfigReader& reader, ModelConfig& config) {
   configure_gptj(reader, config);
   config.attention.qkv_shards = 4;

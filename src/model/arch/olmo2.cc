@@ -12,7 +12,7 @@ namespace penstock {
 
 namespace {
 
-// Rope 0: layers that see everything; rope 1: layers with a window.
+// Sets rope 0 for layers with full attention and rope 1 for layers with a window.
 void split_ropes(ModelConfig& config, const RopeConfig& sliding) {
   const RopeConfig& full = config.ropes[0];
   const bool scaled = full.scaling != RopeScaling::kNone || sliding.scaling != RopeScaling::kNone;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr float kPublishedJitter = 0.01f;
 
-// Longrope's magnitude is given twice: within the original context and beyond it.
+// Reads longrope's two magnitudes, within and beyond the original context.
 void read_magnitude(ConfigReader& reader, RopeConfig& rope) {
   const nlohmann::json* parameters = reader.find({"", "rope_parameters"});
   if (parameters == nullptr) parameters = reader.find({"", "rope_scaling"});
@@ -39,7 +39,7 @@ void configure_phimoe(ConfigReader& reader, ModelConfig& config) {
 
 void describe_phimoe(ConfigWriter& writer, const ModelConfig& config) {
   describe_biases(writer, config);
-  writer.set({"attention.layer_norm_rms_epsilon", ""}, config.norm.eps);  // llama.cpp's key for it
+  writer.set({"attention.layer_norm_rms_epsilon", ""}, config.norm.eps);  // llama.cpp's key
   writer.erase({"attention.layer_norm_epsilon", ""});
   writer.set({"", "lm_head_bias"}, writer.has_tensor("output.bias"));
   writer.set({"", "router_jitter_noise"}, config.experts.routing.jitter);

@@ -9,8 +9,8 @@ namespace penstock {
 
 namespace {
 
-// Which layers have windows when the file says that there are some; false: it lists them, or there
-// are none.
+// Sets windows for files that enable them without listing layers; false: they are listed or
+// disabled.
 bool read_unlisted_windows(ConfigReader& reader, ModelConfig& config) {
   if (reader.gguf() || !reader.flag({"", "use_sliding_window"}, false)) return false;
   read_windows(reader, config, 0);
@@ -48,14 +48,14 @@ void configure_experts(ConfigReader& reader, ModelConfig& config) {
   read_sparse_layers(reader, config);
 }
 
-// Every layer has the window.
+// All layers have the window.
 void configure_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
   read_unlisted_windows(reader, config);
   config.attention.qk_norm = QkNorm::kHead;
   configure_experts(reader, config);
 }
 
-// The weights of a token's experts are always divided by their sum.
+// Expert weights are always normalized.
 void configure_qwen3_vl_moe(ConfigReader& reader, ModelConfig& config) {
   configure_qwen3_moe(reader, config);
   if (!reader.flag({"expert_weights_norm", "norm_topk_prob"}, true))
@@ -63,7 +63,7 @@ void configure_qwen3_vl_moe(ConfigReader& reader, ModelConfig& config) {
   config.experts.routing.normalize = true;
 }
 
-// As published: inputs before outputs.
+// Experts are published [in, out].
 void qwen3_vl_moe_names(NameTable& names, const ModelConfig&) {
   names[tensor::kExpertGateUp] = "mlp.experts.gate_up_proj",
   names[tensor::kExpertDown] = "mlp.experts.down_proj";
@@ -72,8 +72,8 @@ void qwen3_vl_moe_names(NameTable& names, const ModelConfig&) {
 
 }  // namespace
 
-// llama.cpp wants the key. Which of the rotated pairs are of time, height and width is about
-// images, a text's positions are all the same; but a pair of none of them would have position 0.
+// llama.cpp requires the sections of rotated pairs for time, height and width. They only matter for
+// images, but pairs outside all sections would have position 0.
 void describe_image_sections(ConfigWriter& writer, const ModelConfig& config,
                              std::array<unsigned, 3> published) {
   const auto pairs = static_cast<unsigned>(config.ropes[0].rotary_dim) / 2;

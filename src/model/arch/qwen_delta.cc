@@ -17,7 +17,8 @@ using nlohmann::json;
 
 DeltaConfig read_delta(ConfigReader& reader) {
   DeltaConfig delta;
-  const auto usual = [&](int value) {  // of transformers; GGUF files say all
+  // transformers' default; GGUF files have all keys
+  const auto usual = [&](int value) {
     return reader.gguf() ? std::nullopt : std::optional<int>(value);
   };
   delta.taps =
@@ -48,7 +49,7 @@ DeltaConfig read_delta(ConfigReader& reader) {
   return delta;
 }
 
-// Whether an entry of a list by layer means a delta network; none for what is unknown.
+// Whether an entry of a list by layer denotes a delta network; nullopt: unknown entry.
 std::optional<bool> is_recurrent(const json& kind) {
   if (kind.is_boolean()) return kind.get<bool>();
   if (kind.is_number_integer()) return kind != 0;
@@ -106,9 +107,9 @@ void read_shared_expert(ConfigReader& reader, ModelConfig& config) {
   config.experts.shared_gate = true;
 }
 
-// GGUF has no key for layers without experts.
+// Finds layers without experts by their tensors, since GGUF has no key for them.
 void find_dense_layers(const ConfigReader& reader, ModelConfig& config) {
-  if (!reader.has_tensor("token_embd.weight")) return;  // nothing is known of tensors
+  if (!reader.has_tensor("token_embd.weight")) return;  // the source lists no tensors
   int i = 0;
   for (LayerConfig& layer : config.layers)
     layer.moe = !reader.has_tensor(fmt::format("blk.{}.ffn_gate.weight", i++));
@@ -133,8 +134,8 @@ void configure_qwen35_moe(ConfigReader& reader, ModelConfig& config) {
   read_shared_expert(reader, config);
 }
 
-// Published checkpoints of Qwen3.5 hold the experts of a layer in two tensors; others have one for
-// each.
+// Published Qwen3.5 checkpoints fuse the experts of a layer into two tensors; others have one
+// tensor per expert.
 void qwen3_next_names(NameTable& names, const ModelConfig&) {
   names[tensor::kSharedGate] = "mlp.shared_expert.gate_proj",
   names[tensor::kSharedUp] = "mlp.shared_expert.up_proj";
@@ -167,7 +168,7 @@ void qwen35_gguf_names(NameTable& names, const ModelConfig&) {
   names.groups_in_turn = true;
 }
 
-// Returns the interval of layers with attention; 0 if they are not at equal intervals.
+// Returns the interval of layers with attention; 0: irregular.
 int attention_interval(const ModelConfig& config) {
   const auto first = std::ranges::find(config.layers, true, &LayerConfig::attention);
   const auto interval = static_cast<int>(first - config.layers.begin()) + 1;

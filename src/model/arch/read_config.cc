@@ -66,7 +66,7 @@ bool is_list(ConfigReader& reader, Key key) {
   return found != nullptr && found->is_array();
 }
 
-// A number, or a list by layer: then its first number that is not 0.
+// Reads a number, or the first nonzero number of a list by layer.
 int read_usual(ConfigReader& reader, Key key, int low, int high, std::optional<int> fallback) {
   if (!is_list(reader, key)) return reader.integer(key, low, high, fallback);
   for (const int n : reader.integers(key, 0, high)) {
@@ -75,8 +75,8 @@ int read_usual(ConfigReader& reader, Key key, int low, int high, std::optional<i
   return fallback.value_or(high);
 }
 
-// Reads sizes that are listed by layer and differ from the model's. 0 KV heads: no attention, which
-// the architecture reads.
+// Reads sizes listed by layer that differ from the model's. 0 KV heads mean no attention; the
+// architecture handles that.
 void read_layer_sizes(ConfigReader& reader, ModelConfig& config) {
   const auto read = [&](Key key, int high, int usual, int LayerConfig::* size) {
     if (!is_list(reader, key)) return;
@@ -95,7 +95,7 @@ void read_layer_sizes(ConfigReader& reader, ModelConfig& config) {
   read(kFfnDim, kMaxDim, config.ffn_dim, &LayerConfig::ffn_dim);
 }
 
-// Checks that KV heads listed by layer are those of the layers with attention.
+// Checks that exactly the layers with attention have KV heads.
 void check_kv_heads(ConfigReader& reader, const ModelConfig& config) {
   const json* list = reader.find({"attention.head_count_kv", ""});
   if (list == nullptr || !list->is_array()) return;
@@ -112,13 +112,13 @@ void check_kv_heads(ConfigReader& reader, const ModelConfig& config) {
 
 void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelConfig& config) {
   config.n_layers = reader.integer({"block_count", "num_hidden_layers"}, 1, kMaxLayers);
-  // GGUF counts the layers that predict further tokens, which a decoder does not need.
+  // GGUF's count includes layers that predict further tokens.
   const int most_next = reader.gguf() ? std::max(config.n_layers - 1, 0) : kMaxLayers;
   config.n_next_token_layers =
       reader.integer({"nextn_predict_layers", "num_nextn_predict_layers"}, 0, most_next, 0);
   if (reader.gguf()) config.n_layers -= config.n_next_token_layers;
   config.model_dim = reader.integer({"embedding_length", "hidden_size"}, 1, kMaxDim);
-  // Files of models without attention or feed-forwards say 0.
+  // Files of models without attention or feed-forwards state 0.
   const int least = reader.gguf() && architecture.zero_sizes ? 0 : 1;
   config.n_heads = std::max(1, read_usual(reader, kHeads, least, kMaxHeads, {}));
   config.n_kv_heads =
@@ -127,7 +127,7 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
       reader.integer({"context_length", "max_position_embeddings"}, 1, kMaxContextLength, 2048);
   std::optional<int> ffn_dim;
   if (architecture.wide_ffn && !reader.gguf()) ffn_dim = std::min(4 * config.model_dim, kMaxDim);
-  // Optional if all layers are mixtures of experts.
+  // Optional if all layers have experts.
   const Key expert_width{"expert_feed_forward_length", "moe_intermediate_size"};
   if (!ffn_dim && reader.has(expert_width))
     ffn_dim = read_usual(reader, expert_width, 1, kMaxDim, {});
@@ -144,7 +144,7 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
   config.norm.eps = reader.number(eps, 0.0f, 1.0f, reader.gguf() ? 1e-5f : 1e-6f);
 }
 
-// Keys of several architectures (beside Architecture::own_keys).
+// Meaningful keys of several architectures, in addition to Architecture::own_keys.
 constexpr MeaningfulKey kSharedKeys[] = {
     {{"", "layer_types"}, 0},
     {{"", "use_qk_norm"}, 0},
@@ -182,7 +182,7 @@ void check_all_understood(ConfigReader& reader, const Architecture& architecture
     check_understood(reader, other->own_keys, architecture);
 }
 
-// The entry of the source's list: looking a matrix up may encode it.
+// Looks up the list of tensors, since find() may encode the matrix.
 const TensorInfo* listed(const WeightSource& source, std::string_view name) {
   return source.WeightSource::find(name);
 }
@@ -212,7 +212,7 @@ void check_heads(ConfigReader& reader, const ModelConfig& config, int layer) {
   }
 }
 
-// Checks and derives what depends on several keys.
+// Checks and derives values that depend on several keys.
 void finish(ConfigReader& reader, ModelConfig& config) {
   check_kv_heads(reader, config);
   for (int i = 0; i < config.n_layers; ++i) check_heads(reader, config, i);
@@ -228,8 +228,8 @@ void finish(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-// Whether a directory whose configuration ties the output matrix to the embedding has two different
-// matrices.
+// Whether a directory has an output matrix that differs from the embedding, although its
+// configuration ties them.
 bool head_differs(const WeightSource& source, const ModelConfig& config) {
   const TensorInfo* head = listed(source, std::string(output_stem(source)) + ".weight");
   if (head == nullptr) return false;
@@ -258,7 +258,7 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
   } else {
     config.vocab_size = reader.integer({"vocab_size", "vocab_size"}, 1, kMaxVocab);
   }
-  RETURN_IF_ERROR(reader.status());  // sizes are used from here on
+  RETURN_IF_ERROR(reader.status());  // the sizes are used below
 
   const bool knows = source != nullptr;
   config.embedding.tied = reader.gguf() ? knows && listed(*source, "output.weight") == nullptr
@@ -270,8 +270,7 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
   config.ropes = {read_rope(reader, config)};
   config.attention.qkv_by_group = architecture.hf_qkv_by_group && !reader.gguf();
   architecture.configure(reader, config);
-  // As transformers has it: what is there twice and not alike is two things, whatever the
-  // configuration says.
+  // As transformers does: two different matrices are not tied, whatever the configuration says.
   const bool tied = !reader.gguf() && config.embedding.tied && config.output.has_head;
   if (tied && source != nullptr && head_differs(*source, config)) config.embedding.tied = false;
   check_all_understood(reader, architecture);
@@ -280,7 +279,8 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
   return config;
 }
 
-// penstock.exit_layer (GGUF) or penstock_exit_layer (config.json), where the training left one.
+// Reads penstock.exit_layer (GGUF) or penstock_exit_layer (config.json), which training may have
+// added.
 Status read_exit_layer(const json& metadata, const char* key, const std::string& where,
                        ModelConfig& config) {
   const auto found = metadata.find(key);
@@ -334,7 +334,7 @@ void use_usual_names(const Architecture& architecture, json& object) {
   }
 }
 
-// The number of layers is optional if they are listed.
+// Derives the number of layers from their list.
 void count_layers(json& object) {
   if (object.contains("num_hidden_layers")) return;
   for (const char* key : {"layers_block_type", "layer_types", "hybrid_override_pattern"}) {
@@ -346,7 +346,7 @@ void count_layers(json& object) {
   }
 }
 
-// Adds defaults for keys that the object lacks.
+// Adds defaults for absent keys.
 void add_defaults(std::string_view defaults, json& object) {
   if (defaults.empty()) return;
   json merged = bounded_json(defaults);
@@ -354,7 +354,7 @@ void add_defaults(std::string_view defaults, json& object) {
   object = std::move(merged);
 }
 
-// `source` may be null: then nothing is known of tensors.
+// source: null if no tensors are known.
 Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
                             const std::string& where) {
   if (!file.is_object())
@@ -362,7 +362,7 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
   const json& part = text_part(file);
   const bool nested = &part != &file;
   json object = part;
-  // around Gemma's text model, whose prompts are causal
+  // its prompts are not causal, unlike those of the Gemma text model inside
   if (file.value("model_type", json()) == "paligemma")
     return errorf(
         ErrorCode::kUnsupported,
@@ -389,7 +389,8 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
                   "nearest: {} (of {})",
                   where, type, nearest(type, false), fmt::join(known_architectures(false), ", "));
   }
-  // The output belongs to the whole: what either says is tied is, unless the file has two things.
+  // The output matrix belongs to the outer model: tied if either configuration says so, unless the
+  // file has two different matrices.
   if (nested) {
     const auto outer = file.find("tie_word_embeddings");
     if (outer != file.end() && (*outer == true || !object.contains("tie_word_embeddings")))
@@ -403,7 +404,7 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
   if (nested) add_defaults(sizes.empty() ? hf_sizes(architecture->hf_types[0]) : sizes, object);
   const json* quantization = quantization_config_of(file);
   if (quantization != nullptr && quantization->is_object()) {
-    // MXFP4 experts are tensors of their own; what else there is lies plainly.
+    // MXFP4 experts have separate tensors; all others are stored plainly.
     const bool plain_beside =
         quantization->value("quant_method", json()) == "mxfp4" && architecture->name == "gpt-oss";
     if (!architecture->name.starts_with("bitnet") && !plain_beside && source != nullptr) {

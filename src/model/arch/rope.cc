@@ -50,8 +50,7 @@ RopeConfig read_gguf_rope(ConfigReader& reader, const ModelConfig& config) {
     rope.beta_fast = reader.number({"rope.scaling.yarn_beta_fast", ""}, 1e-3f, 1e6f, 32.0f);
     rope.beta_slow = reader.number({"rope.scaling.yarn_beta_slow", ""}, 1e-3f, 1e6f, 1.0f);
     rope.mscale_all_dim = reader.number({"rope.scaling.yarn_log_multiplier", ""}, 0.0f, 1e3f, 0.0f);
-    // The checkpoint's own attention_factor, which takes the place of the one that follows from the
-    // factor.
+    // attention_factor of the checkpoint, which overrides the one derived from `factor`.
     const float own = reader.number({"rope.scaling.yarn_attn_factor", ""}, 0.0f, 1e3f, 0.0f);
     if (own > 0) {
       rope.attention_factor = own * attention;
@@ -72,8 +71,8 @@ RopeConfig read_gguf_rope(ConfigReader& reader, const ModelConfig& config) {
   return rope;
 }
 
-// As many as transformers turns. Of types without partial rope it ignores the share where rope_type
-// is `default`, and fails where another type scales the frequencies of a part.
+// Returns the number of rotated dimensions as transformers computes it: without partial rope it
+// ignores the share for rope_type `default` and fails for other types.
 int read_rotary_dim(ConfigReader& top, ConfigReader& reader, const std::string& type,
                     const ModelConfig& config) {
   const Key key{"", "partial_rotary_factor"};
@@ -109,7 +108,8 @@ RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelCo
                                              kMaxContextLength, rope.original_max_seq_len);
   rope.attention_factor = reader.number({"", "attention_factor"}, 0.0f, 1e3f, 0.0f);
   if (!has_factor) rope.factor = static_cast<float>(config.max_seq_len) / rope.original_max_seq_len;
-  // "dynamic" changes frequencies only beyond max_position_embeddings, which no sequence reaches.
+  // "dynamic" changes frequencies only beyond max_position_embeddings, which sequences never
+  // exceed.
   if (type == "linear") {
     rope.scaling = RopeScaling::kLinear;
   } else if (type == "llama3") {
@@ -129,7 +129,7 @@ RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelCo
     rope.long_factors = reader.numbers({"", "long_factor"}, 1024);
     check_factors(reader, rope);
   } else if (type == "ntk") {
-    // GTE's: theta grows by the factor, and the frequencies of that are divided
+    // GTE: theta grows by the factor, and the resulting frequencies are divided by it
     rope.scaling = RopeScaling::kLinear;
     rope.theta *= rope.factor;
     rope.factor = std::pow(rope.factor, 2.0f / static_cast<float>(std::max(rope.rotary_dim, 1)));
@@ -141,7 +141,7 @@ RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelCo
     rope.rotary_dim = config.head_dim;
     if (!has_factor) rope.factor = 1.0f;
   } else if (type != "default" && type != "dynamic" && type != "mrope") {
-    // of text it is the default
+    // equal to the default for text
     reader.fail(ErrorCode::kUnsupported,
                 fmt::format("rope_type: expected default, linear, dynamic, llama3, yarn, longrope, "
                             "ntk or proportional, got '{}'",
@@ -161,8 +161,8 @@ RopeConfig read_rope(ConfigReader& reader, const ModelConfig& config) {
 
 namespace {
 
-// Frequencies that turn often within the original context stay, slow ones are divided by the
-// factor, with a ramp between, or a step where the high factor is not above the low one.
+// Keeps high frequencies, divides low ones by the factor, and interpolates between; a step if the
+// high factor is not above the low one.
 void scale_llama3(const RopeConfig& rope, std::vector<float>& frequencies) {
   const double width = static_cast<double>(rope.high_freq_factor) - rope.low_freq_factor;
   for (float& frequency : frequencies) {
@@ -174,7 +174,7 @@ void scale_llama3(const RopeConfig& rope, std::vector<float>& frequencies) {
   }
 }
 
-// As llama3's, but the ramp is over the index of the pair, between those that turn beta_fast and
+// As scale_llama3(), with a ramp over the pair index, between pairs that rotate beta_fast and
 // beta_slow times.
 void scale_yarn(const RopeConfig& rope, std::vector<float>& frequencies) {
   const auto pair_of = [&](double turns) {

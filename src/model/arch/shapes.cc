@@ -1,4 +1,4 @@
-// THE list of model shapes known by name.
+// The list of named model shapes.
 #include "model/arch/read_config.h"
 
 namespace penstock {

@@ -17,7 +17,7 @@ std::string_view difference(const AltUpConfig& a, const AltUpConfig& b) {
 void visit(TensorVisitor& v, AltUpWeights& w) {
   const auto& c = v.config();
   const int dim = c.model_dim, n = c.altup.n_streams, rank = c.altup.laurel_rank;
-  const auto small = [](const TensorName* name, int rows, int cols) {  // they stay as they are
+  const auto small = [](const TensorName* name, int rows, int cols) {  // never quantized
     return LinearSpec{name, WeightRole::kRouter, rows, cols, {}, Site::kNone, Part::kRouter};
   };
   v.norm({&tensor::kAltupRouterNorm, dim}, w.router_norm);
@@ -36,7 +36,7 @@ void visit(TensorVisitor& v, AltUpWeights& w) {
 }
 
 namespace {
-// of a projected stream, before it gets the first one's magnitude
+// least mean square of a projected stream before it is rescaled to the first stream's magnitude
 constexpr float kLeastSquare = 1e-5f;
 }  // namespace
 

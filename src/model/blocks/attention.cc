@@ -170,7 +170,7 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
                  s_.config.attention.out_factor);
 }
 
-// Heads as rows, of each its first or its second half: the query, or the gate.
+// Returns one half of each head as a row: the query (0) or the gate (1).
 Tensor AttentionBlock::half_heads(Tensor x, int half) const {
   const int dim = s_.config.head_dim;
   return x.reshaped(2 * dim).columns(half * dim, dim);
@@ -207,7 +207,7 @@ void AttentionBlock::store(int i, const Heads& heads, const RopeParams* rope) {
   if (rope != nullptr) s_.ops.rotate(heads.q, heads.k, *rope, s_.config.head_dim_of(i));
 }
 
-// Norms them; the rope that is still to be applied when they are stored.
+// Norms the heads. Returns the rope that store() still has to apply, or null.
 const RopeParams* AttentionBlock::prepare_heads(int i, const Heads& heads) {
   const int index = s_.config.layers[static_cast<size_t>(i)].rope;
   const RopeParams* rope = index < 0 ? nullptr : &s_.weights.ropes[static_cast<size_t>(index)];

@@ -12,7 +12,7 @@ class ByteCounter final : public TensorVisitor {
   ByteCounter(const ModelConfig& config, Shard shard) : config_(config), cuts_(config, shard) {}
   WeightCounts counts;
 
-  // share: of a token's steps that read it.
+  // share: fraction of tokens that read the weight.
   void add(const Weight* weight, double share = 1.0) {
     if (weight == nullptr) return;
     const int64_t bytes = weight->packed_bytes(), n = int64_t{weight->rows()} * weight->cols();
@@ -53,7 +53,7 @@ class ByteCounter final : public TensorVisitor {
   int layer_ = 0;
 };
 
-// Sums what the configuration says of a layer.
+// Counts the parameters of a layer from its configuration.
 class ParameterCounter final : public TensorVisitor {
  public:
   explicit ParameterCounter(const ModelConfig& config, bool active)
@@ -101,7 +101,8 @@ class ParameterCounter final : public TensorVisitor {
 int64_t frame_parameters(const ModelConfig& c, bool active) {
   const int64_t dim = c.model_dim, beside = c.per_layer.dim, streams = c.altup.n_streams;
   int64_t total = dim + (c.embedding.tied ? 1 : 2) * dim * c.vocab_size;
-  if (active && !c.embedding.tied) total -= dim * c.vocab_size;  // looking a row up reads one row
+  // an embedding lookup reads one row
+  if (active && !c.embedding.tied) total -= dim * c.vocab_size;
   if (beside > 0) total += beside * c.n_layers * (dim + (active ? 0 : c.per_layer_rows())) + beside;
   if (streams > 0) total += 2 * (streams - 1) * dim * dim;
   if (c.positions.learned && !c.positions.computed && !active) total += dim * c.max_seq_len;

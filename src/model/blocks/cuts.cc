@@ -5,12 +5,12 @@
 namespace penstock {
 namespace {
 
-// Features that blocks of all encodings are made of, and of most of them.
+// Block sizes of encodings: the largest, the most common, and one.
 constexpr int kUnits[] = {256, 32, 1};
 
 using HeadCut = ModelCuts::HeadCut;
 
-// REQUIRES: no more ranks than heads.
+// REQUIRES: at most as many ranks as heads.
 HeadCut cut_heads(int n_heads, int n_kv_heads, Shard shard) {
   const int group = n_heads / n_kv_heads;
   if (shard.n_ranks <= n_kv_heads) {
@@ -59,7 +59,7 @@ bool ModelCuts::can_cut_heads() const {
   return attends && (whole_.attention.alibi_max_bias == 0.0f || !layers_of_heads_differ());
 }
 
-// Slopes of ALiBi are of a rank's heads, whatever the layer.
+// Whether layers cut heads differently: ALiBi slopes are loaded once per rank.
 bool ModelCuts::layers_of_heads_differ() const {
   for (int i = 1; i < whole_.n_layers; ++i) {
     if (whole_.n_heads_of(i) != whole_.n_heads_of(0) ||
@@ -116,7 +116,7 @@ ModelConfig ModelCuts::rank_config() const {
   if (shard_.n_ranks == 1) return config;
   config.experts.ffn_dim = expert_ffn().count;
   config.experts.shared_dim = shared_ffn().count;
-  // or more, as the layer says
+  // layers state larger numbers
   if (cuts_heads_) config.n_heads = config.n_kv_heads = 1;
   config.replace_mixers([&](const Mixer& mixer) { return mixer.of_rank(*this); });
   for (int i = 0; i < whole_.n_layers; ++i) {

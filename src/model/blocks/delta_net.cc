@@ -7,12 +7,13 @@ namespace penstock {
 namespace {
 
 struct DeltaNetWeights final : MixerWeights {
-  LinearWeights qkv;      // [channels, model_dim]: queries, keys and values of all heads
-  LinearWeights q, k, v;  // or each by itself (decays by key, a rank's heads)
-  // [key_dim, model_dim]: what a and z read instead of the stream, or empty
+  LinearWeights qkv;  // queries, keys and values of all heads
+  // or separately (decays by key, or a rank's heads)
+  LinearWeights q, k, v;
+  // [key_dim, model_dim]: low-rank input projections of a and z, or empty
   LinearWeights a_in, z_in;
-  LinearWeights z;  // [values, model_dim]: gates of what comes out
-  // Inputs of decays [decays, model_dim], and of write strengths [n_value_heads, model_dim].
+  LinearWeights z;  // [values, model_dim]: output gates
+  // Projections of decays [decays, model_dim] and of write strengths [n_value_heads, model_dim].
   LinearWeights a, b;
   std::unique_ptr<Vector> conv;        // [taps, channels]
   std::unique_ptr<Vector> rate, bias;  // [n_value_heads]; [decays]
@@ -20,8 +21,8 @@ struct DeltaNetWeights final : MixerWeights {
   LinearWeights out;                   // [model_dim, values]
 };
 
-// Row r of queries, keys, values and z one after the other is row qkvz_rows()[r] of a projection
-// that lies by key head; of b and a likewise.
+// Maps rows of concatenated queries, keys, values and z to rows of a projection stored by key head;
+// the second function does so for b and a.
 std::vector<int> qkvz_rows(const DeltaConfig& delta) {
   const int shared = delta.n_value_heads / delta.n_key_heads * delta.value_dim;
   const int each = 2 * delta.key_dim + 2 * shared;
@@ -76,13 +77,14 @@ class DeltaNet final : public Mixer {
  private:
   enum Scratch : uint8_t { kIn, kConvolved, kZ, kOut, kA, kB, kAIn, kZIn };
 
-  // Whole where neighbouring value heads have different key heads.
+  // Not cut if adjacent value heads have different key heads.
   ModelCuts::HeadCut own_heads(const ModelCuts& cuts) const {
     const bool whole = c_.key_heads_in_turn && c_.n_value_heads > c_.n_key_heads;
     return whole ? ModelCuts::HeadCut{{0, c_.n_value_heads}, {0, c_.n_key_heads}}
                  : cuts.cut_groups(c_.n_value_heads, c_.n_key_heads);
   }
-  // In a layer's state, where the matrices are: behind the convolution's, in whole groups.
+  // Offset of the matrices in a layer's state: after the convolution's part, rounded up to whole
+  // groups.
   int64_t state_offset() const {
     constexpr int64_t kGroup = DeltaParams::kFeatureGroup;
     return ((c_.taps - int64_t{1}) * c_.channels() + kGroup - 1) / kGroup * kGroup;
@@ -112,7 +114,7 @@ std::string_view DeltaNet::difference(const Mixer& other) const {
              : "delta networks";
 }
 
-// Projections of Kimi Delta Attention, each by itself.
+// Visits the separate projections of Kimi Delta Attention.
 void DeltaNet::visit_by_key(TensorVisitor& v, DeltaNetWeights& w) const {
   const int dim = v.config().model_dim, inner = c_.key_dim, keys = c_.keys(), values = c_.values();
   const ModelCuts::HeadCut own = own_heads(v.cuts());

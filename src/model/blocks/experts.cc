@@ -60,7 +60,7 @@ void visit(TensorVisitor& v, MixtureWeights& w) {
     v.vector({.name = &tensor::kSelectionBias,
               .size = c.experts.count,
               .part = {0, c.experts.count},
-              .shape = VectorSpec::Shape::kRow,  // ERNIE has it so
+              .shape = VectorSpec::Shape::kRow,  // ERNIE's layout
               .is_bias = true},
              w.selection_bias);
   if (c.experts.shared_dim > 0) visit_shared_experts(v, w);
@@ -113,7 +113,7 @@ void ExpertsBlock::beside_dense(int i, const NormedInput& h, DenseBlock& dense, 
   s_.ops.linear(s_.padded(dense.hidden(i, h), layer.dense.down), {&down, 1});
   if (down.partial) s_.ops.all_reduce(shared_out_);
   s_.ops.norm(shared_out_, norm_params(s_.config, beside.dense_post_norm), shared_out_);
-  // h is read: its tensor is free for what the experts read.
+  // h is consumed: its tensor is reused for the experts' input.
   const NormedInput router{x, norm_params(s_.config, beside.router_norm), router_in_};
   const NormedInput input{x, norm_params(s_.config, beside.expert_norm), h.values};
   s_.ops.prepare(router);
@@ -126,7 +126,7 @@ void ExpertsBlock::beside_dense(int i, const NormedInput& h, DenseBlock& dense, 
   s_.ops.add_whole(x, s_.out, s_.config.residual.scale, nullptr);
 }
 
-// s_.out = the chosen experts' mixture.
+// s_.out = weighted sum of the chosen experts.
 void ExpertsBlock::mix(int i, const NormedInput& router_input, const NormedInput& h) {
   const LayerWeights& layer = s_.weights.layers[i];
   const LinearTarget router = layer.experts.router.into(router_);
@@ -153,7 +153,7 @@ void ExpertsBlock::mix(int i, const NormedInput& router_input, const NormedInput
   s_.ops.linear(latent_out_, {&out, 1});
 }
 
-// to += the experts that every token takes.
+// to += output of the shared experts.
 void ExpertsBlock::add_shared(const LayerWeights& layer, const NormedInput& h, Tensor to) {
   gated_product(s_, h, layer.experts.shared_gate, layer.experts.shared_up, layer.activation,
                 shared_gate_, shared_up_, kNoCutoff);

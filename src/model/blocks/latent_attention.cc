@@ -46,7 +46,7 @@ void visit(TensorVisitor& v, LatentWeights& w) {
 }
 
 namespace {
-constexpr float kLatentNormEps = 1e-6f;  // whatever the other norms have
+constexpr float kLatentNormEps = 1e-6f;  // independent of the other norms
 
 NormParams latent_norm(const NormWeights& norm) {
   return {norm.weight.get(), nullptr, kLatentNormEps, false};
@@ -85,8 +85,8 @@ void LatentAttentionBlock::forward(int i, const NormedInput& h, Tensor x, const 
   const LatentWeights& w = layer.latent;
   const LatentConfig& l = s_.config.latent;
   project(w, h);
-  // Heads as rows: a query is its plain part projected to the latent and its rotated part, as the
-  // key is.
+  // Heads as rows: a query is its plain part projected to the latent, followed by the rotated part,
+  // in the layout of keys.
   const Tensor plain = queries_.reshaped(l.plain_dim + l.rope_dim),
                query = q_.reshaped(s_.config.head_dim);
   s_.ops.copy(plain.columns(l.plain_dim, l.rope_dim), query.columns(l.kv_rank, l.rope_dim));

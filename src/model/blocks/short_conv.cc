@@ -7,16 +7,16 @@ namespace penstock {
 namespace {
 
 struct ShortConvWeights final : MixerWeights {
-  // [3 * model_dim, model_dim]: a gate before, one behind, and what is convolved;
+  // [3 * model_dim, model_dim]: input gate, output gate, and values
   LinearWeights in;
-  LinearWeights before, behind, values;  // or each by itself (of a rank's channels)
+  LinearWeights before, behind, values;  // or separately (a rank's channels)
   std::unique_ptr<Vector> weight, bias;  // [taps, model_dim]; [model_dim] or null
   LinearWeights out;                     // [model_dim, model_dim]
 };
 
 class ShortConv final : public Mixer {
  public:
-  // channels: of this rank; 0 = model_dim
+  // channels: of this rank; 0: model_dim
   ShortConv(int taps, int channels) : taps_(taps), channels_(channels) {}
   int taps() const { return taps_; }
 

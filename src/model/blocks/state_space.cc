@@ -7,9 +7,9 @@ namespace penstock {
 namespace {
 
 struct ScanWeights final : MixerWeights {
-  LinearWeights z;                           // [values, model_dim]: gates of what comes out
-  LinearWeights xbc;                         // [channels, model_dim]: x, B and C of all heads,
-  LinearWeights x, b, c;                     // or each by itself (a rank's heads)
+  LinearWeights z;                           // [values, model_dim]: output gates
+  LinearWeights xbc;                         // [channels, model_dim]: x, B and C of all heads
+  LinearWeights x, b, c;                     // or separately (a rank's heads)
   LinearWeights step;                        // [n_heads, model_dim]
   std::unique_ptr<Vector> conv, conv_bias;   // [taps, channels]; [channels] or null
   std::unique_ptr<Vector> rate, skip, bias;  // [n_heads] each
@@ -51,13 +51,14 @@ class Scan final : public Mixer {
  private:
   enum Scratch : uint8_t { kIn, kConvolved, kZ, kOut, kStep, kDecays };
 
-  // Whole where a norm would read heads of several ranks.
+  // Not cut if a norm would read heads of several ranks.
   ModelCuts::HeadCut own_heads(const ModelCuts& cuts) const {
     const bool reads_all = c_.norm && cuts.shard().n_ranks > c_.n_groups;
     return reads_all ? ModelCuts::HeadCut{{0, c_.n_heads}, {0, c_.n_groups}}
                      : cuts.cut_groups(c_.n_heads, c_.n_groups);
   }
-  // In a layer's state, where the matrices are: behind the convolution's, in whole groups.
+  // Offset of the matrices in a layer's state: after the convolution's part, rounded up to whole
+  // groups.
   int64_t state_offset() const {
     constexpr int64_t kGroup = DeltaParams::kFeatureGroup;
     return ((c_.taps - int64_t{1}) * c_.channels() + kGroup - 1) / kGroup * kGroup;

@@ -46,7 +46,7 @@ void DecoderParts::attention(int i, const NormedInput& h, Tensor x, const Normed
   kind.mixer->forward(sublayer_, scratch_of(*kind.mixer), i, h, x, next);
 }
 
-// x += attention(h) + mixer(h), each of its own multiple of h.
+// x += attention(h) + mixer(h), where each input has its own factor.
 void DecoderParts::attend_beside_mixer(int i, const NormedInput& h, Tensor x,
                                        const NormedInput* next) {
   const Mixer& mixer = *sublayer_.config.layers[static_cast<size_t>(i)].mixer;
@@ -131,7 +131,7 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
     return norm ? NormedInput{x, norm_params(config, norm), normed} : NormedInput{x, {}, x};
   };
 
-  // If a sub-layer adds to its input, that is the stream from there on.
+  // In models that add to the norm, the normed stream replaces the residual stream.
   const auto read = [&](const NormedInput& h) {
     if (!config.residual.adds_to_norm || !h.norm) return h;
     const Tensor values = ops.materialize(h);

@@ -10,7 +10,7 @@ Status ExpertLoader::ups(const ExpertsSpec& spec, const std::string& pattern, Ex
   return biases(pattern + ".bias", rows, part.rows, out.biases);
 }
 
-// Biases belong to the sum, once.
+// Only one rank adds the bias to the partial sum.
 Status ExpertLoader::downs(const ExpertsSpec& spec, const std::string& pattern,
                            ExpertWeights& out) {
   const int rows = spec.dim, cols = spec.width;
@@ -23,7 +23,7 @@ Status ExpertLoader::downs(const ExpertsSpec& spec, const std::string& pattern,
   return {};
 }
 
-// One tensor for each expert or head, or one [count, rows, cols] for all.
+// Loads one tensor per expert or head, or one [count, rows, cols] for all.
 Status ExpertLoader::many_weights(const std::string& pattern, int count, int rows, int cols,
                                   std::vector<std::unique_ptr<Weight>>& out) {
   Part all{.rows = {0, rows}, .columns = {0, cols}};
@@ -102,7 +102,7 @@ Result<std::unique_ptr<Weight>> ExpertLoader::placed(std::unique_ptr<Weight> wei
   return weight;
 }
 
-// [n_experts, rows] or nothing.
+// Loads [n_experts, rows], if there is such a tensor.
 Status ExpertLoader::biases(const std::string& name, int rows, Range part,
                             std::vector<std::unique_ptr<Vector>>& out) {
   if (name.find("{}") != std::string::npos || tensors_.find(name) == nullptr) return {};
@@ -118,7 +118,7 @@ Status ExpertLoader::biases(const std::string& name, int rows, Range part,
 
 namespace {
 
-// Rows first, first + step, ... of what a tensor holds of an expert, and inputs of each.
+// Rows first, first + step, ... of one expert in a tensor, and a range of its inputs.
 struct ExpertPart {
   int first, step, rows;
   int first_input, inputs;
@@ -165,8 +165,8 @@ QuantizedMatrix transposed(const TensorInfo& tensor, int expert, const ExpertPar
   return {QuantType::kF32, part.rows, part.inputs, storage};
 }
 
-// MXFP4 as published: codes of neighbouring inputs in one byte, scales beside. Here a block has its
-// scale first, and codes i and i + 16 in one byte.
+// Published MXFP4 stores adjacent inputs in one byte and scales separately. Blocks here start with
+// the scale and pair codes i and i + 16.
 constexpr int kMxfp4Inputs = 32;
 
 // Returns the bytes of this rank's rows in a tensor of MXFP4 blocks.
@@ -197,7 +197,7 @@ QuantizedMatrix gathered_mxfp4(const TensorInfo& blocks, const TensorInfo& scale
   return {QuantType::kMXFP4, part.rows, part.inputs, storage};
 }
 
-// Rows that follow one another, with all inputs.
+// Returns consecutive rows with all inputs.
 QuantizedMatrix expert_rows(const TensorInfo& tensor, int expert, const ExpertPart& part) {
   const ExpertBytes own(tensor, expert);
   const QuantizedMatrix all{tensor.type, static_cast<int>(tensor.shape[1]), part.inputs, own.bytes};
@@ -206,7 +206,7 @@ QuantizedMatrix expert_rows(const TensorInfo& tensor, int expert, const ExpertPa
 
 }  // namespace
 
-// One matrix of every expert from a tensor that holds total_rows rows of each.
+// Loads one matrix of every expert from a tensor with total_rows rows per expert.
 Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int rows, int cols,
                            Part& part, std::vector<std::unique_ptr<Weight>>& out) {
   const std::string stored = fmt::format("{}/{}", name, lie.first);
@@ -230,8 +230,7 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
     ASSIGN_OR_RETURN(plain, tensors_.require(name, shape));
     RETURN_IF_ERROR(tensors_.check_type(*plain));
   }
-  // Rows that lie apart are gathered, of the inputs that this rank has; of others the inputs are
-  // cut behind.
+  // Strided rows are gathered with only this rank's inputs; otherwise inputs are cut afterwards.
   const bool gathers = blocks != nullptr || names_.experts_transposed;
   const int unit = blocks != nullptr ? kMxfp4Inputs : 1;
   const Range columns = gathers ? part.columns : Range{0, cols};
@@ -267,7 +266,7 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
   return {};
 }
 
-// Gate and up in one tensor, and their biases likewise.
+// Loads fused gate and up projections with their biases.
 Status ExpertLoader::load_fused(const std::string& at, ExpertWeights& gates, ExpertWeights& ups,
                                 ExpertWeights& downs) {
   const std::string gate_up = at + std::string(names_[tensor::kExpertGateUp]),
@@ -312,7 +311,7 @@ Status ExpertLoader::fused_biases(const std::string& gate_up, const std::string&
   return {};
 }
 
-// In GGUF files gate and up may lie in one tensor or in two.
+// GGUF files may fuse gate and up or not.
 bool ExpertLoader::has_fused(const std::string& at) const {
   if (names_[tensor::kExpertGateUp].empty()) return false;
   return tensors_.source().naming() == Naming::kHuggingFace ||
@@ -343,7 +342,7 @@ Status ExpertLoader::load(const std::string& at, const ExpertsSpec& spec, Expert
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   std::string_view gates = names_[tensor::kExpertGate], ups_names = names_[tensor::kExpertUp],
                    downs_names = names_[tensor::kExpertDown];
-  // Older GGUF files have one tensor for each expert.
+  // Older GGUF files have one tensor per expert.
   if (tensors_.source().naming() == Naming::kGguf &&
       !tensors_.has_matrix(name(downs_names) + ".weight"))
     gates = "ffn_gate.{}", ups_names = "ffn_up.{}", downs_names = "ffn_down.{}";

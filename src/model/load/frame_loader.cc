@@ -21,7 +21,7 @@ Status FrameLoader::divide_by_factors(const std::string& name, std::vector<float
   return {};
 }
 
-// GGUF gives llama3's and longrope's factors as tensors.
+// GGUF stores the factors of llama3 and longrope as tensors.
 Result<std::vector<float>> FrameLoader::frequencies_of(const RopeConfig& rope, bool is_long) {
   std::vector<float> frequencies = rope_frequencies(rope, is_long);
   std::string name = "rope_freqs.weight";
@@ -67,8 +67,8 @@ Status FrameLoader::load(ModelWeights& weights) {
   RETURN_IF_ERROR(load_ropes(weights));
   const Range own = tensors_.cuts().vocabulary();
   weights.first_token = own.first, weights.shares_vocabulary = own.count < vocab;
-  // The last stage has the embedding, too, if it computes logits by it, or if other code looks
-  // tokens up (drafters).
+  // The last stage has the embedding too if it is the output matrix or other code (drafters) looks
+  // tokens up.
   const bool on_last =
       stage_.last() && config_.output.has_head && (config_.embedding.tied || !cuts_vocabulary_);
   if (stage_.first() || on_last) {
@@ -120,7 +120,7 @@ Status FrameLoader::load_streams(ModelWeights& weights) {
                                              dim, weights.streams_in);
 }
 
-// Row p: sines, then cosines of (p + 2) w, for w from 1 down to 1/10000; a zero at the end if the
+// Row p has sines, then cosines of (p + 2) w for w from 1 down to 1/10000, and a final zero if the
 // width is odd.
 Result<std::unique_ptr<Weight>> FrameLoader::wave_table() {
   const int rows = config_.max_seq_len, dim = config_.model_dim, half = dim / 2;

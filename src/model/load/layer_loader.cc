@@ -11,7 +11,7 @@ Shard::Range own_rows(const Cut& cut, int n) {
   return cut.axis == Cut::Axis::kRows ? cut.part : Shard::Range{0, n};
 }
 
-// Rows of values [n_rows, n_channels], of each the channels in these ranges.
+// Returns the channels in these ranges of rows [n_rows, n_channels].
 std::vector<float> picked(std::span<const float> values, size_t n_channels,
                           std::span<const Shard::Range> own) {
   std::vector<float> result;
@@ -100,7 +100,7 @@ Status LayerLoader::fuse(const std::string& stem, std::span<const JoinedPart> pa
   return tensors_.fused(stem, rows, parts.front().spec.cols, out, order, own);
 }
 
-// In whichever of the shapes that files have.
+// Reads a vector in any of its shapes.
 Result<std::vector<float>> LayerLoader::numbers(const VectorSpec& spec, const std::string& name) {
   using Shape = VectorSpec::Shape;
   const TensorInfo* found = tensors_.find(name);
@@ -130,14 +130,13 @@ Status LayerLoader::load_vector(const VectorSpec& spec, std::unique_ptr<Vector>&
   return {};
 }
 
-// [channels, taps] of one tensor.
+// Reads one tensor [channels, taps].
 Result<std::vector<float>> LayerLoader::channels(const ConvSpec& spec, const std::string& name,
                                                  int n_channels) {
   const TensorInfo* found = tensors_.find(name);
   const size_t depth = found != nullptr ? found->shape.size() : 0;
   const bool line = spec.taps == 1 && depth == 1;
-  // [channels, 1, taps] as PyTorch keeps it, in llama.cpp's files of Kimi Linear with another one
-  // before.
+  // [channels, 1, taps] as in PyTorch; llama.cpp's Kimi Linear files have another leading 1.
   const int64_t shape[] = {1, n_channels, 1, spec.taps}, flat[] = {n_channels, spec.taps};
   const std::span<const int64_t> deep(shape);
   const std::span<const int64_t> wanted = depth == 4 ? deep : depth == 3 ? deep.subspan(1) : flat;
@@ -198,7 +197,7 @@ Status LayerLoader::load_heads(const HeadsSpec& spec, ByHead& keys, ByHead& valu
   return {};
 }
 
-// One matrix [n_heads * (plain_dim + value_dim), kv_rank].
+// Splits a matrix [n_heads * (plain_dim + value_dim), kv_rank] by head.
 Status LayerLoader::split_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values) {
   const int each = spec.plain_dim + spec.value_dim;
   const std::string stem = name_of(spec.both), name = stem + ".weight";
@@ -225,7 +224,7 @@ void LayerLoader::activation(ActivationFunction& out) {
   if (ok()) state_ = load_activation(out);
 }
 
-// xIELU's parameters are tensors of Hugging Face checkpoints, before the functions that keep them
+// xIELU's parameters are stored in Hugging Face checkpoints before the functions that make them
 // positive.
 Status LayerLoader::load_activation(ActivationFunction& out) {
   out = config().layers[static_cast<size_t>(layer_)].activation;

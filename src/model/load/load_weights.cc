@@ -20,7 +20,7 @@ Status load_layer(TensorLoader& tensors, int layer, const std::string& at, Layer
 namespace {
 
 Status check_all_used(const TensorLoader& tensors) {
-  if (tensors.restores()) return {};  // checked when they were packed
+  if (tensors.restores()) return {};  // checked when the weights were packed
   const WeightSource& source = tensors.source();
   const std::string layer = tensors.layer_pattern();
   const std::string prefix = tensors.name("");
@@ -44,7 +44,7 @@ Status check_all_used(const TensorLoader& tensors) {
   return check_unused(source, tensors.config(), prefix, layer, tensors.used());
 }
 
-// All, or those of this stage; then the others are empty.
+// Loads all layers, or those of this stage; the others stay empty.
 Status load_layers(TensorLoader& tensors, FrameLoader& frame, Stage stage, ModelWeights& weights) {
   const ModelConfig& config = tensors.config();
   Shard::Range own{0, config.n_layers};

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-// The layer of a tensor, -1 = of none.
+// Returns the layer of a tensor; -1: none.
 int layer_of(std::string_view name, std::string_view pattern) {
   const std::string_view head = pattern.substr(0, pattern.find("{}"));
   const size_t at = head.empty() ? std::string_view::npos : name.find(head);
@@ -34,7 +34,7 @@ std::string_view name_in_layer(std::string_view name, std::string_view pattern) 
   return name;
 }
 
-// Whether it is the matrix of that name, in whatever part of the model.
+// Whether the tensor is the matrix with this name in any part of the model.
 bool is_matrix(std::string_view name, std::string_view matrix) {
   if (!name.ends_with(".weight")) return false;
   name.remove_suffix(std::string_view(".weight").size());
@@ -42,7 +42,7 @@ bool is_matrix(std::string_view name, std::string_view matrix) {
          (name.size() == matrix.size() || name[name.size() - matrix.size() - 1] == '.');
 }
 
-// Whether no layer from `first` on attends to what one before it keeps.
+// Whether no layer from `first` on uses keys and values of an earlier one.
 bool may_cut(const ModelConfig& config, int first) {
   return std::none_of(
       config.layers.begin() + first, config.layers.end(),
@@ -86,7 +86,7 @@ LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config) {
 int64_t expert_bytes(const WeightSource& source, const ModelConfig& config) {
   if (config.experts.count == 0) return 0;
   const NameTable names = tensor_names(config, source.naming());
-  // Older GGUF files have one tensor for each expert.
+  // Older GGUF files have one tensor per expert.
   const bool gguf = source.naming() == Naming::kGguf;
   const std::string_view patterns[] = {
       names[tensor::kExpertGate],   names[tensor::kExpertUp],        names[tensor::kExpertDown],
@@ -100,7 +100,7 @@ int64_t expert_bytes(const WeightSource& source, const ModelConfig& config) {
   };
   int64_t bytes = 0;
   for (const TensorInfo& tensor : source.tensors()) {
-    // Not those of layers that predict a token further.
+    // Skips layers that predict further tokens.
     if (tensor.name.starts_with("mtp.") || layer_of(tensor.name, names.layer) >= config.n_layers)
       continue;
     const std::string_view name = name_in_layer(tensor.name, names.layer);
@@ -115,13 +115,13 @@ Result<std::vector<Shard::Range>> cut_stages(const ModelConfig& config, const La
                                              int n_stages) {
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   const int n = config.n_layers;
-  std::vector<int> places;  // where a stage may begin, and the end of the last
+  std::vector<int> places;  // possible stage boundaries, including the end
   for (int first = 0; first < n; ++first)
     if (first == 0 || may_cut(config, first)) places.push_back(first);
   const auto n_parts = static_cast<int>(places.size());
   if (n_stages > n_parts) return tl::unexpected(no_such_cut(config, n_stages, n_parts - 1));
   places.push_back(n);
-  std::vector<int64_t> before(static_cast<size_t>(n) + 1, 0);  // bytes of the layers before
+  std::vector<int64_t> before(static_cast<size_t>(n) + 1, 0);  // prefix sums of bytes
   for (int i = 0; i < n; ++i)
     before[static_cast<size_t>(i) + 1] =
         before[static_cast<size_t>(i)] + bytes.layers[static_cast<size_t>(i)];
@@ -131,8 +131,8 @@ Result<std::vector<Shard::Range>> cut_stages(const ModelConfig& config, const La
     };
     return at(to) - at(from) + (to == n_parts ? bytes.output : 0);
   };
-  // slowest[k][p]: of the first k stages, which end at place p; from[k][p]: where the last of them
-  // begins.
+  // slowest[k][p]: cost of the slowest of the first k stages, which end at boundary p. from[k][p]:
+  // boundary at which the last of them begins.
   const std::vector<int64_t> none(static_cast<size_t>(n_parts) + 1, kNone);
   std::vector<std::vector<int64_t>> slowest(static_cast<size_t>(n_stages) + 1, none);
   std::vector<std::vector<int>> from(static_cast<size_t>(n_stages) + 1,

@@ -43,7 +43,7 @@ TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config
   prefix_ = names_.prefixes[0];
   for (const std::string_view prefix : names_.prefixes) {
     const std::string embedding = std::string(prefix) + std::string(names_.embedding) + ".weight";
-    // of the list: find() may encode it
+    // the list of tensors; find() may encode
     if (source.WeightSource::find(embedding) == nullptr) continue;
     prefix_ = prefix;
     break;
@@ -125,7 +125,7 @@ Status TensorLoader::norm(const std::string& name, int64_t size, bool has_bias, 
   return {};
 }
 
-// Weights of its own for every head: one tensor [n_heads, head_dim], or one for each.
+// Loads norm weights by head: one tensor [n_heads, head_dim], or one per head.
 Status TensorLoader::head_norm(const std::string& pattern, int n_heads, Range part,
                                NormWeights& out) {
   std::vector<float> weights;
@@ -146,10 +146,10 @@ Status TensorLoader::head_norm(const std::string& pattern, int n_heads, Range pa
   return {};
 }
 
-// Row r of the result is row order[r] of the file's.
+// Reorders rows: row r of the result is row order[r] of the file.
 Status TensorLoader::order_rows(const std::string& stem, std::span<const int> order,
                                 FileMatrix& out) const {
-  if (restores()) return {};  // they were packed in this order
+  if (restores()) return {};  // packed in this order
   if (out.grouped) {
     out.grouped = out.grouped->ordered(order, out.storage);
     return {};
@@ -174,7 +174,7 @@ Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int c
   const std::string name = stem + ".weight";
   const bool projection = use == WeightUse::kProjection;
   FileMatrix result;
-  if (restores()) {  // pack_rows() needs no more
+  if (restores()) {  // pack_rows() needs only this
     result.view = {QuantType::kF32, rows, cols, {}};
     return result;
   }
@@ -190,7 +190,7 @@ Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int c
   }
   const bool transpose = projection && names_.transposed;
   const int64_t shape[] = {transpose ? cols : rows, transpose ? rows : cols};
-  // GGUF tools write the one row of a matrix as a vector.
+  // GGUF tools write a one-row matrix as a vector.
   const bool line = rows == 1 && tensor != nullptr && tensor->shape.size() == 1 && !transpose;
   ASSIGN_OR_RETURN(result.tensor, require(name, std::span(shape).subspan(line ? 1 : 0)));
   RETURN_IF_ERROR(check_type(*result.tensor));
@@ -214,7 +214,7 @@ Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int c
   return result;
 }
 
-// A layer that another quantizer stored. False: it is stored plainly.
+// Finds a layer in another quantizer's form; false: it is stored plainly.
 Result<bool> TensorLoader::find_prequantized(const std::string& stem, int rows, int cols,
                                              FileMatrix& out) {
   ASSIGN_OR_RETURN(out.grouped, prequantized_->find_linear(stem));
@@ -233,7 +233,7 @@ Result<bool> TensorLoader::find_prequantized(const std::string& stem, int rows, 
   return true;
 }
 
-// 2-bit codes, 0 = -1, with one scale for all.
+// Unpacks 2-bit codes, of which 0 means -1, with one scale.
 Status TensorLoader::unpack_ternary(const std::string& stem, int rows, int cols, FileMatrix& out) {
   const int64_t shape[] = {(rows + 3) / 4, cols};
   ASSIGN_OR_RETURN(out.tensor, require(stem + ".weight", shape));
@@ -274,7 +274,7 @@ Result<std::unique_ptr<Weight>> TensorLoader::pack_rows(const FileMatrix& matrix
 Result<std::unique_ptr<Weight>> TensorLoader::pack_part(const FileMatrix& matrix, int first,
                                                         int count, const std::string& name) {
   if (!matrix.grouped) {
-    // A part only of a matrix that is whole; pack() tells what is wrong with others.
+    // Takes a part only of a complete matrix; pack() reports incomplete ones.
     const bool part =
         count < matrix.view.rows && matrix.view.bytes.size() >= matrix.view.size_bytes();
     return pack(part ? matrix.view.row_range(first, count) : matrix.view, name);
@@ -358,7 +358,7 @@ Status TensorLoader::linear_rows(const std::string& stem, int rows, int cols, Ra
   return fused(stem, {&rows, 1}, cols, one, {}, {&part, 1});
 }
 
-// The bias belongs to the sum, once.
+// Only one rank adds the bias to the partial sum.
 Status TensorLoader::linear_columns(const std::string& stem, int rows, int cols, Range part,
                                     LinearWeights& out) {
   if (part.count == cols) return linear(stem, rows, cols, out);
@@ -379,11 +379,12 @@ Status TensorLoader::linear_columns(const std::string& stem, int rows, int cols,
   return {};
 }
 
-// Reduces the matrix to the columns of the blocks that contain `part`; returns how many precede it
-// in them.
+// Reduces the matrix to the columns of the encoding blocks that contain `part`. Returns the number
+// of columns before `part`.
 Result<int> TensorLoader::narrow(const std::string& name, Range part, FileMatrix& m) {
   const int cols = m.grouped ? m.grouped->cols : m.view.cols;
-  if (!m.grouped && m.view.bytes.size() < m.view.size_bytes()) return 0;  // pack() tells
+  // pack() reports the error
+  if (!m.grouped && m.view.bytes.size() < m.view.size_bytes()) return 0;
   if (m.grouped && !m.grouped->input_order.empty()) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: layer {}: its groups lie in act-order, over all inputs, and are not cut for "
@@ -403,8 +404,7 @@ Result<int> TensorLoader::narrow(const std::string& name, Range part, FileMatrix
   return part.first - first;
 }
 
-// One tensor that holds several matrices, row after row (or in `order`); each is packed from its
-// rows.
+// Packs several matrices from one tensor that holds their rows consecutively, or in `order`.
 Status TensorLoader::fused(const std::string& stem, std::span<const int> rows, int cols,
                            std::span<LinearWeights* const> out, std::span<const int> order,
                            std::span<const Range> parts) {

@@ -62,7 +62,7 @@ void unpack_codes(int rows, int cols, float scale, FileMatrix& out) {
         ternary_matrix(rows, cols, scale, CodeLayout::kCrumbsAcrossRows, out.tensor->bytes);
     return;
   }
-  const int64_t n_bytes = (rows + 3) / 4;  // in a column
+  const int64_t n_bytes = (rows + 3) / 4;  // per column
   std::vector<uint8_t> codes;
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) {

@@ -23,11 +23,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kPage = 4096;
-// Written whole, where file and map lie alike: so file systems with large folios give huge pages
+// Size of writes, aligned in file and map, so that file systems with large folios use huge pages
 // (docs/kernels.md).
 constexpr int64_t kChunk = int64_t{4} << 20;
-constexpr int64_t kMapBytes = int64_t{1} << 30;     // of a map, unless a weight is larger
-constexpr int64_t kDirtyBytes = int64_t{64} << 20;  // written and not yet on the disk
+constexpr int64_t kMapBytes = int64_t{1} << 30;     // of a map, unless a single weight is larger
+constexpr int64_t kDirtyBytes = int64_t{64} << 20;  // written but not yet on the disk
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -60,9 +60,10 @@ struct ExpertFile::Map {
 
 Result<std::unique_ptr<ExpertFile>> ExpertFile::create(const fs::path& folder) {
   std::error_code ignored;
-  fs::create_directories(folder, ignored);  // what goes wrong here, the next says
+  fs::create_directories(folder, ignored);  // the next call reports errors
   int file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (file < 0) {  // not every file system has files without names
+  // fallback for file systems without unnamed files
+  if (file < 0) {
     std::string name = (folder / "penstock-experts-XXXXXX").string();
     file = mkostemp(name.data(), O_CLOEXEC);
     if (file >= 0) unlink(name.c_str());
@@ -74,7 +75,7 @@ Result<std::unique_ptr<ExpertFile>> ExpertFile::create(const fs::path& folder) {
 
 ExpertFile::~ExpertFile() { close(file_); }
 
-// A map may reach beyond the end of its file: what is written later is seen in it.
+// Maps more than the current file: later writes become visible in the map.
 Status ExpertFile::make_room(size_t bytes) {
   const auto n = static_cast<int64_t>(bytes);
   if (map_ != nullptr && end_ + n <= first_ + map_->bytes) return {};
@@ -106,7 +107,7 @@ Status ExpertFile::append(std::span<const std::byte> bytes) {
 }
 
 Status ExpertFile::write_chunk() {
-  rlimit limit = {};  // a process that goes beyond it would be killed
+  rlimit limit = {};  // exceeding RLIMIT_FSIZE would kill the process
   const auto end = static_cast<uint64_t>(written_) + chunk_.size();
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       end > limit.rlim_cur) {
@@ -127,14 +128,13 @@ Status ExpertFile::write_chunk() {
     }
     done += static_cast<size_t>(n);
   }
-  // On its way to the disk while the next is made; not further behind than kDirtyBytes, since only
-  // pages that are there can be dropped.
+  // Starts writeback while the next chunk is made, and waits for chunks older than kDirtyBytes,
+  // since only clean pages can be dropped.
   sync_file_range(file_, written_, static_cast<off64_t>(chunk_.size()), SYNC_FILE_RANGE_WRITE);
   written_ += static_cast<int64_t>(chunk_.size());
   chunk_.clear();
 #ifdef __GLIBC__
-  // Where a small object took some of the place of a weight, the next one has taken another: what
-  // is free between them is given back.
+  // Returns fragmented heap memory: small objects may have split the freed memory of weights.
   if (written_ % kDirtyBytes == 0) malloc_trim(0);
 #endif
   if (const int64_t old = written_ - kDirtyBytes; old > clean_) {
@@ -153,7 +153,7 @@ Result<std::unique_ptr<Weight>> ExpertFile::move(std::unique_ptr<Weight> weight,
   RETURN_IF_ERROR(make_room(n));
   const std::span<const std::byte> there(map_->begin + (end_ - first_), n);
   RETURN_IF_ERROR(append(stored.bytes));
-  // None shares a page with another.
+  // Weights do not share pages.
   const std::vector<std::byte> to_page(static_cast<size_t>(round_up(end_, kPage) - end_));
   RETURN_IF_ERROR(append(to_page));
   return ops.restore({description, there}, map_);

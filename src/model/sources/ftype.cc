@@ -14,8 +14,8 @@ using enum QuantType;
 
 using enum MoreBits;
 
-// So many layers whose heads share values are a 70B model to llama.cpp: little is lost with more
-// bits for these.
+// llama.cpp treats models with this many layers as 70B models with shared values, for which more
+// bits cost little.
 constexpr int kLayersOf70B = 80;
 
 constexpr FileType kFileTypes[] = {
@@ -165,10 +165,10 @@ bool wants_more_bits(MoreBits where, int layer, int n_layers) {
   return false;
 }
 
-// Made for projections only: the embedding and the vocabulary projection are never trained for it.
+// Only projections are trained ternary; the embedding and the vocabulary projection are not.
 bool is_ternary(QuantType type) { return type == kTQ1_0 || type == kTQ2_0; }
 
-// Whether the type has about two bits or fewer.
+// Whether the type has at most about two bits per weight.
 bool is_low(const FileType& ftype) {
   return ftype.base == kIQ1_S || ftype.base == kIQ1_M || ftype.base == kIQ2_XXS ||
          ftype.base == kIQ2_XS || ftype.base == kIQ2_S;
@@ -221,7 +221,7 @@ QuantType down_type(const FileType& ftype, const MixedModel& model, int layer) {
   return pick(types, layer, model.n_layers);
 }
 
-// A model of eight experts has next to nothing in its attention.
+// Models of eight experts have a negligible share of weights in attention.
 std::optional<QuantType> type_beside_eight_experts(const FileType& ftype, WeightRole role) {
   if (role == WeightRole::kK || role == WeightRole::kV) return is_low(ftype) ? kQ4_K : kQ8_0;
   if (role == WeightRole::kO && quant_bytes(ftype.base, 256) < quant_bytes(kQ5_K, 256))

@@ -25,8 +25,8 @@ fs::path resolved(const fs::path& path) {
   return error ? fs::absolute(path, error) : result;
 }
 
-// A checksum of what the source says about itself, without the vocabulary, which is large and packs
-// nothing.
+// Returns a checksum of the source's metadata without the vocabulary, which is large and does not
+// affect packing.
 uint64_t description_sum(const WeightSource& source) {
   std::string text;
   const nlohmann::json& config = source.config();
@@ -42,8 +42,7 @@ uint64_t description_sum(const WeightSource& source) {
   return sum_of(text);
 }
 
-// Returns a checksum of a few bytes in the middle of tensors all over the source: cheap to read
-// from a disk.
+// Returns a checksum of samples from the middle of tensors, which is cheap to read.
 uint64_t sample_sum(const WeightSource& source) {
   constexpr size_t kSamples = 64, kSampleBytes = 256;
   const std::span<const TensorInfo> tensors = source.tensors();
@@ -85,7 +84,7 @@ bool can_keep(const WeightSource& source, const Ops& ops) {
   return !source.files().empty() && !ops.stored_form().empty();
 }
 
-// Every chunk's checksum, by all threads; which also brings the file into memory.
+// Verifies the checksums of all chunks on all threads, which also brings the file into memory.
 bool check_all(const PackedFile& file, Ops& ops) {
   struct Check {
     const PackedFile& file;
