@@ -6,7 +6,7 @@
     bench/structured.py differ FOLDER -m TOKENIZER [-n 20]
 
 FOLDER has *.jsonl or *.jsonl.gz: {id, family, schema | regex | grammar | structural_tag, valid: [text], invalid: [text]} a
-line. TOKENIZER: what `penstock tokenize -m` takes; for peers Llama 3's tokenizer.model.
+line. TOKENIZER: model with the tokenizer, as for `penstock tokenize -m`; for peers Llama 3's tokenizer.model.
 cases   how many compile, are judged right and how long masks and compilation take; peers answer the same cases, each in
         a process and thread of its own, one after the other
 walks   draws texts at random from every schema (`penstock grammar sample`); each must be JSON that jsonschema with its

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""README's table of architectures, as `penstock models --architectures` prints it.
+"""Writes README's table of architectures from the output of `penstock models --architectures`.
 
-Usage: architecture_table.py [--check] [PROGRAM]      PROGRAM: build/release/penstock. --check changes nothing; exit code 1: it differs.
+Usage: architecture_table.py [--check] [PROGRAM]      PROGRAM: build/release/penstock. --check: writes nothing; exit code 1 if the table differs.
 """
 import subprocess
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what nvcc made of the kernels in src/ops/cuda/kernels: no register spills, no stack frames, code for every architecture, and
-not too much of it; and that kernels which are for wgmma have its instructions (HGMMA). Says how long nvcc took.
+"""Checks nvcc's code for the kernels in src/ops/cuda/kernels: no register spills, no stack frames, code of limited size for every
+architecture, and wgmma instructions (HGMMA) in the kernels that are written for them. Prints the compile times.
 
 Usage: check_cuda_kernels.py BUILD/cuda   (the folder with NAME.o and NAME.ptxas)
 Exit code 1 and one line per violation.
@@ -24,7 +24,7 @@ FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) by
 
 
 def kernels_of(report):
-    """(kernel, architecture, frame bytes, spill bytes) of what the assembler says"""
+    """Returns (kernel, architecture, frame bytes, spill bytes) from the assembler's output."""
     kernel = None
     for line in report.splitlines():
         entry = ENTRY.search(line)
@@ -38,7 +38,7 @@ def kernels_of(report):
 
 
 def without_hgmma(sass, wanted):
-    """(wanted name, kernel or None) for kernels in a listing that should have HGMMA and do not, and names that no kernel has"""
+    """Returns (wanted name, kernel) for each kernel of a listing that lacks HGMMA, and (wanted name, None) for names without a kernel."""
     has, kernel = {}, None
     for line in sass.splitlines():
         function = FUNCTION.search(line)

@@ -12,7 +12,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DESIGN = ROOT / "docs" / "design.md"
 HOST_TENSOR_LAYERS = {"ops", "quantize"}  # the quantizers compute on the CPU and look into its tensors
-# What reads the system's own files, and standard input by its other names.
+# Files that read the system's files, or standard input by its other names.
 OPENS_FILES = {"cli/console/input.cc", "cli/console/machine.cc", "parallel/host_cpus.cc"}
 ISA_FOLDERS = {tables.parent.name for tables in (ROOT / "src/kernels").glob("*/tables.h")}
 
@@ -20,7 +20,7 @@ JSON_READERS = {"base/json_text.h", "frontend/chat/ordered_json.cc", "formats/sa
 
 
 def allowed_layers():
-    """{folder: set of folders it may include}, read from the table in the design."""
+    """Returns {folder: set of folders it may include}, read from the table in the design."""
     text = DESIGN.read_text()
     table = re.search(r"Dependency rule.*?```\n(.*?)```", text, re.S).group(1)
     rows = re.findall(r"(\w+): ((?:\w+ ?)+|-)(?=\s|$)", table)
@@ -28,13 +28,13 @@ def allowed_layers():
 
 
 def room_orders():
-    """{layer: its rooms, each of which includes those before it and none behind}. The layer's own name stands for the files that are in no room."""
+    """Returns {layer: its rooms in order}; a room may include only earlier ones. The layer's own name denotes its files outside of rooms."""
     rows = re.findall(r"^inside (\w+): ([\w/]+(?: < [\w/]+)+)", DESIGN.read_text(), re.M)
     return {layer: rooms.split(" < ") for layer, rooms in rows}
 
 
 def room_of(parts, order):
-    """The room of a path below src/, as a list: the innermost of its folders that the order names; the layer's name for a file in none."""
+    """Returns the room of a path below src/ as a list: the innermost of its folders that the order names, or the layer's name."""
     inner = "/".join(parts[1:3])
     if len(parts) > 3 and inner in order:
         return inner

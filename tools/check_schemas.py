@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares what `penstock grammar check` allows with what Python's jsonschema calls valid.
+"""Compares the results of `penstock grammar check` with Python's jsonschema.
 
 usage: tools/check_schemas.py PENSTOCK -m TOKENIZER [--cases FILE.jsonl[.gz] ...] [--random N] [--seed S] [--show K] [--every N]
 
@@ -133,7 +133,7 @@ def file_cases(path, every):
 
 
 def answers(command, cases):
-    """The program's answer to each case; where it ends early, None for the case and the rest."""
+    """Returns the program's answer to each case; None for the remaining ones if it ends early."""
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8", errors="surrogatepass") as file:
         for i, case in enumerate(cases):
             line = {"id": i, "schema": case["schema"], "texts": case["valid"] + case["invalid"]}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reports lines per folder and fails on a file, function or class that has grown past what one can read.
+"""Reports lines per folder, and fails if a file, function or class exceeds its size limit.
 
 Files: 600 lines (kernels 900). Functions, from the line of their name to their last brace: 80 lines (kernels, and visit(), which is
 a list of fields: 140), and 19 of 20 have at most 40. Classes, their body and the members defined outside of it together: 700 lines. Functions and classes are those
@@ -18,7 +18,7 @@ FILE_LIMIT, KERNEL_FILE_LIMIT = 600, 900
 FUNCTION_LIMIT, KERNEL_FUNCTION_LIMIT, FUNCTION_P95 = 80, 140, 40
 CLASS_LIMIT = 700
 SOURCES = {".h", ".cc", ".inl", ".cu", ".cuh"}
-# Over a limit, with the most they may have: these only shrink.
+# Exceptions, with their limits, which may only be lowered.
 ALLOWED = {
 }
 
@@ -28,7 +28,7 @@ def is_kernel(path):
 
 
 def tags(paths):
-    """The definitions in the files: dictionaries with path, name, kind, line, end and the scope around them."""
+    """Yields the definitions in the files: dictionaries with path, name, kind, line, end and enclosing scope."""
     command = ["ctags", "--languages=C++", "--langmap=C++:+.inl.cu.cuh", "--kinds-C++=fcs", "--fields=+neKs", "--output-format=json",
                "-o", "-", "-L", "-"]
     found = subprocess.run(command, input="\n".join(paths), capture_output=True, text=True, cwd=ROOT, check=True)
@@ -44,7 +44,7 @@ def length(tag):
 
 
 def class_lengths(found):
-    """{class: [lines, where it is defined]}: its body and the functions of its scope that lie outside of that."""
+    """Returns {class: [lines, location, tag]}; lines: of the body and of member functions defined outside of it."""
     classes = {}
     for tag in found:
         if tag["kind"] in ("class", "struct"):

@@ -31,7 +31,7 @@ class Violation(Exception):
 
 
 def examples():
-    """{name: [(kind, file, where, line, code)]}, in the order of the page."""
+    """Returns {name: [(kind, file, where, line, code)]} in the order of the page."""
     found = {}
     for section in re.split(r"^## ", EXAMPLES.read_text(), flags=re.M)[1:]:
         name = section.split("\n", 1)[0].strip().lower()
@@ -43,7 +43,7 @@ def examples():
 
 
 def table():
-    """{name: ([patterns of the files or folders that one writes], [files with a row])}, of the rows with an example."""
+    """Returns {name: ([patterns of new files or folders], [files that get a row])} for the table's rows with an example."""
     rows = {}
     for name, anchor, written, listed in re.findall(
             r"^\| \[([\w -]+)\]\(add-a-thing\.md#([\w-]+)\) \|([^|]*)\|([^|]*)\|", DESIGN.read_text(), re.M):
@@ -106,7 +106,7 @@ def headers_of(tree):
 
 
 def compile_all(tree, files, flags):
-    """Objects of the .cc files."""
+    """Compiles the .cc files and returns their objects."""
     objects = []
     for file in files:
         if file.endswith(".h"):
@@ -118,7 +118,7 @@ def compile_all(tree, files, flags):
 
 
 def flags_of_new_files(tree, new):
-    """CMake finds the new files of kernels and backends by itself; {file: its options}."""
+    """Returns {file: its compile options} for new files of kernels and backends, which CMake finds by globbing."""
     for part in ("CMakeLists.txt", "cmake"):
         (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, tree / part)
     run(["cmake", "-S", tree, "-B", tree / "build", "-DPENSTOCK_KERNELS_ONLY=ON", "-DPENSTOCK_TESTS=OFF", "-DPENSTOCK_UNITY=OFF"])
@@ -129,7 +129,7 @@ def flags_of_new_files(tree, new):
     return {file: [flag for flag in commands[str(tree / file)] if flag.startswith("-m")] for file in new if file.endswith(".cc")}
 
 
-# --- What the additions do. Objects come before the build's libraries: where both have a symbol, theirs counts. ---
+# --- Tests of the additions. Objects are linked before the build's libraries, so that their symbols take precedence. ---
 
 
 def layers(build, *names):
@@ -137,7 +137,7 @@ def layers(build, *names):
 
 
 def run_main(tree, code, folder, links):
-    """A main() with all of a layer whose structs the example changes."""
+    """Runs a main() linked with a whole layer, whose structs the example changes."""
     main = tree / "main.cc"
     sources = sorted((tree / folder).glob("*.cc"))
     main.write_text("".join(f'#include "{file}"\n' for file in sources) + code)
@@ -196,7 +196,7 @@ def prove_instruction_set(tree, objects, build):
 
 
 def prove_in_program(objects, build):
-    """What these objects add to the program, linked once."""
+    """Links the program with the objects and checks what they add."""
     links = re.search(r"^build penstock(?: |:).*?^  LINK_LIBRARIES = (.*?)$", (build / "build.ninja").read_text(), re.M | re.S).group(1)
     with tempfile.TemporaryDirectory() as folder:
         penstock = str(pathlib.Path(folder, "penstock"))
@@ -230,7 +230,7 @@ IN_PROGRAM = ("backend", "drafter", "scheduling policy", "endpoint", "command")
 
 
 def check(name, blocks, row, build, tree):
-    """Returns the objects of the files that are touched."""
+    """Checks one example and returns the objects of the touched files."""
     for part in ("src", "include", "python"):
         shutil.copytree(ROOT / part, tree / part)
     new, changed = apply(blocks, tree)
@@ -243,7 +243,7 @@ def check(name, blocks, row, build, tree):
 
 
 def check_all(names, build):
-    """Yields violations."""
+    """Yields the violations of all examples."""
     rows, pages = table(), examples()
     if sorted(rows) != sorted(pages):
         raise Violation(f"{DESIGN.name} links to {sorted(rows)}; {EXAMPLES.name} has {sorted(pages)}")

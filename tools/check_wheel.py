@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks a wheel: its size, what is in it, what it depends on. Usage: check_wheel.py FILE"""
+"""Checks a wheel's size, contents and dependencies. Usage: check_wheel.py FILE"""
 import sys
 import zipfile
 

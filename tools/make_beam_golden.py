@@ -20,7 +20,7 @@ CASES = [  # num_beams, returned, length_penalty, early_stopping, max_new_tokens
 
 
 def closest(logprobs_close, scores):
-    """Whether two returned scores are nearly equal."""
+    """Returns whether two of the returned scores are nearly equal."""
     return any(abs(a - b) < logprobs_close for a, b in zip(scores, scores[1:]))
 
 

@@ -10,13 +10,13 @@ import gguf
 import numpy as np
 from gguf import quants
 
-# Encodings that share a grid are named by the first.
+# Encodings that share a grid are listed under the first one's name.
 GRIDS = ["IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"]
 PER_LINE = 14
 
 
 def points(name):
-    """(points, columns) numbers of levels, and the levels."""
+    """Returns the points as level numbers [points, columns], and the levels."""
     quant = getattr(quants, name)
     quant.init_grid()
     levels = np.array(quant.grid_map, dtype=np.float32)

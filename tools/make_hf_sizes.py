@@ -23,7 +23,7 @@ def known_types():
 
 
 def sizes(name):
-    """As the class states them: what follows from other sizes is left to whoever reads them."""
+    """Returns the sizes that the class states; derived sizes are left to the reader of the table."""
     kind = type(T.AutoConfig.for_model(name))
     stated = {key: getattr(kind, kind.attribute_map.get(key, key), None) for key in SIZES}
     return {key: value for key, value in stated.items() if isinstance(value, int) and not isinstance(value, bool)}
@@ -40,7 +40,7 @@ def main():
         found = sizes(name)
         if found.get("num_key_value_heads") == found.get("num_attention_heads"):
             found.pop("num_key_value_heads", None)
-        if "hidden_size" not in found or name == "bloom":  # whose class is no published model
+        if "hidden_size" not in found or name == "bloom":  # this class describes no published model
             continue
         text = json.dumps(found)
         half = text.rfind(", ", 0, 88) + 1 if len(text) > 88 else len(text)

@@ -21,7 +21,7 @@ import transformers as T
 from transformers.core_model_loading import revert_weight_conversion
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden", "published")
-# Keys that are sizes: the tiny row's take their place.
+# Keys of sizes, which are replaced by those of the tiny row.
 SIZES = re.compile(r"(size|dim|rank|heads|layers|experts|per_tok|topk|top_k|inner|embd|n_head|n_layer|d_model|ffn_dim|n_groups|vocab.*|"
                    r"mrope_section|moe_k|n_shared_experts|num_shared_expert|_n_groups|rotary_dim|mlp_only_layers|expert|d_state|d_head|d_inner)$")
 ENCODER = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, vocab_size=71, pad_token_id=1)
@@ -29,7 +29,7 @@ KEPT = {"attention_chunk_size", "num_nextn_predict_layers", "no_rope_layers", "m
 
 
 def tiny_rows():
-    """{model_type: the configuration of its first row}"""
+    """Returns {model_type: configuration of its first row}."""
     rows = {}
     encoders = ("bert", "xlm-roberta", "modernbert", "nomic_bert", "gte")
     for kind in encoders:
@@ -37,14 +37,14 @@ def tiny_rows():
     for row in [*tiny.MODELS.values(), *newer.MODELS.values()]:
         try:
             config = row()[0].get_text_config()
-        except Exception:  # rows that need a tool beside
+        except Exception:  # rows that need another tool
             continue
         rows.setdefault(config.model_type, config)
     return rows
 
 
 def reduced(text, row):
-    """The text model's object with small sizes."""
+    """Returns the text model's configuration with small sizes."""
     small = row.to_dict()
     aliases = row.attribute_map
     lists = [value for key, value in text.items() if isinstance(value, list) and key.endswith(("layer_types", "block_types"))]
@@ -102,7 +102,7 @@ def tensors(config, renamed):
 
 
 def with_names_of_floats(value):
-    """Numbers that JSON does not have as transformers writes them."""
+    """Replaces numbers that JSON cannot represent by transformers' spelling."""
     if isinstance(value, dict):
         return {key: with_names_of_floats(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -129,14 +129,14 @@ def write(name, published, rows):
 
 
 def wrappers(rows):
-    """Multimodal classes around text models of which there is a row: {model_type: configuration}."""
+    """Returns {model_type: configuration} of multimodal classes around text models that have a row."""
     found = {}
     mapping = T.models.auto.modeling_auto
     for kind in sorted({*mapping.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, *mapping.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}):
         try:
             config = T.AutoConfig.for_model(kind)
             text = config.get_text_config()
-        except Exception:  # classes that assume nothing
+        except Exception:  # classes without defaults
             continue
         if kind in published_configs.LEFT_OUT:
             continue

@@ -27,7 +27,7 @@ GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests",
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 ALL = ATTENTION + ["gate_proj", "up_proj", "down_proj"]
 FUSED = ["experts.gate_up_proj", "experts.down_proj"]
-# name of the base, perhaps with more behind a dot: what PEFT's LoraConfig says
+# name of the base, optionally with a suffix after a dot: arguments of PEFT's LoraConfig
 ADAPTERS = {
     "llama2": dict(r=4, lora_alpha=6, target_modules=ALL),
     "llama_mqa": dict(r=3, lora_alpha=5, target_modules=ALL, use_rslora=True),
@@ -41,7 +41,7 @@ ADAPTERS = {
     "falcon": dict(r=4, lora_alpha=8, target_modules=["query_key_value", "dense"]),
     "qwen3_next": dict(r=4, lora_alpha=8, target_modules=["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj", "o_proj"]),
     "gemma3": dict(r=4, lora_alpha=4, target_modules=r".*\.(q_proj|o_proj|up_proj)"),
-    # Experts as transformers has them: one parameter for all.
+    # Experts in transformers' form: one parameter for all.
     "qwen3_moe.fused": dict(r=3, lora_alpha=6, target_modules=ATTENTION, target_parameters=FUSED + ["gate.weight"]),
     "qwen2_moe.down": dict(r=4, lora_alpha=8, target_modules=[f"shared_expert.{one}" for one in ALL[4:]] + ["shared_expert_gate"],
                            target_parameters=["1.mlp.experts.down_proj"]),
@@ -58,7 +58,7 @@ EACH = {
     "mixtral.each": dict(r=3, lora_alpha=6, experts=4, pattern="block_sparse_moe.experts.{}.{}",
                          shapes=dict(w1=(32, 48), w3=(32, 48), w2=(48, 32))),
 }
-IN_GGUF = {"llama2", "gemma2", "gemma3", "qwen3_moe", "phi3"}  # the converter knows lora_alpha alone
+IN_GGUF = {"llama2", "gemma2", "gemma3", "qwen3_moe", "phi3"}  # the converter supports only lora_alpha
 BERT = r".*encoder\.layer.*\.(query|key|value|dense)"
 ENCODERS = {
     "bert": dict(r=4, lora_alpha=8, target_modules=BERT),
@@ -135,7 +135,7 @@ def main(names):
             logits = model(ids).logits[0].numpy()
             with model.disable_adapter():
                 difference = np.abs(model(ids).logits[0].numpy() - logits).max()
-        if name in EACH:  # the base model's folder is an absolute path in what PEFT reads
+        if name in EACH:  # PEFT reads the base model's folder as an absolute path
             model.peft_config["default"].base_model_name_or_path = os.path.join("tests/golden/models", name.split(".")[0])
         save(model, os.path.join(out, "together") if name in EACH else out)
         with open(os.path.join(out, "golden.bin"), "wb") as f:

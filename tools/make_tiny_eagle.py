@@ -63,7 +63,7 @@ class Head:
         return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
 
     def layer(self, embedded, states):
-        """[n, dim] of both; the stream behind the layer."""
+        """Computes the layer. Inputs: [n, dim] each. Returns the residual stream after the layer."""
         w, c = lambda name: self.state[self.at + name + ".weight"], self.config
         eps, width = c["rms_norm_eps"], c["head_dim"]
         normed = rms(states, w("hidden_norm"), eps)

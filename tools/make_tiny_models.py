@@ -16,7 +16,7 @@ import sys
 
 os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TORCHDYNAMO_DISABLE="1")
 if os.environ.get("LLAMA_CPP"):
-    sys.path.insert(0, os.path.join(os.environ["LLAMA_CPP"], "gguf-py"))  # the one that its converter wants
+    sys.path.insert(0, os.path.join(os.environ["LLAMA_CPP"], "gguf-py"))  # the version that its converter needs
 import gguf
 import numpy as np
 import tiny_newer_models
@@ -112,7 +112,7 @@ def randomize(model, name):
 
 
 def with_bit_linears(model, mode):
-    """Every projection as transformers' own AutoBitLinear; offline weights become {-1, 0, 1} with a scale."""
+    """Replaces every projection by transformers' AutoBitLinear; offline weights become {-1, 0, 1} with a scale."""
     from transformers.integrations.bitnet import AutoBitLinear
     for name, module in list(model.named_modules()):
         if not isinstance(module, torch.nn.Linear) or name == "lm_head":
@@ -129,7 +129,7 @@ def with_bit_linears(model, mode):
 
 
 def stepwise(model, ids, n_steps):
-    """Tokens as they are decoded with the model's cache, and all logits; nothing of a model whose cache goes by another name."""
+    """Decodes with the model's cache; returns the tokens and all logits, or None if the model's cache argument has another name."""
     out = model(ids, use_cache=True)
     cache, rows, tokens = getattr(out, "past_key_values", None), [out.logits[0]], []
     if cache is None:
@@ -147,7 +147,7 @@ def reference(model, n_prompt, n_steps, vocab):
         tokens, steps = stepwise(model, ids, n_steps)
         whole = None if tokens is None else model(torch.cat([ids, torch.tensor([tokens])], 1)).logits[0]
         difference = math.inf if tokens is None else float((whole - steps).abs().max())
-        if difference > 0.01:  # no cache, or one that is wrong: everything without one
+        if difference > 0.01:  # no cache or a wrong one: recompute without it
             tokens = []
             for _ in range(n_steps + 1):
                 all_ids = torch.cat([ids, torch.tensor([tokens], dtype=ids.dtype)], 1)
@@ -195,7 +195,7 @@ EXPERTS = {"w1": "ffn_gate_exps", "w3": "ffn_up_exps", "w2": "ffn_down_exps", "g
 
 
 def interleave(weight, n_heads):
-    """llama.cpp's order of rotated rows for `llama`: pairs (2i, 2i + 1) instead of (i, i + head_dim / 2)."""
+    """Reorders rotated rows as llama.cpp does for `llama`: pairs (2i, 2i + 1) instead of (i, i + head_dim / 2)."""
     shape = weight.shape
     return weight.reshape(n_heads, 2, shape[0] // n_heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
 
@@ -240,7 +240,7 @@ def rope_parameters(config):
 
 
 def llama3_factors(p, head_dim):
-    """What rope_freqs.weight holds: by how much each frequency is divided."""
+    """Returns the values of rope_freqs.weight: the divisor of each frequency."""
     factors = []
     for i in range(0, head_dim, 2):
         wavelength = 2 * np.pi * p["rope_theta"] ** (i / head_dim)

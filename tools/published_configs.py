@@ -1,5 +1,4 @@
-"""What the config.json files of published text models say, for make_published.py: the keys that are read or might be, not those about
-training, tokens or files."""
+"""The config.json files of published text models, for make_published.py, without keys about training, tokens or files."""
 
 
 def by_layer(n, every, full="full_attention", others="sliding_attention"):
@@ -380,12 +379,12 @@ PUBLISHED = {
         sparse_pred_ignore_index=-100, sparse_prediction=False, vocab_size=50368),
 }
 
-# Sizes that a type needs beside those of its row.
+# Sizes that a type needs in addition to those of its row.
 SMALL = {"phi": {"partial_rotary_factor": 0.5}, "minimax_m2": {"rotary_dim": 4},
          "hunyuan_v1_moe": {"moe_intermediate_size": [40] * 4},
          "gemma3n_text": {"layer_types": [*by_layer(3, 3), *by_layer(2, 2)]},
          "gemma4_text": {"layer_types": [*by_layer(3, 2)[1:], *by_layer(4, 4)], "per_layer_config": {"0": {"head_dim": 16}, "5": {"head_dim": 16}}}}
-# Of which model_type's row the sizes are, where it is not its own.
+# The model_type whose row gives the sizes, if it is another one.
 ROWS = {"new": "gte", "exaone4_5_text": "exaone4", "kimi_k2": "deepseek_v3", "qwen2_5_vl": "qwen2_5_vl_text"}
 
 
@@ -399,7 +398,7 @@ def with_flag(config):
 
 
 def within(kind, key):
-    """A published object around a text model as transformers' class of that."""
+    """Returns a published multimodal configuration as an object of transformers' class."""
     return lambda config: dict(model_type=kind, text_config=config[key])
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The reference in docs/python.md, from signatures and docstrings of the installed package. Usage: python_reference.py [--check]."""
+"""Writes the reference in docs/python.md from the signatures and docstrings of the installed package. Usage: python_reference.py [--check]."""
 import dataclasses
 import inspect
 import re
@@ -16,13 +16,13 @@ CLASSES = ["LLM", "AsyncLLM", "LLMEngine", "EngineArgs", "SamplingParams", "Stru
 
 
 def plain(text):
-    """A signature without the modules of names."""
+    """Returns a signature with unqualified names."""
     text = re.sub(r"\b(?:penstock|typing|collections\.abc)(?:\.\w+)*\.(\w+)", r"\1", text)
     return re.sub(r"\(self(?:, )?", "(", text).replace("'", "").replace("NoneType", "None")
 
 
 def indented(doc):
-    """A docstring's sections as text."""
+    """Formats the sections of a docstring as text."""
     return inspect.cleandoc(doc).replace("    ", "  ")
 
 

@@ -92,7 +92,7 @@ REFUSED = {
 # --- The stand-ins ----------------------------------------------------------------------------------------------------------------
 
 def linked(folder, **changes):
-    """A directory with the files of the story model and another config.json."""
+    """Creates a directory with the story model's files and another config.json."""
     folder.mkdir()
     for file in STORIES.iterdir():
         if file.name != "config.json":
@@ -103,7 +103,7 @@ def linked(folder, **changes):
 
 
 def headed(folder, architecture, n_labels):
-    """The story model with a head of classes."""
+    """Creates the story model with a classification head."""
     labels = {str(i): f"L{i}" for i in range(n_labels)}
     linked(folder, architectures=[architecture], id2label=labels, label2id={label: int(i) for i, label in labels.items()})
     (folder / "model.safetensors").unlink()
@@ -119,7 +119,7 @@ def headed(folder, architecture, n_labels):
 
 
 def stand_ins(folder):
-    """Makes the stand-ins below `folder`: {name: path}."""
+    """Creates the stand-ins below `folder` and returns {name: path}."""
     sys.path.insert(0, str(ROOT / "tests" / "e2e"))
     import lora_model
     import script_model
@@ -155,7 +155,7 @@ class Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def stood_in(given, name, made):
-    """The arguments of an engine with a stand-in as the model."""
+    """Replaces the model in an engine's arguments by its stand-in."""
     model = made[name]
     if name == "quantized":
         layout = {"awq": "awq", "gptq": "gptq"}.get(given.get("quantization"))
@@ -188,7 +188,7 @@ def inside(example, name, made, arguments):
 # --- The table --------------------------------------------------------------------------------------------------------------------
 
 def run(checkout, example, name, made, arguments, folder):
-    """Runs an example; returns whether it ended well, and the end of what it wrote."""
+    """Runs an example; returns whether it succeeded, and the end of its output."""
     command = [sys.executable]
     if "torchrun" in example:
         n = 4 if "torchrun_example" in example else 2
@@ -210,7 +210,7 @@ def main():
     n_run, wrong = 0, []
     with tempfile.TemporaryDirectory() as folder:
         made = stand_ins(pathlib.Path(folder))
-        for name in ("output.txt", "prefill_output.txt"):  # what some examples leave for others
+        for name in ("output.txt", "prefill_output.txt"):  # left by some examples for others
             (pathlib.Path(folder) / name).write_text("Once upon a time\n")
         for example, (name, *arguments) in [*RUNS.items(), *REFUSED.items()]:
             if wanted and not any(part in example for part in wanted):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes empty libraries in place of those that libcurl links for RTMP, LDAP, SSH and Kerberos: for a wheel, which carries its libraries.
+"""Writes stub libraries for the RTMP, LDAP, SSH and Kerberos libraries that libcurl links, so that a wheel need not contain them.
 
 Debian's libcurl speaks many protocols. RTMP and LDAP bring GnuTLS and its dependencies (6 MB), SSH and Kerberos 2 MB. Penstock asks
 for http and https without negotiated authentication (src/hub/download/http.cc), so of all their functions libcurl calls only those
@@ -20,12 +20,12 @@ def output(*command):
 
 
 def installed():
-    """The path of every library, by its name."""
-    return dict(re.findall(r"^\s*(\S+) .*=> (\S+)$", output("ldconfig", "-p"), re.MULTILINE)[::-1])  # the first of a name counts
+    """Returns the path of every installed library by name."""
+    return dict(re.findall(r"^\s*(\S+) .*=> (\S+)$", output("ldconfig", "-p"), re.MULTILINE)[::-1])  # the first path of a name takes precedence
 
 
 def write_stub(soname, symbols, data, folder):
-    """`symbols`: (name, version or "") of each; the names in `data` are variables, the others functions."""
+    """symbols: (name, version or "") of each; names in `data` are variables, the others functions."""
     code = "".join(f"void* {name};\n" if name in data else f"void* {name}(void) {{ return 0; }}\n" for name, _ in symbols)
     link = []
     versions = sorted({version for _, version in symbols if version})

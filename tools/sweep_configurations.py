@@ -49,7 +49,7 @@ ROPES = [newer.rope(), newer.rope(1e6), newer.rope(rope_type="linear", factor=8.
 
 
 def rows():
-    """{class name: [(row's name, arguments)]}"""
+    """Returns {class name: [(name of the row, arguments)]}."""
     real, tiny.T, newer.T = T, Recorder(), Recorder()
     found = {}
     for name, row in [*tiny.MODELS.items(), *newer.MODELS.items()]:
@@ -105,7 +105,7 @@ def changed(cls, kw, rng):
 
 
 def restyled(path, cls, style):
-    """config.json in other words, where transformers reads them as the same."""
+    """Returns an equivalent config.json with alternative keys that transformers accepts."""
     file = path + "/config.json"
     written = json.load(open(file))
     before, other = T.AutoConfig.from_pretrained(path).to_dict(), dict(written)

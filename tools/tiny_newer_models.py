@@ -25,7 +25,7 @@ def base(**more):
 
 
 def plain_heads(**more):
-    """Where the size of a head is the width by the heads."""
+    """Sets the head size to the width divided by the number of heads."""
     config = base(num_attention_heads=3, num_key_value_heads=1, layer_norm_eps=1e-5, **more)
     del config["head_dim"]
     return config
@@ -38,7 +38,7 @@ MROPE = rope(1e6, mrope_section=[1, 1, 2])
 
 
 def eye(**more):
-    """A vision tower, as small as may be."""
+    """Returns the smallest possible vision tower."""
     return dict(depth=1, hidden_size=8, num_heads=1, out_hidden_size=24, patch_size=2, temporal_patch_size=1, spatial_merge_size=1) | more
 
 
@@ -289,7 +289,7 @@ MODELS = {
         vocab_size_per_layer_input=48, rope_parameters={
             "sliding_attention": rope(3e4), "full_attention": rope(2e5)}, activation_sparsity_pattern=[0.3] * 5, final_logit_softcapping=2.5,
         tie_word_embeddings=False, attention_bias=True)), False),
-    "mistral4": lambda: (T.Mistral4Config(**mistral4(0.0)), True),  # of which the converter says nothing
+    "mistral4": lambda: (T.Mistral4Config(**mistral4(0.0)), True),  # not written by the converter
     "mistral4_groups": lambda: (T.Mistral4Config(**mistral4(
         0.3, n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=2, first_k_dense_replace=0, q_lora_rank=None,
         routed_scaling_factor=1.4, rope_interleave=False, tie_word_embeddings=True)), False),
@@ -453,7 +453,7 @@ def qwen_delta(**more):
 
 
 def fused_experts(state):
-    """Experts as published: gate and up of all in one tensor, down in another."""
+    """Converts experts to the published form: gate and up of all experts in one tensor, down in another."""
     experts = {}
     for key in [k for k in state if ".mlp.experts." in k]:
         stem, expert, part = key.removesuffix("_proj.weight").rsplit(".", 2)
@@ -566,7 +566,7 @@ def among_senses(state, path):
 
 
 def kimi_names(state):
-    """transformers writes dense feed-forwards under the experts' name."""
+    """Renames dense feed-forwards, which transformers writes under the experts' name."""
     return {re.sub(r"block_sparse_moe\.(\w+_proj)", r"mlp.\1", name): tensor for name, tensor in state.items()}
 
 
@@ -604,7 +604,7 @@ def said_to_be_tied(state, path):
     return state
 
 
-# Saved as they are published, two of them within a multimodal checkpoint, one with layers that predict further tokens.
+# Models saved in their published form: two inside a multimodal checkpoint, one with layers that predict further tokens.
 WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses,
          "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first}
 
@@ -720,7 +720,7 @@ def youtu(**more):
 
 def minicpm3(**more):
     config = youtu() | dict(v_head_dim=None, tie_word_embeddings=True) | more
-    return config | dict(rms_norm_eps=1e-6)  # whatever it says, latents have it
+    return config | dict(rms_norm_eps=1e-6)  # latents always use this value
 
 
 def afmoe(**more):
@@ -891,7 +891,7 @@ def stacked(state):
 
 
 def as_published(directory, to):
-    """A copy of a checkpoint as the converter expects it."""
+    """Copies a checkpoint in the form that the converter expects."""
     config = json.load(open(os.path.join(directory, "config.json")))
     config |= PUBLISHED.get(config["model_type"], lambda _: {})(config)
     config = {key: value for key, value in config.items() if value != DROP}

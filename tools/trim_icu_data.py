@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a libicudata.so that holds what Penstock asks ICU for, and nothing else: for a wheel, which carries its libraries.
+"""Writes a libicudata.so with only the data that Penstock uses, to keep wheels small.
 
 Debian's has 31 MB of languages, calendars and converters. What stays: normalization forms, properties of characters, and where
 graphemes, words and lines break. Needs icupkg (Debian: icu-devtools), binutils and a C compiler.
@@ -28,7 +28,7 @@ def installed_library():
 
 
 def data_of(library, version):
-    """The bytes of the symbol that ICU looks for."""
+    """Returns the bytes of the symbol that ICU looks up."""
     for line in output("readelf", "--dyn-syms", "--wide", str(library)).splitlines():
         fields = line.split()
         if fields[-1:] == [f"icudt{version}_dat"]:
