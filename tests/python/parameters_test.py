@@ -624,12 +624,13 @@ def test_parameters_of_structured_outputs(stories):
     assert {*SPACED, *held, *closing} == {f.name for f in dataclasses.fields(StructuredOutputsParams)}
     for name, (value, shows) in SPACED.items():
         more_keys = name == "additional_properties"
-        schema = {"properties": {"a": {"type": "array", "items": {"enum": [1, 2]}, "minItems": 3, "maxItems": 3}}, "required": ["a"],
-                  "type": "object", **({} if more_keys else {"additionalProperties": False})}
+        completes = name == "complete_within_max_tokens"
+        a = {"type": "string"} if completes else {"type": "array", "items": {"enum": [1, 2]}, "minItems": 3, "maxItems": 3}
+        schema = {"properties": {"a": a}, "required": ["a"], "type": "object", **({} if more_keys else {"additionalProperties": False})}
         texts = []
         for more in ({name: value}, {}):
             held_to = StructuredOutputsParams(json=schema, **{"disable_any_whitespace": more_keys, **more})
-            params = SamplingParams(max_tokens=40, seed=1, structured_outputs=held_to)
+            params = SamplingParams(max_tokens=10 if completes else 40, seed=1, structured_outputs=held_to)
             texts.append(text(stories.generate("x", params, use_tqdm=False)))
         assert shows(texts[0]) and not shows(texts[1]), (name, texts)
 
