@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
+#include "base/ordered_json.h"
 #include "base/result.h"
 
 namespace penstock {
@@ -44,11 +46,15 @@ inline bool nests_within(std::string_view text, int most) {
   return true;
 }
 
-// Parses the text; the result is_discarded() when it is not JSON or nests too deeply.
+// Parses the text; the result is_discarded() when it is not JSON or nests too deeply. The work is
+// linear in the text, but for a logarithm of an object's members.
 template <class Json = nlohmann::json>
 Json bounded_json(std::string_view text) {
   if (!nests_within(text, kMaxJsonNesting)) return Json(Json::value_t::discarded);
-  return Json::parse(text, nullptr, false);
+  if constexpr (std::is_same_v<Json, nlohmann::ordered_json>)
+    return parse_ordered(text);
+  else
+    return Json::parse(text, nullptr, false);
 }
 
 // Describes where a text is not JSON. The parser's own message is not used, since it quotes the

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
-#include <vector>
 
 namespace penstock {
 
@@ -18,15 +17,6 @@ const FieldJson& get_field(const FieldJson& object, const char* field) {
 FieldJson take_field(FieldJson& object, const char* field) {
   const auto found = object.find(field);
   return found == object.end() ? FieldJson(nullptr) : std::exchange(*found, nullptr);
-}
-
-void reserve_fields(FieldJson& object, size_t n) {
-  std::vector<FieldJson::object_t::value_type>& fields = object.get_ref<FieldJson::object_t&>();
-  if (fields.capacity() >= n) return;
-  std::vector<FieldJson::object_t::value_type> larger;
-  larger.reserve(n);
-  for (auto& [name, value] : fields) larger.emplace_back(name, std::move(value));
-  fields.swap(larger);
 }
 
 bool get_bool(const FieldJson& object, const char* field, bool fallback) {

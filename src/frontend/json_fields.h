@@ -16,9 +16,4 @@ const nlohmann::ordered_json& get_field(const nlohmann::ordered_json& object, co
 // Moves the field out of the object, where null is left.
 nlohmann::ordered_json take_field(nlohmann::ordered_json& object, const char* field);
 
-// Reserves room for n fields. Without it the library copies all values (whole conversations) when
-// an object grows, since names are const and pairs cannot be moved. Invalidates pointers into the
-// object.
-void reserve_fields(nlohmann::ordered_json& object, size_t n);
-
 }  // namespace penstock

@@ -35,6 +35,12 @@ def request_of(path, body):
     return b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body)) + body
 
 
+def cpu_of(server):
+    """Seconds that all its threads have computed."""
+    fields = pathlib.Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Health:
     """Asks /health on and on; every answer is counted."""
 
@@ -90,10 +96,6 @@ class Costs(unittest.TestCase):
             self.assertLess(self.server.peak() - before, times * len(body) + beside, (path, body[:80]))
         return reply
 
-    def cpu(self):
-        fields = pathlib.Path(f"/proc/{self.server.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
     def test_large_bodies_that_only_count(self):
         """More than any context is refused, with the limit, before it is looked at."""
         for path, before in (("/tokenize", b'{"with_pieces":true,"content":"'), ("/tokenize", b'{"prompt":"'),
@@ -146,10 +148,10 @@ class Costs(unittest.TestCase):
 
     def test_work_ends_with_its_client(self):
         body = filled(b'{"content":"', b"word 12 ", b'"}', TEXT)
-        start = self.cpu()
+        start = cpu_of(self.server)
         self.assertEqual(self.server.post("/tokenize", body).status, 200)
-        one = self.cpu() - start
-        start = self.cpu()
+        one = cpu_of(self.server) - start
+        start = cpu_of(self.server)
         for i in range(30):
             sock = self.server.raw(request_of("/tokenize", body))
             if i % 2:
@@ -157,7 +159,7 @@ class Costs(unittest.TestCase):
             sock.close()
         self.assertTrue(wait_for(lambda: self.server.metric("penstock:http_connections") <= 1))
         self.assertEqual(self.server.post("/tokenize", {"content": "word " * 2000}).status, 200)
-        self.assertLess(self.cpu() - start, 10 * one + 1)  # 30 are the clients that left, much is reading what they sent
+        self.assertLess(cpu_of(self.server) - start, 10 * one + 1)  # 30 are the clients that left, much is reading what they sent
 
     def test_templates_of_requests(self):
         text = "{% set x = 'ab c' * 1500000 %}"
@@ -190,6 +192,88 @@ class Costs(unittest.TestCase):
                      filled(b'{"truncate_prompt_tokens":10,"chat_template":"x","messages":[{"role":"assistant","content":"', b"word ", b'"}]}', SIZE)):
             reply = self.attack("/v1/chat/completions" if b"messages" in body[:80] else "/v1/completions", body, (400,))
             self.assertIn(b"truncate_prompt_tokens", reply.body)
+
+
+CALL = {"name": "f", "arguments": '{"a": {"b": 1}}'}
+FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
+ITEMS = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}, {"type": "function_call", "call_id": "c", **CALL},
+         {"type": "function_call_output", "call_id": "c", "output": '{"a": 1}'}]
+SCHEMA = '{"type": "object", "properties": {"a": {"type": "string"}}}'
+CHAT = {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]},
+                     {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "type": "function", "function": CALL}]},
+                     {"role": "tool", "tool_call_id": "c", "content": '{"a": 1}'}],
+        "tools": [{"type": "function", "function": FUNCTION}], "chat_template_kwargs": {"a": {}}, "chat_template": "{{ messages[0].content }}{# tools #}"}
+# Bodies of routes that read objects of any members.
+BODIES = [("/v1/conversations", {"items": ITEMS, "metadata": {"a": "b"}}),
+          ("/v1/responses", {"input": ITEMS, "max_output_tokens": 1, "metadata": {}, "tools": [{"type": "function", **FUNCTION}]}),
+          ("/v1/responses/input_tokens", {"input": ITEMS}), ("/v1/chat/completions", {**CHAT, "max_tokens": 1}), ("/tokenize", CHAT), ("/apply-template", CHAT),
+          ("/v1/messages", {"max_tokens": 1, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {"a": {}}}]},
+                                                          {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]}]}),
+          ("/api/chat", {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a": {}}}}]}], "stream": False,
+                         "options": {"num_predict": 1}}),
+          ("/v1/completions", {"prompt": "x", "max_tokens": 1, "logit_bias": {"1": 0}, "structured_outputs": {"json": SCHEMA}}),
+          ("/completion", {"prompt": "x", "n_predict": 1, "logit_bias": {"1": 0}}), ("/v1/grammar/check", {"json_schema": SCHEMA}), ("/v1/batches", {"metadata": {}})]
+MEMBERS = {f"k{i}": i for i in range(50_000)}
+
+
+def with_members(value):
+    """Copies of the value, each with MEMBERS in one of its objects or in one that a text of it spells; and where they are."""
+    if isinstance(value, dict):
+        yield "", {**value, **MEMBERS}
+    if isinstance(value, str) and value.startswith('{"'):
+        yield from ((f"(text){place}", json.dumps(one)) for place, one in with_members(json.loads(value)))
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        for place, one in with_members(inner):
+            copy = value.copy()
+            copy[key] = one
+            yield f".{key}{place}", copy
+
+
+class Members(unittest.TestCase):
+    """The library's ordered objects look through all their members for each that is added."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.server = Server("--data-dir", cls.folder.name, "--no-log-requests", "--trust-request-chat-template", "--tool-call-parser", "hermes")
+        cls.server.generate(guided_regex="[a-z]")
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        cls.server.__exit__()
+        cls.folder.cleanup()
+        assert code == 0, code
+
+    def within_a_second(self, method, path, body=None, what=""):
+        """The reply, of whatever status."""
+        start = cpu_of(self.server)
+        reply = self.server.request(method, path, body)
+        self.assertLess(cpu_of(self.server) - start, SLOW, (method, path, what, reply.status, reply.body[:200]))
+        self.assertLess(reply.status, 500, (method, path, what, reply.body[:200]))
+        return reply
+
+    def test_many_members_in_every_object(self):
+        for path, base in BODIES:
+            for place, body in with_members(base):
+                with self.subTest(path=path, place=place):
+                    self.within_a_second("POST", path, json.dumps(body), place)
+
+    def test_many_members_of_what_is_kept(self):
+        for place, items in with_members(ITEMS):
+            with self.subTest(place=place):
+                made = self.within_a_second("POST", "/v1/conversations", json.dumps({"items": items}), place).json()
+                path = f"/v1/conversations/{made['id']}"
+                page = self.within_a_second("GET", path + "/items", what=place).json()
+                self.assertEqual(len(page["data"]), len(ITEMS))
+                for item in page["data"]:
+                    self.within_a_second("GET", f"{path}/items/{item['id']}", what=place)
+                self.within_a_second("POST", "/v1/responses", json.dumps({"conversation": made["id"], "input": "x", "max_output_tokens": 1}), place)
+                reply = self.within_a_second("POST", "/v1/responses", json.dumps({"input": items, "max_output_tokens": 1}), place).json()
+                if "id" in reply:
+                    for rest in ("", "/input_items"):
+                        self.within_a_second("GET", f"/v1/responses/{reply['id']}{rest}", what=place)
+                    self.within_a_second("POST", "/v1/responses", json.dumps({"previous_response_id": reply["id"], "input": "x", "max_output_tokens": 1}), place)
 
 
 class Vectors(unittest.TestCase):

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "frontend/chat/marked_parser.h"
@@ -49,13 +50,32 @@ bool has_plain_rules(const Json& schema) {
   return true;
 }
 
+// The names in a list, which may have other values.
+std::unordered_set<std::string> names_in(const Json& list) {
+  std::unordered_set<std::string> names;
+  if (!list.is_array()) return names;
+  for (const Json& one : list) {
+    if (one.is_string()) names.insert(one.get<std::string>());
+  }
+  return names;
+}
+
+// Parameters, and members of those, that one tool may have where they are written one by one.
+constexpr int kMostMembers = 10'000;
+// Lists and objects inside each other that are written with the rules of each: a schema may be part
+// of itself.
+constexpr int kMostNested = 16;
+
 // Makes the grammar of one tool's arguments.
 class ArgumentsGrammar {
  public:
   ArgumentsGrammar(const CallWriting& writing, const CallableTool& tool)
-      : writing_(writing), tool_(tool), root_(get_field(*tool.function, "parameters")) {}
+      : writing_(writing),
+        tool_(tool),
+        root_(get_field(*tool.function, "parameters")),
+        document_(root_) {}
 
-  Result<Json> make() const {
+  Result<Json> make() {
     const bool json = writing_.arguments == ArgumentForm::kJson;
     if (const Json& grammar = get_field(*tool_.function, "grammar"); !grammar.is_null())
       return one_text(grammar);
@@ -133,8 +153,8 @@ class ArgumentsGrammar {
 
   // Returns members in the order of their properties. Only properties of the schema are allowed,
   // unless it has none.
-  Result<Json> one_by_one() const {
-    const Json* object = resolved({root_, root_});
+  Result<Json> one_by_one() {
+    const Json* object = document_.resolved(root_);
     if (object == nullptr || !object->is_object())
       return refused(ErrorCode::kUnsupported, "$ref: not in the document");
     for (const auto& [key, value] : object->items()) {
@@ -153,28 +173,26 @@ class ArgumentsGrammar {
     bool required;
   };
 
-  Result<std::vector<Member>> members_of(const Json& object) const {
+  Result<std::vector<Member>> members_of(const Json& object) {
     std::vector<Member> members;
     const Json& properties = get_field(object, "properties");
     const Json& needed = get_field(object, "required");
-    const auto is_needed = [&](const std::string& name) {
-      return needed.is_array() && std::ranges::find(needed, Json(name)) != needed.end();
-    };
+    const std::unordered_set<std::string> wanted = names_in(needed);
+    std::unordered_set<std::string> done;
     if (properties.is_object()) {
       for (const auto& [name, value] : properties.items()) {
+        done.insert(name);
         auto one = member(name, value);
         if (!one) return tl::unexpected(one.error());
-        if (one->is_null() && is_needed(name))
+        if (one->is_null() && wanted.contains(name))
           return refused(ErrorCode::kInvalidArgument,
                          "properties." + name + ": required, but no value is allowed");
-        if (!one->is_null()) members.push_back({*std::move(one), is_needed(name)});
+        if (!one->is_null()) members.push_back({*std::move(one), wanted.contains(name)});
       }
     }
     if (needed.is_array()) {
       for (const Json& name : needed) {
-        if (!name.is_string() ||
-            (properties.is_object() && properties.contains(name.get<std::string>())))
-          continue;
+        if (!name.is_string() || !done.insert(name.get<std::string>()).second) continue;
         ASSIGN_OR_RETURN(Json one, member(name, true));
         members.push_back({std::move(one), true});
       }
@@ -219,10 +237,11 @@ class ArgumentsGrammar {
   }
 
   // null: the schema allows no value.
-  Result<Json> member(const std::string& name, const Json& of) const {
-    const SchemaPart part{root_, of};
-    const JsonTypes types = types_of(part);
+  Result<Json> member(const std::string& name, const Json& of) {
+    const JsonTypes types = document_.types_of(of);
     if (types == 0) return Json();
+    if (++n_members_ > kMostMembers)
+      return refused(ErrorCode::kUnsupported, "properties." + name + ": too many parameters");
     const bool python = writing_.arguments == ArgumentForm::kPython,
                gemma = writing_.arguments == ArgumentForm::kGemma;
     if (!is_function_name(name) ||
@@ -230,9 +249,9 @@ class ArgumentsGrammar {
       return refused(
           ErrorCode::kUnsupported,
           "properties." + name + ": calls of this model cannot have a parameter of this name");
-    auto value = python  ? python_value(part, name)
-                 : gemma ? gemma_value(part, types, name)
-                         : tagged_value(part, types, name);
+    auto value = python  ? python_value(of, name)
+                 : gemma ? gemma_value(of, types, name)
+                         : tagged_value(of, types, name);
     if (!value)
       return refused(value.error().code, "properties." + name + ": " + value.error().message);
     const ParameterMarks& marks = writing_.parameters;
@@ -242,12 +261,12 @@ class ArgumentsGrammar {
 
   // Strings between the writing's marks, numbers and words as in JSON, and lists and objects of
   // these.
-  Result<Json> gemma_value(const SchemaPart& part, JsonTypes types, const std::string& name) const {
+  Result<Json> gemma_value(const Json& part, JsonTypes types, const std::string& name) {
     using namespace json_types;
     const std::string& quote = writing_.parameters.open;
     Json::array_t ways;
     if ((types & kString) != 0) {
-      ASSIGN_OR_RETURN(const auto rules, string_rules(part));
+      ASSIGN_OR_RETURN(const auto rules, document_.string_rules(part));
       for (const Json& rule : rules) {
         Json raw = {{"type", "raw_string"}, {"schema", rule}, {"excludes", Json::array({quote})}};
         ways.push_back(sequence_of(text(quote), enforced(std::move(raw), name), text(quote)));
@@ -257,7 +276,7 @@ class ArgumentsGrammar {
       ASSIGN_OR_RETURN(Json nested, gemma_nested(part, types, name));
       ways.push_back(std::move(nested));
     } else if ((types & ~kString) != 0) {
-      ASSIGN_OR_RETURN(Json document, document_of(part, true));
+      ASSIGN_OR_RETURN(Json document, document_.document_of(part, true));
       ways.push_back(enforced(schema(std::move(document)), name));
     }
     return either(std::move(ways));
@@ -265,16 +284,19 @@ class ArgumentsGrammar {
 
   // Enforces lists with one schema of items, and objects with named properties; other values are
   // unconstrained.
-  Result<Json> gemma_nested(const SchemaPart& part, JsonTypes types,
-                            const std::string& name) const {
+  Result<Json> gemma_nested(const Json& part, JsonTypes types, const std::string& name) {
     using namespace json_types;
-    const Json* object = resolved(part);
-    const bool known = object != nullptr && object->is_object() && has_plain_rules(*object);
+    const Json* object = document_.resolved(part);
+    const bool known = depth_ < kMostNested && object != nullptr && object->is_object() &&
+                       has_plain_rules(*object);
     static const Json kNone;
-    const SchemaPart items{root_, known ? get_field(*object, "items") : kNone};
-    if (known && types == kArray && items.schema.is_object()) {
-      ASSIGN_OR_RETURN(Json one, gemma_value(items, types_of(items), name));
-      Json list = separated(std::move(one), ",");
+    const Json& items = known ? get_field(*object, "items") : kNone;
+    if (known && types == kArray && items.is_object()) {
+      ++depth_;
+      auto one = gemma_value(items, document_.types_of(items), name);
+      --depth_;
+      if (!one) return one;
+      Json list = separated(*std::move(one), ",");
       const Json& most = get_field(*object, "maxItems");
       if (most == 0) return text("[]");
       if (most.is_number_unsigned()) list["max"] = most;
@@ -282,8 +304,11 @@ class ArgumentsGrammar {
     }
     const Json& properties = known ? get_field(*object, "properties") : kNone;
     if (known && types == kObject && properties.is_object()) {
-      ASSIGN_OR_RETURN(auto members, members_of(*object));
-      return sequence_of(text("{"), python_list(std::move(members)), text("}"));
+      ++depth_;
+      auto members = members_of(*object);
+      --depth_;
+      if (!members) return tl::unexpected(members.error());
+      return sequence_of(text("{"), python_list(*std::move(members)), text("}"));
     }
     if (tool_.arguments == Arguments::kStrict)
       return errorf(ErrorCode::kUnsupported,
@@ -309,8 +334,8 @@ class ArgumentsGrammar {
     return {{"type", "grammar"}, {"grammar", grammar}};
   }
 
-  Result<Json> python_value(const SchemaPart& part, const std::string& name) const {
-    ASSIGN_OR_RETURN(Json document, document_of(part, false));
+  Result<Json> python_value(const Json& part, const std::string& name) {
+    ASSIGN_OR_RETURN(Json document, document_.document_of(part, false));
     Json format = enforced(schema(std::move(document)), name);
     format["style"] = "python";
     return format;
@@ -318,8 +343,7 @@ class ArgumentsGrammar {
 
   // Returns the grammar of a value after a parameter's name: strings verbatim, others as JSON.
   // Strings that would be read as another type are excluded, unless the writing distinguishes them.
-  Result<Json> tagged_value(const SchemaPart& part, JsonTypes types,
-                            const std::string& name) const {
+  Result<Json> tagged_value(const Json& part, JsonTypes types, const std::string& name) {
     using namespace json_types;
     const ParameterMarks& marks = writing_.parameters;
     Json::array_t ways;
@@ -331,7 +355,7 @@ class ArgumentsGrammar {
       if ((types & kNull) != 0) unlike.push_back(R"(\s*null\s*)");
       if ((types & kArray) != 0) unlike.push_back(R"(\s*\[[\s\S]*)");
       if ((types & kObject) != 0) unlike.push_back(R"(\s*\{[\s\S]*)");
-      ASSIGN_OR_RETURN(const auto rules, string_rules(part));
+      ASSIGN_OR_RETURN(const auto rules, document_.string_rules(part));
       for (const Json& rule : rules) {
         Json raw = {
             {"type", "raw_string"}, {"schema", rule}, {"excludes", Json::array({closing_mark()})}};
@@ -340,7 +364,7 @@ class ArgumentsGrammar {
       }
     }
     if ((types & ~kString) != 0) {
-      ASSIGN_OR_RETURN(Json document, document_of(part, (types & kString) != 0));
+      ASSIGN_OR_RETURN(Json document, document_.document_of(part, (types & kString) != 0));
       ways.push_back(
           sequence_of(text(marks.json_name_end.empty() ? marks.name_end : marks.json_name_end),
                       enforced(schema(std::move(document)), name)));
@@ -375,6 +399,8 @@ class ArgumentsGrammar {
   const CallWriting& writing_;
   const CallableTool& tool_;
   const Json& root_;
+  SchemaDocument document_;
+  int n_members_ = 0, depth_ = 0;  // depth: of lists and objects that are open
 };
 
 // Returns a tool's name as calls write it. Errors: kUnsupported (the format cannot write it).

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "frontend/json_fields.h"
 
 namespace penstock {
@@ -106,7 +107,7 @@ Result<std::string> ChatPrompter::render(Json messages, Json tools, Json variabl
   const bool with_tools = tools.is_array() && !tools.empty();
   const Template& chosen = tool_use_ && with_tools ? *tool_use_ : default_;
   Json context = specials_;
-  reserve_fields(context, context.size() + 4 + variables.size());
+  reserve_members(context, context.size() + 4 + variables.size());
   ASSIGN_OR_RETURN(context["messages"], in_forms(chosen.forms, std::move(messages)));
   if (chosen.forms.system_tools && with_tools)
     RETURN_IF_ERROR(put_tools_in_system(tools, context["messages"]));
@@ -115,7 +116,8 @@ Result<std::string> ChatPrompter::render(Json messages, Json tools, Json variabl
   context["add_generation_prompt"] = prompt.add_generation_prompt;
   if (variables.is_object()) {
     for (auto& [name, value] : variables.get_ref<Json::object_t&>())
-      context[name] = std::move(value);
+      add_member(context, name, std::move(value));
+    drop_repeated_members(context);
   }
   std::string last;
   if (prompt.continue_final_message) last = last_text(context["messages"].back());

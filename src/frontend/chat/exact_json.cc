@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/json_text.h"
-#include "frontend/chat/ordered_json.h"
 
 namespace penstock {
 namespace {
@@ -86,7 +85,7 @@ std::optional<Json> parse_exact(std::string_view text) {
     }
     at = end - 1;
   }
-  Json value = ordered_json_of(copied == 0 ? text : spelled.append(text.substr(copied)));
+  Json value = bounded_json<Json>(copied == 0 ? text : spelled.append(text.substr(copied)));
   if (value.is_discarded()) return std::nullopt;
   return value;
 }

@@ -2,9 +2,9 @@
 // around strings.
 #include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "frontend/chat/exact_json.h"
 #include "frontend/chat/marked_parser.h"
-#include "frontend/chat/ordered_json.h"
 
 namespace penstock {
 namespace {

@@ -1,8 +1,8 @@
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "frontend/chat/chat_reader.h"
 #include "frontend/chat/chat_setup.h"
-#include "frontend/chat/ordered_json.h"
 #include "frontend/llm_impl.h"
 
 namespace penstock {
@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 // Parses JSON; "": null.
 Result<Json> parse_json(const std::string& text, const char* what, bool array) {
   if (text.empty()) return Json(nullptr);
-  Json value = ordered_json_of(text);
+  Json value = bounded_json<Json>(text);
   if (array ? value.is_array() : value.is_object()) return value;
   return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON {}", what,
                 array ? "array" : "object");

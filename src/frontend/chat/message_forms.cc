@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 #include "frontend/chat/call_format.h"
-#include "frontend/chat/ordered_json.h"
 #include "frontend/json_fields.h"
 
 namespace penstock {
@@ -280,7 +280,7 @@ Status put_arguments_in_form(bool as_text, size_t& n_values, Json& function) {
                     "tool_calls: expected at most {} values in the arguments of a conversation",
                     kMostArguments);
     n_values -= n;
-    arguments = ordered_json_of(text);
+    arguments = bounded_json<Json>(text);
   }
   if (!arguments.is_structured()) arguments = Json::object();
   if (as_text) arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -393,7 +393,7 @@ Result<Json> in_forms(const MessageForms& forms, Json messages) {
   for (size_t i = 0; i < messages.size(); ++i) {
     Json& message = messages[i];
     drop_nulls(message);
-    reserve_fields(message, message.size() + 2);
+    reserve_members(message, message.size() + 2);
     name_reasoning(message);
     RETURN_IF_ERROR(put_calls_in_form(forms, n_values, message));
     if (forms.short_ids) shorten_id(message, "tool_call_id");

@@ -15,6 +15,12 @@ using Json = nlohmann::ordered_json;
 using namespace json_types;
 
 constexpr int kMostDepth = 32;
+// Schemas that are looked at for the rules of one string.
+constexpr int kMostRules = 1000;
+// Values of definitions in all documents that are made of one.
+constexpr size_t kMostCopied = 200'000;
+// Members from which on an object is searched by an index.
+constexpr size_t kLargeObject = 32;
 
 struct TypeName {
   const char* name;
@@ -43,54 +49,6 @@ JsonTypes type_of_value(const Json& value) {
   return value.is_array() ? kArray : kObject;
 }
 
-const Json* follow(const Json& root, const Json& schema) {
-  const Json* at = &schema;
-  for (int i = 0; i < kMostDepth; ++i) {
-    if (!at->is_object()) return at;
-    const auto ref = at->find("$ref");
-    if (ref == at->end()) return at;
-    const std::string target = ref->is_string() ? ref->get<std::string>() : "";
-    if (!target.starts_with("#/")) return nullptr;
-    at = &root;
-    for (size_t from = 2; from <= target.size();) {
-      const size_t end = std::min(target.find('/', from), target.size());
-      const std::string key = target.substr(from, end - from);
-      if (!at->is_object() || !at->contains(key)) return nullptr;
-      at = &(*at)[key];
-      from = end + 1;
-    }
-  }
-  return nullptr;
-}
-
-JsonTypes types_of(const Json& root, const Json& given, int depth) {
-  const Json* schema = follow(root, given);
-  if (schema == nullptr || depth > kMostDepth || schema->is_boolean())
-    return schema != nullptr && *schema == false ? 0 : kAny;
-  if (!schema->is_object()) return kAny;
-  JsonTypes types = kAny;
-  for (const auto& [key, value] : schema->items()) {
-    if (key == "type") {
-      JsonTypes named = type_named(value);
-      if (value.is_array()) {
-        for (const Json& one : value) named |= type_named(one);
-      }
-      types &= named;
-    } else if (key == "const") {
-      types &= type_of_value(value);
-    } else if ((key == "enum" || key == "anyOf" || key == "oneOf") && value.is_array()) {
-      JsonTypes any = 0;
-      for (const Json& one : value)
-        any |= key == "enum" ? type_of_value(one) : types_of(root, one, depth + 1);
-      types &= any;
-    } else if (key == "allOf" && value.is_array()) {
-      for (const Json& one : value) types &= types_of(root, one, depth + 1);
-    }
-  }
-  if (get_bool(*schema, "nullable")) types |= kNull;
-  return types;
-}
-
 bool one_of(std::string_view key, std::initializer_list<std::string_view> keys) {
   return std::ranges::find(keys, key) != keys.end();
 }
@@ -105,37 +63,6 @@ bool no_word_on_strings(std::string_view key) {
        "minItems", "uniqueItems", "maxItems",         "prefixItems",      "properties",
        "required", "readOnly",    "writeOnly",        "additionalItems",  "additionalProperties",
        "$defs",    "definitions", "minProperties",    "maxProperties",    "patternProperties"});
-}
-
-Status collect_rules(const Json& root, const Json& given, int depth, std::vector<Json>& out) {
-  const auto no = [](std::string_view key) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: cannot be enforced for strings that are written without quotes", key);
-  };
-  const Json* schema = follow(root, given);
-  if (schema == nullptr || depth > kMostDepth) return no("$ref");
-  if ((types_of(root, *schema, depth) & kString) == 0) return {};
-  Json rules = Json::object();
-  const Json* branches = nullptr;
-  for (const auto& [key, value] : schema->items()) {
-    if (one_of(key, {"enum", "const", "pattern", "format", "minLength", "maxLength"})) {
-      rules[key] = value;
-    } else if (one_of(key, {"anyOf", "oneOf", "allOf"}) && value.is_array() &&
-               branches == nullptr && (key != "allOf" || value.size() == 1)) {
-      branches = &value;
-    } else if (!no_word_on_strings(key)) {
-      return no(key);
-    }
-  }
-  if (branches == nullptr) {
-    out.push_back(std::move(rules));
-    return {};
-  }
-  if (!rules.empty()) return no(rules.begin().key());
-  const size_t before = out.size();
-  for (const Json& branch : *branches) RETURN_IF_ERROR(collect_rules(root, branch, depth + 1, out));
-  if (schema->contains("oneOf") && out.size() > before + 1) return no("oneOf");
-  return {};
 }
 
 // Whether all references point into definitions, which a part of the document includes.
@@ -161,34 +88,156 @@ bool has_references(const Json& schema) {
          std::string::npos;
 }
 
+size_t values_of(const Json& value) {
+  size_t n = 1;
+  if (value.is_structured()) {
+    for (const Json& one : value) n += values_of(one);
+  }
+  return n;
+}
+
 }  // namespace
 
-const Json* resolved(const SchemaPart& part) { return follow(part.root, part.schema); }
+const Json* SchemaDocument::member(const Json& object, const std::string& name) {
+  if (object.size() < kLargeObject) {
+    const auto found = object.find(name);
+    return found == object.end() ? nullptr : &*found;
+  }
+  const auto [index, is_new] = indexes_.try_emplace(&object);
+  if (is_new) {
+    for (const auto& [key, value] : object.get_ref<const Json::object_t&>())
+      index->second.emplace(key, &value);
+  }
+  const auto found = index->second.find(name);
+  return found == index->second.end() ? nullptr : found->second;
+}
 
-JsonTypes types_of(const SchemaPart& part) { return types_of(part.root, part.schema, 0); }
-
-Result<Json> document_of(const SchemaPart& part, bool without_strings) {
-  Json document = Json::object();
-  if (part.root.contains("$schema")) document["$schema"] = part.root["$schema"];
-  if (has_references(part.schema)) {
-    for (const char* key : {"$defs", "definitions"}) {
-      if (!part.root.contains(key)) continue;
-      document[key] = part.root[key];
-      if (!refers_to_definitions_only(document[key]))
-        return errorf(ErrorCode::kUnsupported, "{}: a $ref to a place outside of definitions", key);
+const Json* SchemaDocument::resolved(const Json& schema) {
+  const Json* at = &schema;
+  for (int i = 0; i < kMostDepth; ++i) {
+    if (!at->is_object()) return at;
+    const Json* ref = member(*at, "$ref");
+    if (ref == nullptr) return at;
+    const std::string target = ref->is_string() ? ref->get<std::string>() : "";
+    if (!target.starts_with("#/")) return nullptr;
+    at = &root_;
+    for (size_t from = 2; from <= target.size();) {
+      const size_t end = std::min(target.find('/', from), target.size());
+      if (!at->is_object()) return nullptr;
+      at = member(*at, target.substr(from, end - from));
+      if (at == nullptr) return nullptr;
+      from = end + 1;
     }
   }
-  if (!refers_to_definitions_only(part.schema))
+  return nullptr;
+}
+
+JsonTypes SchemaDocument::types_of(const Json& schema) { return types_of(schema, 0); }
+
+JsonTypes SchemaDocument::types_of(const Json& given, int depth) {
+  const Json* schema = resolved(given);
+  if (schema == nullptr || depth > kMostDepth || schema->is_boolean())
+    return schema != nullptr && *schema == false ? 0 : kAny;
+  if (!schema->is_object()) return kAny;
+  // One that is part of itself restricts nothing there.
+  const auto [known, is_new] = types_.try_emplace(schema, kAny);
+  if (!is_new) return known->second;
+  return types_[schema] = types_said_by(*schema, depth);
+}
+
+JsonTypes SchemaDocument::types_said_by(const Json& schema, int depth) {
+  JsonTypes types = kAny;
+  for (const auto& [key, value] : schema.items()) {
+    if (key == "type") {
+      JsonTypes named = type_named(value);
+      if (value.is_array()) {
+        for (const Json& one : value) named |= type_named(one);
+      }
+      types &= named;
+    } else if (key == "const") {
+      types &= type_of_value(value);
+    } else if ((key == "enum" || key == "anyOf" || key == "oneOf") && value.is_array()) {
+      JsonTypes any = 0;
+      for (const Json& one : value)
+        any |= key == "enum" ? type_of_value(one) : types_of(one, depth + 1);
+      types &= any;
+    } else if (key == "allOf" && value.is_array()) {
+      for (const Json& one : value) types &= types_of(one, depth + 1);
+    }
+  }
+  if (get_bool(schema, "nullable")) types |= kNull;
+  return types;
+}
+
+Status SchemaDocument::add_definitions(Json& document) {
+  for (const char* key : {"$defs", "definitions"}) {
+    const Json* found = root_.is_object() ? member(root_, key) : nullptr;
+    if (found == nullptr) continue;
+    if (n_definitions_ == 0) {
+      for (const char* each : {"$defs", "definitions"})
+        n_definitions_ += values_of(get_field(root_, each));
+    }
+    n_copied_ += n_definitions_;
+    if (n_copied_ > kMostCopied)
+      return errorf(ErrorCode::kUnsupported, "{}: too large for as many parameters as refer to it",
+                    key);
+    if (!refers_to_definitions_only(*found))
+      return errorf(ErrorCode::kUnsupported, "{}: a $ref to a place outside of definitions", key);
+    document[key] = *found;
+  }
+  return {};
+}
+
+Result<Json> SchemaDocument::document_of(const Json& schema, bool without_strings) {
+  Json document = Json::object();
+  if (root_.contains("$schema")) document["$schema"] = root_["$schema"];
+  if (has_references(schema)) RETURN_IF_ERROR(add_definitions(document));
+  if (!refers_to_definitions_only(schema))
     return errorf(ErrorCode::kUnsupported, "$ref: a place outside of definitions");
-  document["allOf"] = Json::array({part.schema});
+  document["allOf"] = Json::array({schema});
   if (without_strings)
     document["type"] = Json::array({"number", "boolean", "null", "array", "object"});
   return document;
 }
 
-Result<std::vector<Json>> string_rules(const SchemaPart& part) {
+Status SchemaDocument::collect_rules(const Json& given, int depth, int& n_left,
+                                     std::vector<Json>& out) {
+  const auto no = [](std::string_view key) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: cannot be enforced for strings that are written without quotes", key);
+  };
+  const Json* schema = resolved(given);
+  if (schema == nullptr || depth > kMostDepth) return no("$ref");
+  if (--n_left < 0) return no("anyOf");
+  if ((types_of(*schema, depth) & kString) == 0) return {};
+  Json rules = Json::object();
+  const Json* branches = nullptr;
+  for (const auto& [key, value] : schema->items()) {
+    if (one_of(key, {"enum", "const", "pattern", "format", "minLength", "maxLength"})) {
+      rules[key] = value;
+    } else if (one_of(key, {"anyOf", "oneOf", "allOf"}) && value.is_array() &&
+               branches == nullptr && (key != "allOf" || value.size() == 1)) {
+      branches = &value;
+    } else if (!no_word_on_strings(key)) {
+      return no(key);
+    }
+  }
+  if (branches == nullptr) {
+    out.push_back(std::move(rules));
+    return {};
+  }
+  if (!rules.empty()) return no(rules.begin().key());
+  const size_t before = out.size();
+  for (const Json& branch : *branches)
+    RETURN_IF_ERROR(collect_rules(branch, depth + 1, n_left, out));
+  if (schema->contains("oneOf") && out.size() > before + 1) return no("oneOf");
+  return {};
+}
+
+Result<std::vector<Json>> SchemaDocument::string_rules(const Json& schema) {
   std::vector<Json> rules;
-  RETURN_IF_ERROR(collect_rules(part.root, part.schema, 0, rules));
+  int n_left = kMostRules;
+  RETURN_IF_ERROR(collect_rules(schema, 0, n_left, rules));
   return rules;
 }
 
@@ -200,10 +249,11 @@ ParameterTypes parameter_types(const Json& tools) {
     auto& of_tool = result[get_string(function, "name")];
     const Json& root = get_field(function, "parameters");
     if (!root.is_object()) continue;
-    const Json* schema = follow(root, root);
+    SchemaDocument document(root);
+    const Json* schema = document.resolved(root);
     if (schema == nullptr || !get_field(*schema, "properties").is_object()) continue;
     for (const auto& [name, value] : (*schema)["properties"].items())
-      of_tool[name] = types_of(root, value, 0);
+      of_tool[name] = document.types_of(value);
   }
   return result;
 }

@@ -3,6 +3,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -10,27 +12,50 @@
 
 namespace penstock {
 
-// A schema and the document that its references point into. Both outlive the object.
-struct SchemaPart {
-  const nlohmann::ordered_json& root;
-  const nlohmann::ordered_json& schema;
+// A JSON Schema, and what is found out about schemas inside it, which are the arguments of its
+// functions. Work and memory stay linear in the document, however its references run. The document
+// outlives the object. Not thread-safe.
+class SchemaDocument {
+ public:
+  explicit SchemaDocument(const nlohmann::ordered_json& root) : root_(root) {}
+
+  const nlohmann::ordered_json& root() const { return root_; }
+
+  // Returns the schema itself, or the target of its $ref inside the document (siblings of $ref are
+  // ignored); null when the target does not exist.
+  const nlohmann::ordered_json* resolved(const nlohmann::ordered_json& schema);
+
+  // Returns the JSON types of which some values may be allowed; values of every other type are
+  // forbidden.
+  JsonTypes types_of(const nlohmann::ordered_json& schema);
+
+  // Returns the schema as a self-contained document; without_strings: strings are excluded. Errors:
+  // kUnsupported, when it has a reference to anything but definitions, and when the definitions
+  // have been copied into too many documents.
+  Result<nlohmann::ordered_json> document_of(const nlohmann::ordered_json& schema,
+                                             bool without_strings);
+
+  // Returns the rules for strings: for each alternative an object of enum, const, pattern, format,
+  // minLength and maxLength. Errors: kUnsupported, when strings are restricted by other keywords,
+  // and when there are too many alternatives.
+  Result<std::vector<nlohmann::ordered_json>> string_rules(const nlohmann::ordered_json& schema);
+
+ private:
+  using Index = std::unordered_map<std::string_view, const nlohmann::ordered_json*>;
+
+  const nlohmann::ordered_json* member(const nlohmann::ordered_json& object,
+                                       const std::string& name);
+  JsonTypes types_of(const nlohmann::ordered_json& schema, int depth);
+  JsonTypes types_said_by(const nlohmann::ordered_json& schema, int depth);
+  Status collect_rules(const nlohmann::ordered_json& given, int depth, int& n_left,
+                       std::vector<nlohmann::ordered_json>& out);
+  Status add_definitions(nlohmann::ordered_json& document);
+
+  const nlohmann::ordered_json& root_;
+  std::unordered_map<const nlohmann::ordered_json*, Index> indexes_;    // of large objects
+  std::unordered_map<const nlohmann::ordered_json*, JsonTypes> types_;  // that are known
+  size_t n_definitions_ = 0, n_copied_ = 0;                             // values
 };
-
-// Returns the schema itself, or the target of its $ref inside the document (siblings of $ref are
-// ignored); null when the target does not exist.
-const nlohmann::ordered_json* resolved(const SchemaPart& part);
-
-// Returns the JSON types of which some values may be allowed; values of every other type are
-// forbidden.
-JsonTypes types_of(const SchemaPart& part);
-
-// Returns the schema as a self-contained document; without_strings: strings are excluded. Errors:
-// kUnsupported, when it has a reference to anything but definitions.
-Result<nlohmann::ordered_json> document_of(const SchemaPart& part, bool without_strings);
-
-// Returns the rules for strings: for each alternative an object of enum, const, pattern, format,
-// minLength and maxLength. Errors: kUnsupported, when strings are restricted by other keywords.
-Result<std::vector<nlohmann::ordered_json>> string_rules(const SchemaPart& part);
 
 // Returns the parameter types of all tools whose parameters are an object. tools: OpenAI's list.
 ParameterTypes parameter_types(const nlohmann::ordered_json& tools);

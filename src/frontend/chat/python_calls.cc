@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 #include "frontend/chat/exact_json.h"
 #include "frontend/chat/marked_parser.h"
-#include "frontend/chat/ordered_json.h"
 
 namespace penstock {
 namespace {

@@ -6,10 +6,10 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/json_text.h"
 #include "frontend/chat/call_grammar.h"
 #include "frontend/chat/harmony.h"
 #include "frontend/chat/marked_parser.h"
-#include "frontend/chat/ordered_json.h"
 #include "frontend/chat/tag_formats.h"
 #include "frontend/json_fields.h"
 
@@ -75,7 +75,7 @@ Result<Json> answer_format(const StructuredOutputs& wanted) {
     return errorf(ErrorCode::kInvalidArgument,
                   "structured_outputs: expected one form of the output, got {}", n_given);
   const auto parsed = [](const std::string& given, const char* field) -> Result<Json> {
-    Json value = ordered_json_of(given);
+    Json value = bounded_json<Json>(given);
     if (value.is_discarded())
       return errorf(ErrorCode::kInvalidArgument, "structured_outputs.{}: expected JSON", field);
     return value;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ordered_json.h"
 #include "frontend/json_fields.h"
 #include "server/api/api_request.h"
 
@@ -31,7 +32,7 @@ json text_part_of(json& part) {
 
 json message_of(const std::string& role, json content) {
   json result = {{"role", role}};
-  reserve_fields(result, 4);
+  reserve_members(result, 4);
   result["content"] = std::move(content);
   return result;
 }

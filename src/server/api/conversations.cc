@@ -1,5 +1,6 @@
 #include "server/api/conversations.h"
 
+#include "base/ordered_json.h"
 #include "base/work.h"
 #include "server/api/api_request.h"
 #include "server/api/conversation_parts.h"
@@ -22,7 +23,7 @@ tl::unexpected<Error> renamed(Error error, const std::string& field) {
 json take_variables(json& body) {
   json variables = take_field(body, "chat_template_kwargs");
   if (variables.is_null()) variables = json::object();
-  reserve_fields(variables, variables.size() + 3);
+  reserve_members(variables, variables.size() + 3);
   return variables;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "frontend/json_fields.h"
 #include "server/api/field_names.h"
 
@@ -355,7 +356,7 @@ Status check(const Schema& schema, const Value& value, const Path& path) {
 // Linear time, unlike erasing fields one by one.
 void keep_listed(const Schema& listed, Value& object) {
   Value known = Value::object();
-  reserve_fields(known, object.size());
+  reserve_members(known, object.size());
   for (auto field = object.begin(); field != object.end(); ++field) {
     if (listed.contains(field.key())) known[field.key()] = std::move(field.value());
   }

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/ordered_json.h"
 #include "base/work.h"
-#include "frontend/chat/ordered_json.h"
 
 namespace penstock {
 namespace {

@@ -1,5 +1,6 @@
 #include "server/api/llamacpp_chat.h"
 
+#include "base/ordered_json.h"
 #include "frontend/random_id.h"
 #include "server/api/api_request.h"
 #include "server/api/llamacpp.h"
@@ -53,7 +54,7 @@ Status take_probabilities(json& body) {
 
 Status take_llamacpp_chat_fields(json& body, const ServedModel& model) {
   constexpr size_t kMostNew = 24;
-  reserve_fields(body, body.size() + kMostNew);
+  reserve_members(body, body.size() + kMostNew);
   RETURN_IF_ERROR(rename_fields(body));
   drop_unset(body);
   read_samplers(body, body);

@@ -1,10 +1,13 @@
 #include "server/api/ollama.h"
 
 #include <fmt/chrono.h>
-
 #include <charconv>
 #include <cmath>
+#include <deque>
+#include <map>
+#include <set>
 
+#include "base/ordered_json.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
 #include "server/api/renamed_params.h"
@@ -47,27 +50,31 @@ constexpr const char* kLoadFlags[] = {"numa",           "low_vram",         "f16
 class CallIds {
  public:
   std::string add(const std::string& name) {
-    open_.emplace_back(name, fmt::format("call{:05}", n_++));
-    return open_.back().second;
+    open_.insert(n_);
+    by_name_[name].push_back(n_);
+    return id_of(n_++);
   }
   std::string take(const std::string& name) {
-    auto found = std::ranges::find(open_, name, &std::pair<std::string, std::string>::first);
-    if (found == open_.end()) found = open_.begin();
-    if (found == open_.end()) return fmt::format("call{:05}", n_++);
-    std::string id = std::move(found->second);
-    open_.erase(found);
-    return id;
+    std::deque<int>& named = by_name_[name];
+    while (!named.empty() && !open_.contains(named.front())) named.pop_front();
+    if (open_.empty()) return id_of(n_++);
+    const int n = named.empty() ? *open_.begin() : named.front();
+    open_.erase(n);
+    return id_of(n);
   }
 
  private:
+  static std::string id_of(int n) { return fmt::format("call{:05}", n); }
+
   int n_ = 0;
-  std::vector<std::pair<std::string, std::string>> open_;  // names and ids of unanswered calls
+  std::set<int> open_;                              // unanswered calls
+  std::map<std::string, std::deque<int>> by_name_;  // calls, those that were open last time
 };
 
 json message_of_ollama(json& given, CallIds& ids) {
   const std::string role = get_string(given, "role");
   json message = {{"role", role}};
-  reserve_fields(message, 5);
+  reserve_members(message, 5);
   json content = take_field(given, "content");
   message["content"] = content.is_string() ? std::move(content) : json("");
   if (json text = take_field(given, "thinking");

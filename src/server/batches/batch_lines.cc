@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
-#include "frontend/chat/ordered_json.h"
+#include "base/json_text.h"
 #include "frontend/random_id.h"
 #include "server/api/api_request.h"
 #include "server/api/json_reader.h"
@@ -67,7 +67,7 @@ std::string mistake_of_url(std::string& url, std::string_view endpoint) {
 
 // Returns the message in an error body.
 std::string message_of(const std::string& body) {
-  const json error = ordered_json_of(body);
+  const json error = bounded_json<json>(body);
   return get_string(get_field(error, "error"), "message", "the budget is spent");
 }
 
@@ -196,7 +196,7 @@ net::awaitable<std::optional<LineResult>> LineComputer::compute(
       co_await again.async_wait(net::use_awaitable);
       continue;
     }
-    json body = ordered_json_of(exchange.body());
+    json body = bounded_json<json>(exchange.body());
     if (body.is_discarded()) body = exchange.body();
     LineResult result;
     result.failed = exchange.status() != 200;

@@ -1,7 +1,6 @@
 #include "server/endpoints/response_rounds.h"
 
 #include "base/json_text.h"
-#include "frontend/chat/ordered_json.h"
 #include "server/api/conversations.h"
 #include "server/handlers/round_exchange.h"
 #include "server/routing/errors.h"
@@ -57,7 +56,7 @@ Result<json> arguments_of(const McpCallItem& call) {
                   "not called: its arguments have {} bytes, expected at most {}", n_bytes,
                   kMostMcpArguments);
   }
-  json arguments = ordered_json_of(call.arguments.empty() ? "{}" : call.arguments);
+  json arguments = bounded_json<json>(call.arguments.empty() ? "{}" : call.arguments);
   if (arguments.is_object()) return arguments;
   return errorf(ErrorCode::kInvalidArgument, "not called: its arguments are no JSON object");
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/ordered_json.h"
 #include "server/api/pooling.h"
 #include "server/api/schema_parts.h"
 #include "server/http/apart_threads.h"
@@ -101,7 +102,7 @@ Status check_rerank_form(const json& body, bool is_tei) {
 
 // Renames the fields of TEI's request.
 void rename_tei_fields(json& body) {
-  reserve_fields(body, body.size() + 3);
+  reserve_members(body, body.size() + 3);
   body["documents"] = take_field(body, "texts");
   body["use_activation"] = !get_bool(body, "raw_scores");
   if (get_bool(body, "truncate") && !truncates(body)) body["truncate_prompt_tokens"] = -1;

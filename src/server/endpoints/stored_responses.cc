@@ -4,7 +4,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <charconv>
 
-#include "frontend/chat/ordered_json.h"
+#include "base/json_text.h"
 #include "server/api/api_request.h"
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
@@ -101,7 +101,7 @@ void drop_logprobs(json& reply) {
 
 // Returns the current state of a response. run: its run if it is in progress, or null.
 Result<json> response_now(const StoredResponse& stored, const BackgroundRun* run) {
-  json reply = ordered_json_of(stored.reply);
+  json reply = bounded_json<json>(stored.reply);
   if (!reply.is_object() || !reply["output"].is_array())
     return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", stored.id);
   if (stored.ended) return reply;
@@ -269,7 +269,7 @@ net::awaitable<void> get_response_items(Services& services, Exchange& exchange) 
     ASSIGN_OR_RETURN(const ItemsQuery query, read_items_query(exchange.request()));
     ASSIGN_OR_RETURN(const StoredResponse stored,
                      call.stores->responses->find(call.owner, call.id));
-    const json items = ordered_json_of(stored.input);
+    const json items = bounded_json<json>(stored.input);
     if (!items.is_array())
       return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", call.id);
     json page = item_page(items, query);

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "frontend/chat/ordered_json.h"
+#include "base/json_text.h"
 #include "frontend/json_fields.h"
 #include "server/api/structured.h"
 #include "server/http/unattended_exchange.h"
@@ -39,7 +39,7 @@ class Culprit {
 
   Error find(const HttpRequest& request, Error whole) {
     // Parsed again, since only refusals need it.
-    const auto body = ordered_json_of(request.body);
+    const auto body = bounded_json<nlohmann::ordered_json>(request.body);
     if (auto asked = read_structured_outputs(body); asked && *asked)
       try_one((*asked)->outputs, (*asked)->field);
     const auto& tools = get_field(body, "tools");

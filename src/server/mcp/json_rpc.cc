@@ -1,6 +1,7 @@
 #include "server/mcp/json_rpc.h"
 
-#include "frontend/chat/ordered_json.h"
+#include "base/json_text.h"
+#include "base/ordered_json.h"
 #include "frontend/json_fields.h"
 #include "server/mcp/mcp_config.h"
 
@@ -31,7 +32,7 @@ std::string rpc_notification(std::string_view method, const McpJson& params) {
 
 McpJson read_rpc(std::string_view text) {
   if (count_values(text) > kMostMcpValues) return McpJson(McpJson::value_t::discarded);
-  return ordered_json_of(text);
+  return bounded_json<McpJson>(text);
 }
 
 std::string rpc_answer(const McpJson& request) {

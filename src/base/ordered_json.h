@@ -7,9 +7,15 @@
 
 namespace penstock {
 
-// Parses as bounded_json() does.
-nlohmann::ordered_json ordered_json_of(std::string_view text);
+// Parses in work that is linear in the text; what base/json_text.h reads ordered values with. The
+// text's nesting has been checked. Of members of one name keeps the first place and the last value.
+// The result is_discarded() when the text is not JSON.
+nlohmann::ordered_json parse_ordered(std::string_view text);
 
+// Reserves room for n members. Without it the library copies all values (whole conversations) when
+// an object grows, since names are const and pairs cannot be moved. Invalidates pointers into the
+// object.
+void reserve_members(nlohmann::ordered_json& object, size_t n);
 // Adds a member without looking whether there is one of its name.
 nlohmann::ordered_json& add_member(nlohmann::ordered_json& object, std::string name,
                                    nlohmann::ordered_json value);

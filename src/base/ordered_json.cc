@@ -1,12 +1,9 @@
-#include "frontend/chat/ordered_json.h"
+#include "base/ordered_json.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 #include <vector>
-
-#include "base/json_text.h"
-#include "frontend/json_fields.h"
 
 namespace penstock {
 namespace {
@@ -71,11 +68,19 @@ class OrderedBuilder {
 
 }  // namespace
 
-Json ordered_json_of(std::string_view text) {
+Json parse_ordered(std::string_view text) {
   OrderedBuilder builder;
-  const bool ok =
-      nests_within(text, kMaxJsonNesting) && Json::sax_parse(text.begin(), text.end(), &builder);
+  const bool ok = Json::sax_parse(text.begin(), text.end(), &builder);
   return ok ? builder.take() : Json(Json::value_t::discarded);
+}
+
+void reserve_members(Json& object, size_t n) {
+  Members& members = members_of(object);
+  if (members.capacity() >= n) return;
+  Members larger;
+  larger.reserve(n);
+  for (auto& [name, value] : members) larger.emplace_back(name, std::move(value));
+  members.swap(larger);
 }
 
 Json& add_member(Json& object, std::string name, Json value) {
@@ -84,7 +89,7 @@ Json& add_member(Json& object, std::string name, Json value) {
   constexpr size_t kFirstMembers = 2;
   Members& members = members_of(object);
   if (members.size() == members.capacity())
-    reserve_fields(object, std::max<size_t>(kFirstMembers, 2 * members.size()));
+    reserve_members(object, std::max<size_t>(kFirstMembers, 2 * members.size()));
   return members.emplace_back(std::move(name), std::move(value)).second;
 }
 

@@ -1,0 +1,68 @@
+// Schemas of tools whose references make much of little: work stays linear in the document.
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "frontend/chat/parameter_schemas.h"
+
+namespace penstock {
+namespace {
+
+using SchemaJson = nlohmann::ordered_json;
+
+SchemaJson reference(const std::string& name) { return {{"$ref", "#/$defs/" + name}}; }
+
+// d0 is either of two d1, each of which is either of two d2, …; the last is `end`.
+SchemaJson doubling(int n, const SchemaJson& end) {
+  SchemaJson definitions = SchemaJson::object();
+  for (int i = 0; i < n; ++i) {
+    const SchemaJson next = reference("d" + std::to_string(i + 1));
+    definitions["d" + std::to_string(i)] = {{"anyOf", SchemaJson::array({next, next})}};
+  }
+  definitions["d" + std::to_string(n)] = end;
+  return {{"$defs", definitions}};
+}
+
+TEST(SchemaDocument, TypesOfSharedPartsAreFoundOnce) {
+  const SchemaJson root = doubling(30, {{"type", "string"}});
+  SchemaDocument document(root);
+  const std::clock_t begin = std::clock();
+  EXPECT_EQ(document.types_of(reference("d0")), json_types::kString);
+  EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC);
+}
+
+TEST(SchemaDocument, OneThatIsPartOfItselfRestrictsNothingThere) {
+  const SchemaJson root = {{"$defs",
+                            {{"any", {{"anyOf", {reference("any"), {{"type", "string"}}}}}},
+                             {"all", {{"allOf", {reference("all"), {{"type", "string"}}}}}}}}};
+  SchemaDocument document(root);
+  EXPECT_EQ(document.types_of(reference("any")), json_types::kAny);
+  EXPECT_EQ(document.types_of(reference("all")), json_types::kString);
+}
+
+TEST(SchemaDocument, AlternativesOfAStringAreBounded) {
+  const SchemaJson few = doubling(3, {{"type", "string"}, {"maxLength", 3}}),
+                   many = doubling(30, {{"type", "string"}, {"maxLength", 3}});
+  SchemaDocument small(few), large(many);
+  ASSERT_TRUE(small.string_rules(reference("d0")));
+  EXPECT_EQ(small.string_rules(reference("d0"))->size(), 8u);
+  const auto refused = large.string_rules(reference("d0"));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+}
+
+TEST(SchemaDocument, CopiesOfDefinitionsAreBounded) {
+  SchemaJson definitions = SchemaJson::object();
+  for (int i = 0; i < 1000; ++i) definitions["d" + std::to_string(i)] = {{"type", "integer"}};
+  const SchemaJson root = {{"$defs", definitions}};
+  SchemaDocument document(root);
+  int n = 0;
+  while (n < 1000 && document.document_of(reference("d999"), false)) ++n;
+  EXPECT_GE(n, 50);
+  EXPECT_LT(n, 200);
+  EXPECT_TRUE(document.document_of({{"type", "integer"}}, false));  // without a reference
+}
+
+}  // namespace
+}  // namespace penstock
