@@ -16,13 +16,22 @@ const Row kRows[] = {
     {"{ \n\"input\" :\t\"x\"}", "x", true},
     {R"({"input":"a\"b\\c\/d\n\t\r\b\f"})", "a\"b\\c/d\n\t\r\b\f", true},
     {R"({"input":"\u00e9\u20ac\ud83d\ude00 é€😀"})", "é€😀 é€😀", true},
-    {R"({"input":"\ud83dx\ude00\uZZZZ"})", "\uFFFDx\uFFFD\uFFFD", true},
+    {R"({"input":"\ud83dx\ude00\uZZZZ"})", "\uFFFDx\uFFFD\uFFFDZZZZ", true},
+    // broken right before the quote behind the text
+    {R"({"input":"a\u"})", "a\uFFFD", true},
+    {R"({"input":"a\u12"})", "a\uFFFD", true},
+    {R"({"input":"a\u12" , "more": "text"})", "a\uFFFD", true},
+    {R"({"input":"\ud83d\u12"})", "\uFFFD\uFFFD", true},
+    {R"({"input":"\ud83d\u12\n"})", "\uFFFD\uFFFD\n", true},
+    {R"({"input":"\ud83d\u12\ude00"})", "\uFFFD\uFFFD\uFFFD", true},
     {R"({"input":""})", "", true},
     // cut
     {R"({"input":"begun)", "begun", false},
     {R"({"input":"begun\)", "begun", false},
     {R"({"input":"begun\u00e)", "begun", false},
     {R"({"input":"begun\ud83d)", "begun", false},
+    {R"({"input":"begun\ud83d\)", "begun", false},
+    {R"({"input":"begun\ud83d\u)", "begun", false},
     {R"({"inp)", "", false},
     {"", "", false},
     // not as they should be

@@ -1,5 +1,7 @@
 #include "server/api/custom_input.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
@@ -20,24 +22,26 @@ void put_utf8(uint32_t c, std::string& text) {
   put(0x80 | (c & 0x3f));
 }
 
-// Parses four hexadecimal digits; UINT32_MAX: malformed.
-uint32_t hex4(std::string_view digits) {
+// Parses four hexadecimal digits.
+uint32_t hex(std::string_view digits) {
   uint32_t value = 0;
-  for (const char c : digits) {
-    const uint32_t digit = c >= '0' && c <= '9'   ? c - '0'
-                           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                  : UINT32_MAX;
-    if (digit == UINT32_MAX) return UINT32_MAX;
-    value = value << 4 | digit;
-  }
+  std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
   return value;
 }
 
 bool is_high(uint32_t c) { return c >= 0xd800 && c < 0xdc00; }
 bool is_low(uint32_t c) { return c >= 0xdc00 && c < 0xe000; }
 
-// Reads the escape sequence at the start of `text`. Returns its length; 0: incomplete.
+constexpr size_t kUnit = 6;  // bytes of \uXXXX
+
+// Returns the length of the \uXXXX at the start of `text`; below kUnit: incomplete or malformed.
+size_t unit_end(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdefABCDEF";
+  return std::min({text.find_first_not_of(kDigits, 2), text.size(), kUnit});
+}
+
+// Reads the escape sequence at the start of `text`. Returns its length; 0: incomplete. A malformed
+// one ends before the first wrong character, which may be the closing quote of the string.
 size_t read_escape(std::string_view text, std::string& out) {
   if (text.size() < 2) return 0;
   constexpr std::string_view kLetters = "nrtbf", kMeant = "\n\r\t\b\f";
@@ -46,18 +50,19 @@ size_t read_escape(std::string_view text, std::string& out) {
     out += at == kLetters.npos ? text[1] : kMeant[at];
     return 2;
   }
-  constexpr size_t kUnit = 6;  // \uXXXX
   constexpr uint32_t kUnknown = 0xfffd;
-  if (text.size() < kUnit) return 0;
-  const uint32_t first = hex4(text.substr(2, 4));
-  if (first == UINT32_MAX || is_low(first)) return put_utf8(kUnknown, out), kUnit;
+  const size_t end = unit_end(text);
+  if (end < kUnit) return end == text.size() ? 0 : (put_utf8(kUnknown, out), end);
+  const uint32_t first = hex(text.substr(2, 4));
+  if (is_low(first)) return put_utf8(kUnknown, out), kUnit;
   if (!is_high(first)) return put_utf8(first, out), kUnit;
   const std::string_view next = text.substr(kUnit);
   constexpr std::string_view kBegin = "\\u";
   if (!kBegin.starts_with(next.substr(0, 2))) return put_utf8(kUnknown, out), kUnit;
-  if (next.size() < kUnit) return 0;
-  const uint32_t second = hex4(next.substr(2, 4));
-  if (second == UINT32_MAX || !is_low(second)) return put_utf8(kUnknown, out), kUnit;
+  const size_t next_end = unit_end(next);
+  if (next_end < kUnit && next_end == next.size()) return 0;
+  const uint32_t second = next_end < kUnit ? kUnknown : hex(next.substr(2, 4));
+  if (!is_low(second)) return put_utf8(kUnknown, out), kUnit;
   put_utf8(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00), out);
   return 2 * kUnit;
 }
