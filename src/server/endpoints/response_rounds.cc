@@ -1,10 +1,16 @@
 #include "server/endpoints/response_rounds.h"
 
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
 #include "base/json_text.h"
 #include "server/api/conversations.h"
 #include "server/handlers/round_exchange.h"
+#include "server/keys/ledger/spending.h"
 #include "server/routing/errors.h"
 #include "server/services/config.h"
+#include "server/services/request_record.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -80,16 +86,21 @@ class Rounds {
   net::awaitable<bool> list(McpUse& use);
   net::awaitable<bool> run_approved();
   net::awaitable<bool> generate();
+  bool may_wait(const HttpReply& refusal) const;
+  net::awaitable<bool> wait_for_queue();
   net::awaitable<bool> run_calls();
   net::awaitable<bool> run_call(size_t place);
   net::awaitable<bool> begin();
   std::string opening();
   net::awaitable<bool> tell(const std::string& events);
+  void keep_alive();
   net::awaitable<void> end(std::string reason);
   net::awaitable<bool> fail(HttpReply reply);
   net::awaitable<Status> wait_for(const McpServer& server, McpServers::WorkOnServer work);
 
   McpWait until(const std::stop_token& stop) const { return {deadline_, stop}; }
+  // Nothing has been sent, generated or called.
+  bool nothing_done() const { return !begun_ && n_rounds_ == 0 && n_calls_ == 0; }
   int tokens_left() const;
   Status check_bounds();
 
@@ -99,7 +110,8 @@ class Rounds {
   ResponseCall& call_;
   McpRequest& mcp_;
   ResponseShape& shape_;
-  const Steady::time_point deadline_;
+  Steady::time_point deadline_;
+  Steady::time_point told_ = Steady::now();  // when a comment kept the stream alive
   bool begun_ = false, told_begin_ = false;
   int n_rounds_ = 0;
   int64_t n_calls_ = 0;
@@ -133,18 +145,21 @@ net::awaitable<bool> Rounds::tell(const std::string& events) {
   co_return !exchange_.gone();
 }
 
+void Rounds::keep_alive() {
+  if (begun_ && !exchange_.gone() && exchange_.all_sent()) exchange_.put(": keep-alive\n\n");
+  told_ = Steady::now();
+}
+
 // Keeps a stream alive meanwhile.
 net::awaitable<Status> Rounds::wait_for(const McpServer& server, McpServers::WorkOnServer work) {
-  McpServers::Tick tick{services_.config.keep_alive_interval, [this] {
-                          if (begun_ && exchange_.all_sent()) exchange_.put(": keep-alive\n\n");
-                        }};
+  McpServers::Tick tick{services_.config.keep_alive_interval, [this] { keep_alive(); }};
   co_return co_await servers_.run(server, exchange_, tick, std::move(work));
 }
 
 // error: its HTTP status, where nothing has been sent.
 net::awaitable<bool> Rounds::fail(HttpReply reply) {
   if (exchange_.gone()) co_return false;
-  if (!begun_ && n_rounds_ == 0 && n_calls_ == 0) {
+  if (nothing_done()) {
     co_await exchange_.reply(std::move(reply));
     co_return false;
   }
@@ -270,14 +285,44 @@ net::awaitable<bool> Rounds::generate() {
   co_await services_.run_apart(exchange_, exchange_.request().body.size() + n_added_bytes_,
                                [&] { read = begin_round(call_, tokens_left()); });
   if (!read) co_return co_await fail(shape_.error(read.error()));
-  RoundExchange exchange(exchange_, call_.stream, begun_);
   RoundShape round(shape_, [this] { return opening(); });
-  co_await answer(services_, exchange, call_.generation, true, round);
-  if (exchange_.gone() || exchange.gone()) co_return false;
-  if (exchange.status() != 200) co_return co_await fail(std::move(exchange.refusal()));
+  for (;;) {
+    std::optional<HttpReply> refusal;
+    {
+      RoundExchange exchange(exchange_, call_.stream, begun_);
+      co_await answer(services_, exchange, call_.generation, true, round);
+      if (exchange_.gone() || exchange.gone()) co_return false;
+      if (exchange.status() != 200) refusal = std::move(exchange.refusal());
+    }
+    if (!refusal) break;
+    if (!may_wait(*refusal)) co_return co_await fail(*std::move(refusal));
+    if (!co_await wait_for_queue()) co_return false;
+  }
   ++n_rounds_;
   if (round.failure) co_return co_await fail(shape_.error(*round.failure));
   co_return true;
+}
+
+// Whether a round that is refused is tried again: a full queue is, once the client cannot send its
+// request anew without losing what has been done.
+bool Rounds::may_wait(const HttpReply& refusal) const {
+  if (refusal.status != 429 || record_of(exchange_).over_budget || nothing_done()) return false;
+  return call_.background || Steady::now() < deadline_;
+}
+
+// Waits until the round may be tried again. A run in the background has nobody who waits for it:
+// this is no part of its time.
+net::awaitable<bool> Rounds::wait_for_queue() {
+  constexpr auto kPause = std::chrono::milliseconds(500);
+  if (const auto& spending = record_of(exchange_).spending) spending->settle();
+  const auto begin = Steady::now();
+  net::steady_timer timer(exchange_.executor(), kPause);
+  exchange_.on_disconnect = [&timer] { timer.cancel(); };
+  if (!exchange_.gone()) co_await timer.async_wait(net::as_tuple(net::use_awaitable));
+  exchange_.on_disconnect = nullptr;
+  if (begin - told_ >= services_.config.keep_alive_interval) keep_alive();
+  if (call_.background) deadline_ += Steady::now() - begin;
+  co_return !exchange_.gone();
 }
 
 // False: the response has come to its end.

@@ -26,7 +26,8 @@ class RoundExchange final : public Exchange {
     replied_ = true;
     status_ = reply.status;
     refusal_ = std::move(reply);
-    take_headers();
+    for (auto& header : reply_headers) refusal_.headers.push_back(std::move(header));
+    reply_headers.clear();
     co_return;
   }
   net::awaitable<bool> begin_stream(HttpReply head) override {
