@@ -11,7 +11,7 @@ constexpr uint32_t kEndOfNode =
 
 }  // namespace
 
-void StepAgenda::begin() {
+void Stepper::begin() {
   first_item_ = static_cast<uint32_t>(items_.size());
   first_node_ = stack_.n_nodes();
   position_ = stack_.position();
@@ -23,7 +23,7 @@ void StepAgenda::begin() {
     stack_.work().fail(WorkMeter::Failure::kMemory);
 }
 
-Config StepAgenda::result() {
+Config Stepper::result() {
   merge_.run(first_item_);
   if (!stack_.work().failed())
     return {first_item_, static_cast<uint32_t>(items_.size()), complete_};
@@ -31,7 +31,7 @@ Config StepAgenda::result() {
   return {first_item_, first_item_};
 }
 
-Config StepAgenda::joined(const Config& a, const Config& b) {
+Config Stepper::joined(const Config& a, const Config& b) {
   begin();
   complete_ = a.complete || b.complete;
   for (const Config& config : {a, b}) {
@@ -189,7 +189,7 @@ void Stepper::repeat(const Item& item) {
   call(repetition.body, again);
 }
 
-void StepAgenda::end_node(uint32_t node) {
+void Stepper::end_node(uint32_t node) {
   if (node >= first_node_) {
     if (std::exchange(stack_.node(node).ended, true)) return;
   } else if (!seen_.insert({.point = kEndOfNode, .node = node}).second) {
@@ -200,7 +200,7 @@ void StepAgenda::end_node(uint32_t node) {
   }
 }
 
-uint32_t StepAgenda::node_for(uint32_t key, uint32_t position, const Item& resume, bool& is_new) {
+uint32_t Stepper::node_for(uint32_t key, uint32_t position, const Item& resume, bool& is_new) {
   const auto [called, added] = called_.insert({key, position, stack_.n_nodes()});
   const uint32_t node = called.node;
   is_new = added;
@@ -210,7 +210,7 @@ uint32_t StepAgenda::node_for(uint32_t key, uint32_t position, const Item& resum
   return node;
 }
 
-uint32_t StepAgenda::frame_for(const Frame& frame) {
+uint32_t Stepper::frame_for(const Frame& frame) {
   const auto [known, is_new] = frames_.insert({frame, stack_.n_frames()});
   return is_new ? stack_.add_frame(frame) : known.index;
 }

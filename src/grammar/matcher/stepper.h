@@ -25,48 +25,15 @@ bool waits_in_space(const Item& item);
 void add_first_bytes(const Program& program, const Stack& stack, const Item& item,
                      std::bitset<256>& bytes);
 
-// The agenda of one step. Every item is added once and every node ends once: a step's work is
-// bounded by the number of items and callers, however many ways lead to them.
-class StepAgenda {
- protected:
-  StepAgenda(const Program& program, Stack& stack, std::vector<Item>& items)
-      : stack_(stack), items_(items), merge_(program, stack, items) {}
-  void begin();
-  Config result();
-  // Returns the union of two configurations.
-  Config joined(const Config& a, const Config& b);
-  bool may_go_on() { return stack_.work().spend(1); }
-  void add(const Item& item) {
-    if (seen_.insert(item).second) items_.push_back(item);
-  }
-  void end_node(uint32_t node);
-  // Returns the node of a call; all callers of the same call share it.
-  uint32_t node_for(uint32_t key, uint32_t position, const Item& resume, bool& is_new);
-  uint32_t frame_for(const Frame& frame);
-  uint32_t frame_like(uint32_t old, const Frame& frame) {
-    return stack_.frame(old) == frame ? old : frame_for(frame);
-  }
-
-  Stack& stack_;
-  std::vector<Item>& items_;
-  StepSet<Item> seen_;
-  StepSet<CalledNode> called_;
-  StepSet<NumberedFrame> frames_;
-  ItemMerge merge_;
-  // Items to be expanded immediately, each with the node whose end it follows.
-  std::vector<std::pair<Item, uint32_t>> todo_;
-  uint32_t first_item_ = 0, first_node_ = 0;
-  // position in the text of the items that are being added
-  uint32_t position_ = 0;
-  bool complete_ = false, looked_at_used_ = false;
-};
-
+// Every item of a step is added once and every node ends once: a step's work is bounded by the
+// number of items and callers, however many ways lead to them.
+//
 // Appends to the stack and to the items; the owner truncates both. Once the stack's work has run
 // out, all results are dead.
-class Stepper : private StepAgenda {
+class Stepper {
  public:
   Stepper(const Program& program, Stack& stack, std::vector<Item>& items)
-      : StepAgenda(program, stack, items), program_(program) {}
+      : program_(program), stack_(stack), items_(items), merge_(program, stack, items) {}
 
   // Returns the configuration before the first byte. REQUIRES: stack and items are empty.
   Config start();
@@ -81,11 +48,26 @@ class Stepper : private StepAgenda {
   // As ended() above, for several items of kScan and kLeaf at once; `beside`: other items at the
   // same position.
   Config ended(std::span<const Item> scans, std::span<const Item> beside);
-  using StepAgenda::joined;
+  // Returns the union of two configurations.
+  Config joined(const Config& a, const Config& b);
   // Returns, and resets, whether a step since the last call looked at lists of used texts.
   bool looked_at_used() { return std::exchange(looked_at_used_, false); }
 
  private:
+  void begin();
+  Config result();
+  bool may_go_on() { return stack_.work().spend(1); }
+  void add(const Item& item) {
+    if (seen_.insert(item).second) items_.push_back(item);
+  }
+  void end_node(uint32_t node);
+  // Returns the node of a call; all callers of the same call share it.
+  uint32_t node_for(uint32_t key, uint32_t position, const Item& resume, bool& is_new);
+  uint32_t frame_for(const Frame& frame);
+  uint32_t frame_like(uint32_t old, const Frame& frame) {
+    return stack_.frame(old) == frame ? old : frame_for(frame);
+  }
+
   Config finish();
   void settle();
   void end_lexeme(const Item& item);
@@ -128,6 +110,18 @@ class Stepper : private StepAgenda {
   }
 
   const Program& program_;
+  Stack& stack_;
+  std::vector<Item>& items_;
+  StepSet<Item> seen_;
+  StepSet<CalledNode> called_;
+  StepSet<NumberedFrame> frames_;
+  ItemMerge merge_;
+  // Items to be expanded immediately, each with the node whose end it follows.
+  std::vector<std::pair<Item, uint32_t>> todo_;
+  uint32_t first_item_ = 0, first_node_ = 0;
+  // position in the text of the items that are being added
+  uint32_t position_ = 0;
+  bool complete_ = false, looked_at_used_ = false;
 };
 
 }  // namespace penstock::grammar

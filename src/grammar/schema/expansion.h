@@ -105,7 +105,6 @@ class Expansion {
   FormulaPool pool_;
   std::vector<std::array<FormulaId, kNumValueTypes>> known_;  // by schema and type
   std::map<FormulaId, FormulaId> negations_;
-  std::map<std::pair<SchemaId, ValueType>, bool> ways_busy_;
   int depth_ = 0;
   bool failed_ = false;
   Refusal refusal_;

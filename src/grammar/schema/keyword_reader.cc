@@ -68,7 +68,7 @@ void narrow_bound(std::optional<NumberBound>& slot, const Decimal& bound, bool l
 
 }  // namespace
 
-tl::unexpected<Refusal> KeywordContext::refused(RefusalKind kind, std::string_view message) const {
+tl::unexpected<Refusal> KeywordReader::refused(RefusalKind kind, std::string_view message) const {
   return refuse(kind, where().text(), fmt::format("{}: {}", keyword_, message),
                 std::string(keyword_));
 }
@@ -122,21 +122,21 @@ void KeywordReader::finish() {
                         !out_.pattern_properties.empty() || source_.find("properties") != nullptr);
 }
 
-Compiled<SchemaId> KeywordContext::schema(const JsonValue& value, const JsonPointer& where) {
+Compiled<SchemaId> KeywordReader::schema(const JsonValue& value, const JsonPointer& where) {
   if (!value.is_object() && !value.is_bool())
     return refuse(RefusalKind::kInvalid, where.text(), "a schema is an object, true or false",
                   std::string(keyword_));
   return reader_.id_of(value, where);
 }
 
-Compiled<void> KeywordContext::set_schema(const JsonValue& value, std::optional<SchemaId>& slot) {
+Compiled<void> KeywordReader::set_schema(const JsonValue& value, std::optional<SchemaId>& slot) {
   auto id = schema(value, where());
   if (!id) return tl::unexpected(std::move(id).error());
   slot = *id;
   return {};
 }
 
-Compiled<std::vector<SchemaId>> KeywordContext::schemas(const JsonValue& value) {
+Compiled<std::vector<SchemaId>> KeywordReader::schemas(const JsonValue& value) {
   if (!value.is_array()) return invalid("expected a list of schemas");
   std::vector<SchemaId> result;
   for (size_t i = 0; i < value.members.size(); ++i) {
@@ -147,7 +147,7 @@ Compiled<std::vector<SchemaId>> KeywordContext::schemas(const JsonValue& value) 
   return result;
 }
 
-Compiled<std::vector<std::pair<std::string, SchemaId>>> KeywordContext::named_schemas(
+Compiled<std::vector<std::pair<std::string, SchemaId>>> KeywordReader::named_schemas(
     const JsonValue& value) {
   if (!value.is_object()) return invalid("expected an object of schemas");
   std::vector<std::pair<std::string, SchemaId>> result;
@@ -163,12 +163,12 @@ Compiled<std::vector<std::pair<std::string, SchemaId>>> KeywordContext::named_sc
   return result;
 }
 
-Compiled<Decimal> KeywordContext::number(const JsonValue& value) const {
+Compiled<Decimal> KeywordReader::number(const JsonValue& value) const {
   if (!value.is_number()) return invalid("expected a number");
   return value.number;
 }
 
-Compiled<void> KeywordContext::set_count(const JsonValue& value, uint64_t& slot) {
+Compiled<void> KeywordReader::set_count(const JsonValue& value, uint64_t& slot) {
   constexpr uint64_t kMost = uint64_t{1} << 62;
   if (!value.is_number() || !value.number.is_integer() || value.number.negative())
     return invalid("expected a whole number, 0 or more");
@@ -177,8 +177,8 @@ Compiled<void> KeywordContext::set_count(const JsonValue& value, uint64_t& slot)
   return {};
 }
 
-Compiled<ExprId> KeywordContext::regex(std::string_view text, RegexScope scope,
-                                       const JsonPointer& at) const {
+Compiled<ExprId> KeywordReader::regex(std::string_view text, RegexScope scope,
+                                      const JsonPointer& at) const {
   auto expr = reader_.regexes_.parse(text, scope);
   if (expr) return *expr;
   Refusal refusal = std::move(expr).error();

@@ -7,12 +7,24 @@
 
 namespace penstock::grammar {
 
-// State and helpers for reading a keyword: its schema, its position and its refusals.
-class KeywordContext {
- protected:
-  KeywordContext(SchemaReader& reader, const JsonValue& source, Schema& out)
-      : reader_(reader), source_(source), out_(out), draft_(reader.references_.draft(source)) {}
+class KeywordReader {
+ public:
+  using Handler = Compiled<void> (KeywordReader::*)(const JsonValue& value);
+  struct Keyword {
+    std::string_view name;
+    // null: an annotation, which constrains nothing
+    Handler read;
+    Draft first = Draft::k4, last = Draft::k2020;  // drafts that define it
+  };
+  // The list of all keywords. A new keyword is a row here.
+  static std::span<const Keyword> keywords();
+  static const Keyword* find_keyword(std::string_view name);  // null: no such keyword
 
+  KeywordReader(SchemaReader& reader, const JsonValue& source, Schema& out)
+      : reader_(reader), source_(source), out_(out), draft_(reader.references_.draft(source)) {}
+  Compiled<void> run();
+
+ private:
   // Returns the position of the keyword that is being read.
   JsonPointer where() const { return out_.where.at(keyword_); }
   tl::unexpected<Refusal> refused(RefusalKind kind, std::string_view message) const;
@@ -32,31 +44,6 @@ class KeywordContext {
   Compiled<void> set_schema(const JsonValue& value, std::optional<SchemaId>& slot);
   Compiled<void> set_count(const JsonValue& value, uint64_t& slot);
 
-  SchemaReader& reader_;
-  const JsonValue& source_;
-  Schema& out_;
-  Draft draft_;
-  std::string_view keyword_;
-};
-
-class KeywordReader : private KeywordContext {
- public:
-  using Handler = Compiled<void> (KeywordReader::*)(const JsonValue& value);
-  struct Keyword {
-    std::string_view name;
-    // null: an annotation, which constrains nothing
-    Handler read;
-    Draft first = Draft::k4, last = Draft::k2020;  // drafts that define it
-  };
-  // The list of all keywords. A new keyword is a row here.
-  static std::span<const Keyword> keywords();
-  static const Keyword* find_keyword(std::string_view name);  // null: no such keyword
-
-  KeywordReader(SchemaReader& reader, const JsonValue& source, Schema& out)
-      : KeywordContext(reader, source, out) {}
-  Compiled<void> run();
-
- private:
   bool applies(const Keyword& keyword) const {
     return draft_ == Draft::kUnstated || (keyword.first <= draft_ && draft_ <= keyword.last);
   }
@@ -146,6 +133,11 @@ class KeywordReader : private KeywordContext {
     return set_count(value, window.max);
   }
 
+  SchemaReader& reader_;
+  const JsonValue& source_;
+  Schema& out_;
+  Draft draft_;
+  std::string_view keyword_;
   bool nullable_ = false;
 };
 

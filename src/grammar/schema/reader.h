@@ -32,7 +32,6 @@ class SchemaReader {
   SchemaId nothing() const { return kNothing; }
 
  private:
-  friend class KeywordContext;
   friend class KeywordReader;
   static constexpr SchemaId kAnything = 1, kNothing = 2;
   SchemaId id_of(const JsonValue& value, const JsonPointer& where);
