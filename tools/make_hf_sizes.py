@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Writes src/model/arch/hf_sizes.cc: the sizes that transformers' configuration classes assume, by model_type.
+"""Writes the table of src/model/arch/hf_sizes.cc: the sizes that transformers' configuration classes assume, by model_type.
 
 A multimodal config.json describes its text model by what differs from its class, so sizes may be missing there. Types are those
-that the lists of src/model/arch name. Needs transformers. Usage: make_hf_sizes.py > src/model/arch/hf_sizes.cc
+that the lists of src/model/arch name. Needs transformers. Usage: make_hf_sizes.py
 """
-import json
 import os
 import re
 from pathlib import Path
@@ -13,6 +12,8 @@ os.environ.update(HF_HUB_OFFLINE="1")
 import transformers as T
 
 ARCHITECTURES = Path(__file__).parent.parent / "src" / "model" / "arch"
+TABLE = ARCHITECTURES / "hf_sizes.cc"
+# In the order of the table's columns.
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
          "max_position_embeddings")
 
@@ -42,14 +43,9 @@ def main():
             found.pop("num_key_value_heads", None)
         if "hidden_size" not in found or name == "bloom":  # this class describes no published model
             continue
-        text = json.dumps(found)
-        half = text.rfind(", ", 0, 88) + 1 if len(text) > 88 else len(text)
-        rows.append(f'    {{"{name}",\n     R"({text[:half]}' + (f"\n      {text[half:].strip()}" if text[half:] else "") + ')"},')
-    print("// Sizes that transformers' configuration classes assume, by model_type; tools/make_hf_sizes.py writes this file.\n"
-          '#include "model/arch/hf_sizes.h"\n\n#include <algorithm>\n\nnamespace penstock {\n\nnamespace {\n\n'
-          "struct Row {\n  std::string_view type, sizes;\n};\n\nconstexpr Row kRows[] = {\n" + "\n".join(rows) + "\n};\n\n}  // namespace\n\n"
-          "std::string_view hf_sizes(std::string_view model_type) {\n  const auto row = std::ranges::find(kRows, model_type, &Row::type);\n"
-          '  return row == std::end(kRows) ? "" : row->sizes;\n}\n\n}  // namespace penstock')
+        rows.append(f'    {{"{name}", {{{", ".join(str(found.get(key, 0)) for key in SIZES)}}}}},')
+    before, after = re.split(r"(?<=Row kRows\[\] = {\n).*?(?=^};)", TABLE.read_text(), flags=re.DOTALL | re.MULTILINE)
+    TABLE.write_text(before + "\n".join(rows) + "\n" + after)
 
 
 if __name__ == "__main__":

@@ -347,11 +347,9 @@ void count_layers(json& object) {
 }
 
 // Adds defaults for absent keys.
-void add_defaults(std::string_view defaults, json& object) {
-  if (defaults.empty()) return;
-  json merged = bounded_json(defaults);
-  merged.update(object);
-  object = std::move(merged);
+void add_defaults(json defaults, json& object) {
+  defaults.update(object);
+  object = std::move(defaults);
 }
 
 // source: null if no tensors are known.
@@ -398,10 +396,13 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
   }
   use_usual_names(*architecture, object);
   count_layers(object);
-  add_defaults(architecture->hf_defaults, object);
+  if (!architecture->hf_defaults.empty())
+    add_defaults(bounded_json(architecture->hf_defaults), object);
   // transformers omits sizes of a nested text model that equal the defaults of its class.
-  const std::string_view sizes = hf_sizes(type);
-  if (nested) add_defaults(sizes.empty() ? hf_sizes(architecture->hf_types[0]) : sizes, object);
+  if (nested) {
+    const json sizes = hf_sizes(type);
+    add_defaults(sizes.empty() ? hf_sizes(architecture->hf_types[0]) : sizes, object);
+  }
   const json* quantization = quantization_config_of(file);
   if (quantization != nullptr && quantization->is_object()) {
     // MXFP4 experts have separate tensors; all others are stored plainly.
