@@ -65,8 +65,7 @@ void Requests::wait_for_adapter(std::unique_ptr<RequestState>& state) {
 }
 
 void Requests::start_waiting() {
-  while (!waiting_.empty() && n_adapted_ < around_.most_adapted &&
-         take_adapter(*waiting_.front())) {
+  while (!waiting_.empty() && n_adapted_ < parts_.most_adapted && take_adapter(*waiting_.front())) {
     turns_.note_begun(waiting_.front()->turn);
     std::unique_ptr<RequestState> state = std::move(waiting_.front());
     waiting_.pop_front();
@@ -80,11 +79,11 @@ bool Requests::take_adapter(RequestState& state) {
   const auto tell = [&](const Error& error) {
     log().error("request {}: {}", number_of(state), error.message);
     Outbox::send_ends(state, state.n, error);
-    around_.inbox.leave(state);
+    parts_.inbox.leave(state);
     return true;
   };
   try {
-    const Result<std::optional<int>> slot = around_.adapters.take(state.request.adapter);
+    const Result<std::optional<int>> slot = parts_.adapters.take(state.request.adapter);
     if (!slot) return tell(slot.error());
     if (*slot) state.adapter_slot = **slot;
     return slot->has_value();
@@ -107,20 +106,20 @@ void Requests::begin_or_refuse(std::unique_ptr<RequestState> state) {
   try {
     begin(state);
   } catch (const std::bad_alloc&) {
-    if (state->adapter_slot >= 0) around_.adapters.give_back(state->adapter_slot);
+    if (state->adapter_slot >= 0) parts_.adapters.give_back(state->adapter_slot);
     refuse(*state);
   }
 }
 
 void Requests::begin(std::unique_ptr<RequestState>& owned) {
   RequestState& state = *owned;
-  make_sequences(state, {around_.info, around_.seed, next_sequence_});
+  make_sequences(state, {parts_.info, parts_.seed, next_sequence_});
   outbox_.make_room(state, running_.size() + 1);
   const size_t most_ended = ended_.size() + running_.size() + 1;
   if (ended_.capacity() < most_ended) ended_.reserve(2 * most_ended);
   std::unique_ptr<RequestState>& place = running_[number_of(state)];
   try {
-    around_.scheduler.add(*state.sequences[0]);
+    parts_.scheduler.add(*state.sequences[0]);
   } catch (const std::bad_alloc&) {
     running_.erase(number_of(state));
     throw;
@@ -136,9 +135,9 @@ void Requests::begin(std::unique_ptr<RequestState>& owned) {
 // Ends a request that the scheduler does not know.
 void Requests::refuse(RequestState& state) {
   log().error("request {}: not started because memory ran out", number_of(state));
-  around_.metrics->out_of_memory.add();
+  parts_.metrics->out_of_memory.add();
   Outbox::send_ends(state, state.n, out_of_memory());
-  around_.inbox.leave(state);
+  parts_.inbox.leave(state);
 }
 
 void Requests::cancel(const Inbox::Cancel& cancel) {
@@ -146,7 +145,7 @@ void Requests::cancel(const Inbox::Cancel& cancel) {
       std::ranges::find(waiting_, cancel.request, [](const auto& state) { return state->id; });
   if (waiting != waiting_.end()) {
     if (cancel.index >= 0 && (*waiting)->n > 1)
-      return around_.inbox.cancel(cancel);  // retried when the request has begun
+      return parts_.inbox.cancel(cancel);  // retried when the request has begun
     begin_without_adapter(static_cast<size_t>(waiting - waiting_.begin()));
   }
   const auto found = running_.find(static_cast<uint64_t>(cancel.request));
@@ -193,7 +192,7 @@ void Requests::fail(RequestState& state) { fail(state, out_of_memory()); }
 void Requests::fail(RequestState& state, const Error& error) {
   if (state.n_open == 0) return;
   log().error("request {}: ended because memory ran out", number_of(state));
-  around_.metrics->out_of_memory.add();
+  parts_.metrics->out_of_memory.add();
   outbox_.make_room_for_ends(state);
   end_request(state, -1, FinishReason::kError, error);
 }
@@ -205,7 +204,7 @@ bool Requests::deliver(int n_under_way) {
       [&](RequestState& state) {
         all = false;
         if (state.n_open > 0) return fail(state);
-        around_.metrics->out_of_memory.add();
+        parts_.metrics->out_of_memory.add();
         Outbox::send_ends(state, state.n, out_of_memory());
       },
       [&](RequestState& state) {
@@ -226,16 +225,16 @@ void Requests::note_plan(const Plan& plan, double time) {
     if (sequence.first_scheduled < 0) {
       sequence.first_scheduled = time;
       sequence.stats.cached_tokens = sequence.n_cached;
-      around_.metrics.note_scheduled(sequence, time);
+      parts_.metrics.note_scheduled(sequence, time);
     }
-    around_.inbox.leave(*sequence.request);
+    parts_.inbox.leave(*sequence.request);
   }
   for (const Sequence* preempted : plan.preempted) {
-    around_.metrics->num_preemptions.add();
+    parts_.metrics->num_preemptions.add();
     log().info("request {}: preempted after {} of {} tokens{}",
                number_of(*running(*preempted).request), preempted->n_tokens(), preempted->max_len,
                preempted->n_swapped > 0 ? ", swapped out" : "");
-    if (around_.stop_drafting) around_.stop_drafting(preempted->id);
+    if (parts_.stop_drafting) parts_.stop_drafting(preempted->id);
   }
 }
 
@@ -253,9 +252,9 @@ void Requests::accept(Running& sequence, const SampleResult& drawn,
   };
   if (drawn.token == kNoToken) return refuse(error_without_tokens(sequence));
   if (!sequence.sampler.append(drawn.token)) return refuse(error_of_grammar(sequence));
-  around_.scheduler.append(sequence, drawn.token);
+  parts_.scheduler.append(sequence, drawn.token);
   sequence.draws_on_host = false;
-  around_.metrics.note_token(sequence, time);
+  parts_.metrics.note_token(sequence, time);
   TokenEvent event{.index = sequence.index,
                    .token = drawn.token,
                    .logprob = drawn.logprob,
@@ -288,10 +287,10 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   if (sequence.done) return;
   RequestState& state = *sequence.request;
   outbox_.make_room_for_event(state);
-  const double time = around_.clock.now();  // nothing after this line runs out of memory
-  around_.scheduler.drop_ahead(sequence, false);
-  around_.scheduler.finish(sequence);
-  if (around_.stop_drafting) around_.stop_drafting(sequence.id);
+  const double time = parts_.clock.now();  // nothing after this line runs out of memory
+  parts_.scheduler.drop_ahead(sequence, false);
+  parts_.scheduler.finish(sequence);
+  if (parts_.stop_drafting) parts_.stop_drafting(sequence.id);
   sequence.done = true;
   RequestStats& stats = sequence.stats;
   stats.prompt_tokens = sequence.n_prompt;
@@ -309,12 +308,12 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   if (!sequence.error.message.empty()) event.error = &sequence.error;
   // other indices are beams that were dropped
   if (sequence.index < state.n) outbox_.push(state, event);
-  around_.metrics.note_end(sequence, reason, time);
-  around_.inbox.leave(state);
+  parts_.metrics.note_end(sequence, reason, time);
+  parts_.inbox.leave(state);
   if (state.adapter_slot >= 0) --n_adapted_;
   if (--state.n_open == 0) {
     if (state.request.deadline) --n_with_deadline_;
-    if (state.adapter_slot >= 0) around_.adapters.give_back(state.adapter_slot);
+    if (state.adapter_slot >= 0) parts_.adapters.give_back(state.adapter_slot);
     return;
   }
   if (has_token || sequence.index > 0) return;
@@ -322,13 +321,13 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   for (auto& each : state.sequences) {
     if (each->joined || each->done) continue;
     each->joined = true;
-    around_.scheduler.add(*each);
+    parts_.scheduler.add(*each);
   }
 }
 
 void Requests::drop_tokens_ahead() {
   for (auto& [id, state] : running_) {
-    for (auto& sequence : state->sequences) around_.scheduler.drop_ahead(*sequence, false);
+    for (auto& sequence : state->sequences) parts_.scheduler.drop_ahead(*sequence, false);
   }
 }
 

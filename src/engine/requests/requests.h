@@ -25,7 +25,7 @@ namespace penstock {
 class Requests {
  public:
   // The parts of the engine that requests use; all must outlive this.
-  struct Around {
+  struct Parts {
     const EngineInfo& info;
     const EngineClock& clock;
     uint64_t seed = 0;
@@ -39,7 +39,7 @@ class Requests {
     // there is no drafter.
     std::function<void(SeqId)> stop_drafting;
   };
-  explicit Requests(Around around) : around_(std::move(around)) {}
+  explicit Requests(Parts parts) : parts_(std::move(parts)) {}
 
   // --- Start and end
   // Begins a request, or ends it with an error when there is no memory for it. A request whose
@@ -90,7 +90,7 @@ class Requests {
   // index -1: all
   void end_request(RequestState& state, int index, FinishReason reason, const Error& error);
 
-  const Around around_;
+  const Parts parts_;
   Outbox outbox_;
   std::unordered_map<uint64_t, std::unique_ptr<RequestState>> running_;
   std::deque<std::unique_ptr<RequestState>> waiting_;  // for an adapter slot, by turns

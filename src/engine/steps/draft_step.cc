@@ -25,8 +25,8 @@ DecodingPart decoding_part(const Plan& plan) {
 
 }  // namespace
 
-DraftStep::DraftStep(Around around, Speculation& speculation)
-    : around_(around), speculation_(speculation), work_clock_(around.model.computes_here()) {}
+DraftStep::DraftStep(Parts parts, Speculation& speculation)
+    : parts_(parts), speculation_(speculation), work_clock_(parts.model.computes_here()) {}
 
 void DraftStep::reserve(Step& step, int max_seqs) {
   step.drafts.trees.resize(static_cast<size_t>(max_seqs));
@@ -54,7 +54,7 @@ bool DraftStep::draft_forced(const Step& step, Running& sequence) {
                           .first(static_cast<size_t>(matcher->forced(
                               std::span(forced.tokens).first(static_cast<size_t>(room)))));
   const auto unknown = std::ranges::find_if(
-      tokens, [&](TokenId token) { return token >= around_.model.vocab_size(); });
+      tokens, [&](TokenId token) { return token >= parts_.model.vocab_size(); });
   const auto n_known = static_cast<int>(unknown - tokens.begin());
   forced.n = speculation_.worth_checking(step.drafts.n_decoding, step.drafts.n_constrained, n_known,
                                          forced.right);
@@ -71,7 +71,7 @@ void DraftStep::ask(Step& step, bool step_under_way) {
   n_kept_ = 0;
   int& n_decoding = step.drafts.n_decoding = 0;
   int& n_constrained = step.drafts.n_constrained = 0;
-  for (Sequence* sequence : around_.scheduler.running()) {
+  for (Sequence* sequence : parts_.scheduler.running()) {
     if (sequence->gap() == 0) continue;  // another step has it, perhaps with a draft
     sequence->n_draft = 0;
     running(*sequence).forced.n = 0;
@@ -80,14 +80,14 @@ void DraftStep::ask(Step& step, bool step_under_way) {
   }
   step.drafts.awaited = true;
   if (step_under_way) return;
-  for (Sequence* sequence : around_.scheduler.running()) {
+  for (Sequence* sequence : parts_.scheduler.running()) {
     Running& one = running(*sequence);
     if (may_speculate(one) && !draft_forced(step, one)) may_draft_.push_back(sequence->id);
   }
   speculation_.choose(may_draft_, n_decoding, choices_);
   step.drafts.awaited = speculation_.awaits_drafts();
   size_t i = 0;
-  for (Sequence* sequence : around_.scheduler.running()) {
+  for (Sequence* sequence : parts_.scheduler.running()) {
     if (i == may_draft_.size() || sequence->id != may_draft_[i]) continue;
     sequence->n_draft = std::min(choices_[i].nodes, sequence->max_len - sequence->n_tokens() - 1);
     running(*sequence).draft_priced = choices_[i++].priced;
@@ -120,12 +120,12 @@ void DraftStep::propose(Step& step) {
 // Reading the work clock takes longer than a drafter that costs nothing.
 void DraftStep::ask_drafter(Step& step) {
   Drafter& drafter = speculation_.drafter();
-  if (drafter.computes_with_target()) around_.model.catch_up();
-  const double started = around_.clock.now(),
+  if (drafter.computes_with_target()) parts_.model.catch_up();
+  const double started = parts_.clock.now(),
                work_started = drafter.costs_nothing() ? 0 : work_clock_.now();
   drafter.propose(requests_, std::span(step.drafts.trees.data(), requests_.size()));
   step.drafts.work = drafter.costs_nothing() ? 0 : work_clock_.now() - work_started;
-  around_.metrics->draft_seconds.add(around_.clock.now() - started);
+  parts_.metrics->draft_seconds.add(parts_.clock.now() - started);
 }
 
 void DraftStep::take_trees(Step& step) {
@@ -180,15 +180,15 @@ void DraftStep::verify(Step& step, size_t i, double time) {
       const SampleResult& result = step.draws.result(draw);
       node = child_with(tree, node, result.token);
       if (node != kOffDraft) path_.push_back(node);
-      around_.requests.accept(sequence, result, step.draws.alternatives(draw), time);
+      parts_.requests.accept(sequence, result, step.draws.alternatives(draw), time);
       continue;
     }
     top_.clear();
     const SampleResult result =
         verify_next(step.draws.host(), {sequence.sampler, sequence.tokens, sequence.n_prompt},
-                    around_.model.logits(row), tree, node, top_);
+                    parts_.model.logits(row), tree, node, top_);
     if (node != kOffDraft) path_.push_back(node);
-    around_.requests.accept(sequence, result, top_, time);
+    parts_.requests.accept(sequence, result, top_, time);
   }
   const auto n_accepted = static_cast<int>(path_.size());
   note_outcome(step, sequence, tree.size(), n_accepted, row);
@@ -197,14 +197,14 @@ void DraftStep::verify(Step& step, size_t i, double time) {
     return;  // it has lost its blocks since, and all that was computed
   if (path_.empty() || path_.back() == n_accepted - 1) note_states(step, i, 1 + n_accepted);
   compact(sequence, n_accepted);
-  around_.scheduler.accept_draft(sequence, n_accepted);
+  parts_.scheduler.accept_draft(sequence, n_accepted);
 }
 
 // Moves K and V of the accepted path to where the sequence's next tokens belong.
 void DraftStep::compact(const Running& sequence, int n_accepted) {
   if (n_accepted == 0 || path_.back() == n_accepted - 1) return;  // they lie there already
-  const int block_size = around_.scheduler.block_size();
-  for (int g = 0; g < around_.scheduler.n_groups(); ++g) {
+  const int block_size = parts_.scheduler.block_size();
+  for (int g = 0; g < parts_.scheduler.n_groups(); ++g) {
     const GroupBlocks& kv = sequence.kv[g];
     const auto slot_of_node = [&](int node) {
       return slot_of(kv, sequence.n_computed + node, block_size);
@@ -215,7 +215,7 @@ void DraftStep::compact(const Running& sequence, int n_accepted) {
       move_from_.push_back(slot_of_node(path_[i]));
       move_to_.push_back(slot_of_node(i));
     }
-    around_.model.move_tokens(g, move_from_, move_to_);
+    parts_.model.move_tokens(g, move_from_, move_to_);
   }
 }
 
@@ -226,14 +226,14 @@ void DraftStep::note_outcome(const Step& step, Running& sequence, int n_proposed
   const bool was_forced = std::exchange(sequence.forced.n, 0) > 0 && n_proposed > 0;
   if (was_forced) {
     sequence.forced.learn(n_proposed, n_accepted);
-    around_.metrics->grammar_forced_tokens.add(n_accepted);
+    parts_.metrics->grammar_forced_tokens.add(n_accepted);
   }
   if (n_proposed > 0) {
     RequestStats& stats = sequence.stats;
     ++stats.drafts;
     stats.draft_tokens += n_proposed;
     stats.accepted_tokens += n_accepted;
-    around_.metrics.note_draft(n_proposed, n_accepted);
+    parts_.metrics.note_draft(n_proposed, n_accepted);
   }
   const bool drafted = std::exchange(sequence.drafted, false);
   // One that has lost its blocks since was forgotten by the drafter.
@@ -242,7 +242,7 @@ void DraftStep::note_outcome(const Step& step, Running& sequence, int n_proposed
     speculation_.note_outcome(sequence.id, step.drafts.n_decoding, n_proposed, n_accepted);
   if (!step.drafts.awaited) return;
   std::span<const float> hidden;
-  if (speculation_.drafter().wants_hidden()) hidden = around_.model.hidden(row);
+  if (speculation_.drafter().wants_hidden()) hidden = parts_.model.hidden(row);
   outcomes_.push_back({sequence.id, sequence.tokens, was_forced ? 0 : n_accepted, hidden});
 }
 
@@ -254,7 +254,7 @@ void DraftStep::note_states(const Step& step, size_t i, int n_kept) {
   int token = 0;
   for (size_t before = 0; before < i; ++before) token += step.plan.items[before].count;
   states_.clear();
-  for (int k = 0; k < n_kept; ++k) states_.push_back(around_.model.state(token + k));
+  for (int k = 0; k < n_kept; ++k) states_.push_back(parts_.model.state(token + k));
   drafter.observe(
       {sequence.id, sequence.tokens, step.plan.items[i].first, sequence.max_len, states_});
 }

@@ -19,14 +19,14 @@ namespace penstock {
 class DraftStep {
  public:
   // The parts of the engine that drafts use; all must outlive this.
-  struct Around {
+  struct Parts {
     const EngineClock& clock;
     StepModel& model;
     Scheduler& scheduler;
     Requests& requests;
     MetricsRecorder& metrics;
   };
-  DraftStep(Around around, Speculation& speculation);
+  DraftStep(Parts parts, Speculation& speculation);
   // Reserves memory for the drafts of a step.
   static void reserve(Step& step, int max_seqs);
   // --- In the order of a step
@@ -66,7 +66,7 @@ class DraftStep {
   void compact(const Running& sequence, int n_accepted);
   void note_outcome(const Step& step, Running& sequence, int n_proposed, int n_accepted, int row);
 
-  const Around around_;
+  const Parts parts_;
   Speculation& speculation_;
   const WorkClock work_clock_;
   std::vector<SeqId> may_draft_;

@@ -33,23 +33,23 @@ int most_table_entries(const Scheduler& scheduler, int max_seqs) {
 
 }  // namespace
 
-StepLoop::StepLoop(const DraftStep::Around& around, const Limits& limits, Speculation* speculation,
+StepLoop::StepLoop(const DraftStep::Parts& parts, const Limits& limits, Speculation* speculation,
                    SwapStore* swap)
-    : around_(around),
+    : parts_(parts),
       limits_(limits),
-      blocks_(around.model, around.scheduler, swap, around.metrics),
-      beams_(around.scheduler, around.requests, around.metrics),
-      builder_(around.scheduler.n_groups(), around.scheduler.block_size(),
-               around.scheduler.state_group()),
-      n_stages_(around.model.n_stages()),
-      work_clock_(around.model.computes_here()),
+      blocks_(parts.model, parts.scheduler, swap, parts.metrics),
+      beams_(parts.scheduler, parts.requests, parts.metrics),
+      builder_(parts.scheduler.n_groups(), parts.scheduler.block_size(),
+               parts.scheduler.state_group()),
+      n_stages_(parts.model.n_stages()),
+      work_clock_(parts.model.computes_here()),
       pace_(limits.max_tokens, limits.max_seqs) {
   builder_.reserve(limits.max_tokens, limits.max_seqs,
-                   most_table_entries(around.scheduler, limits.max_seqs));
-  if (speculation != nullptr) drafts_.emplace(around, *speculation);
+                   most_table_entries(parts.scheduler, limits.max_seqs));
+  if (speculation != nullptr) drafts_.emplace(parts, *speculation);
   for (int i = 0; i < n_stages_ + 1; ++i) {
     Step& step =
-        steps_.emplace_back(around.model, limits.vocab_size, limits.max_len, limits.max_seqs);
+        steps_.emplace_back(parts.model, limits.vocab_size, limits.max_len, limits.max_seqs);
     if (drafts_) DraftStep::reserve(step, limits.max_seqs);
   }
 }
@@ -63,7 +63,7 @@ StepLoop::Progress StepLoop::run_stages() {
     if (step.plan.items.empty()) break;
     submit(step);
     in_stages_.push_back(&step);
-    around_.scheduler.commit(step.plan);
+    parts_.scheduler.commit(step.plan);
     step.committed = true;
   }
   if (in_stages_.empty()) return Progress::kNone;
@@ -85,14 +85,14 @@ StepShare StepLoop::share_of_stage() const {
   constexpr int kLeast = 64;
   if (n_stages_ == 1) return {};
   int n_decoding = 0, n_prompt = 0;
-  for (const Sequence* sequence : around_.scheduler.in_turn()) {
+  for (const Sequence* sequence : parts_.scheduler.in_turn()) {
     if (sequence->gap() <= 1) {
       ++n_decoding;
     } else {
       n_prompt += sequence->gap();
     }
   }
-  n_prompt += around_.scheduler.n_waiting_tokens();
+  n_prompt += parts_.scheduler.n_waiting_tokens();
   const auto decodes = [](const Step* step) { return decodes_any(step->plan); };
   const bool enough = std::ranges::count_if(in_stages_, decodes) >= n_stages_;
   return {.n_decoding = enough ? 0 : std::max(1, (n_decoding + n_stages_ - 1) / n_stages_),
@@ -103,7 +103,7 @@ StepShare StepLoop::share_of_stage() const {
 // Work of a device beside steps, or for dropped steps, may fail, too.
 StepLoop::Progress StepLoop::run() {
   const Progress progress = n_stages_ > 1 ? run_stages() : run_steps();
-  return around_.model.status() ? progress : Progress::kFailed;
+  return parts_.model.status() ? progress : Progress::kFailed;
 }
 
 StepLoop::Progress StepLoop::run_steps() {
@@ -123,22 +123,22 @@ StepLoop::Progress StepLoop::run_steps() {
 }
 
 void StepLoop::wait() {
-  for (; n_submitted_ > 0; --n_submitted_) around_.model.wait();
+  for (; n_submitted_ > 0; --n_submitted_) parts_.model.wait();
 }
 
 void StepLoop::drop() {
   wait();
   running_ = nullptr;
   in_stages_.clear();
-  around_.requests.drop_tokens_ahead();
+  parts_.requests.drop_tokens_ahead();
   for (Step& step : steps_) step.plan.clear();
 }
 
 void StepLoop::recover(const Error& error) {
   wait();
-  Scheduler& scheduler = around_.scheduler;
+  Scheduler& scheduler = parts_.scheduler;
   while (scheduler.n_running() > 0)
-    around_.requests.fail(*running(*scheduler.running().back()).request, error);
+    parts_.requests.fail(*running(*scheduler.running().back()).request, error);
   for (const Step& step : steps_) scheduler.abandon(step.plan);
   drop();
 }
@@ -147,7 +147,7 @@ void StepLoop::recover(const Error& error) {
 // sequences, and all of them continue.
 bool StepLoop::may_run_on(const Step& step) const {
   if ((drafts_ && !drafts_->only_forced()) || !step.draws.on_device() ||
-      around_.model.computes_here() || !step.draws.all_asked())
+      parts_.model.computes_here() || !step.draws.all_asked())
     return false;
   for (size_t i = 0; i < step.plan.items.size(); ++i) {
     const ScheduledItem& item = step.plan.items[i];
@@ -163,32 +163,32 @@ bool StepLoop::may_run_on(const Step& step) const {
 
 // Treats the step as done: its sequences continue with stand-in tokens for the device's draws.
 void StepLoop::look_ahead(Step& step) {
-  around_.scheduler.commit(step.plan);
+  parts_.scheduler.commit(step.plan);
   step.committed = true;
   for (size_t i = 0; i < step.plan.items.size(); ++i) {
     const ScheduledItem& item = step.plan.items[i];
     Running& sequence = running(*item.sequence);
     if (!item.last || item.is_void || sequence.done) continue;
     const int draw = step.asked[step.draws_of[i].first].draw;
-    around_.scheduler.append_ahead(sequence, -1 - step.draws.number_on_device(draw));
+    parts_.scheduler.append_ahead(sequence, -1 - step.draws.number_on_device(draw));
   }
 }
 
 void StepLoop::plan(Step& step) {
   step.plan.clear();
   step.committed = false;
-  step.started = around_.clock.now();
+  step.started = parts_.clock.now();
   step.work_started = work_clock_.now();
   if (drafts_) drafts_->ask(step, running_ != nullptr);
-  around_.scheduler.next(step.started, prefill_limit(), step.plan, share_of_stage());
-  around_.requests.note_plan(step.plan, step.started);
+  parts_.scheduler.next(step.started, prefill_limit(), step.plan, share_of_stage());
+  parts_.requests.note_plan(step.plan, step.started);
   blocks_.carry_out(step.plan);
 }
 
 // Returns the most prompt tokens of the next step if it decodes as well.
 int StepLoop::prefill_limit() {
   if (limits_.prefill_chunk > 0) return limits_.prefill_chunk;
-  Scheduler& scheduler = around_.scheduler;
+  Scheduler& scheduler = parts_.scheduler;
   int n_decoding = 0, n_prompts = scheduler.n_candidates();
   for (const Sequence* sequence : scheduler.in_turn()) {
     n_prompts += sequence->gap() != 1;
@@ -201,16 +201,16 @@ void StepLoop::submit(Step& step) {
   step.all_rows.clear();
   for (const ScheduledItem& item : step.plan.items)
     step.all_rows.push_back(wants_prompt_rows(item));
-  step.planned = around_.clock.now();
+  step.planned = parts_.clock.now();
   if (drafts_) drafts_->propose(step);
   Batch batch = build_batch(step);
-  if (drafts_) around_.model.skip_states(!step.drafts.awaited);
+  if (drafts_) parts_.model.skip_states(!step.drafts.awaited);
   const bool in_step = may_draw_in(step);
   if (in_step) {
     ask_for_draws(step);
     step.draws.put_into(batch);
   }
-  around_.model.submit(batch);
+  parts_.model.submit(batch);
   ++n_submitted_;
   if (!in_step) ask_for_draws(step);
   step.draws.submit();
@@ -227,20 +227,20 @@ bool StepLoop::may_draw_in(const Step& step) const {
 }
 
 bool StepLoop::finish(Step& step) {
-  around_.model.wait();
+  parts_.model.wait();
   --n_submitted_;
-  if (!around_.model.status()) return false;
-  const double computed = around_.clock.now();
+  if (!parts_.model.status()) return false;
+  const double computed = parts_.clock.now();
   const bool alone = n_submitted_ == 0;
-  const double n_tokens = n_prompt_tokens(step.plan) - around_.metrics->generation_tokens.value;
-  if (!step.committed) around_.scheduler.commit(step.plan);
+  const double n_tokens = n_prompt_tokens(step.plan) - parts_.metrics->generation_tokens.value;
+  if (!step.committed) parts_.scheduler.commit(step.plan);
   step.draws.finish(!alone && n_stages_ == 1);
   take_results(step, computed);
-  const double sampled = around_.clock.now();
+  const double sampled = parts_.clock.now();
   if (drafts_) drafts_->tell_outcomes(step);
   learn_pace(step);
   if (drafts_) drafts_->note_time(step, alone, work_finished_);
-  MetricsRecorder& metrics = around_.metrics;
+  MetricsRecorder& metrics = parts_.metrics;
   metrics->schedule_seconds.add(step.planned - step.started);
   metrics->forward_seconds.add(computed - std::max(step.planned, finished_));
   metrics->sample_seconds.add(sampled - computed);
@@ -265,7 +265,7 @@ bool StepLoop::wants_prompt_rows(const ScheduledItem& item) const {
 int StepLoop::n_logits_needed(const ScheduledItem& item) const {
   const Running& sequence = running(*item.sequence);
   const bool guesses = drafts_ && !drafts_->only_forced();
-  if (!around_.model.gathers_logits() || guesses || item.n_draft > 0 || sequence.request->beams)
+  if (!parts_.model.gathers_logits() || guesses || item.n_draft > 0 || sequence.request->beams)
     return 0;
   int most =
       Sampler::n_needed({running(*item.sequence).sampler, sequence.tokens, sequence.n_prompt});
@@ -311,7 +311,7 @@ void StepLoop::ask_for_draws(Step& step) {
     try {
       ask_for_draws_of(step, i);
     } catch (const std::bad_alloc&) {
-      around_.requests.fail(*running(*step.plan.items[i].sequence).request);
+      parts_.requests.fail(*running(*step.plan.items[i].sequence).request);
     }
     step.draws_of.back().n = step.asked.size() - step.draws_of.back().first;
   }
@@ -341,7 +341,7 @@ void StepLoop::take_results(Step& step, double time) {
     try {
       take_result(step, i, time);
     } catch (const std::bad_alloc&) {
-      around_.requests.fail(state);
+      parts_.requests.fail(state);
     }
   }
 }
@@ -365,12 +365,12 @@ void StepLoop::take_result(Step& step, size_t i, double time) {
   if (sequence.request->beams) {
     // the search has not advanced since
     const bool current = item.first + item.count == sequence.n_tokens();
-    if (current) beams_.offer(sequence, around_.model.logits(last_row), step.draws.host(), time);
+    if (current) beams_.offer(sequence, parts_.model.logits(last_row), step.draws.host(), time);
     return;
   }
   if (sequence.spec().params.max_tokens == 0) {
     for (auto& each : sequence.request->sequences)
-      around_.requests.end(*each, FinishReason::kLength);
+      parts_.requests.end(*each, FinishReason::kLength);
     return;
   }
   take_draws(step, i, time);
@@ -383,17 +383,16 @@ void StepLoop::take_draws(Step& step, size_t i, double time) {
     const auto [sequence, draw] = step.asked[step.draws_of[i].first + k];
     if (sequence->done) continue;  // cancelled while the step was in flight
     if (!step.draws.drawn(draw)) return draw_again(*sequence);
-    if (sequence != &first) around_.requests.join(*sequence, first);
-    around_.requests.accept(*sequence, step.draws.result(draw), step.draws.alternatives(draw),
-                            time);
-    if (sequence != &first && !sequence->done) around_.scheduler.fork(first, *sequence);
+    if (sequence != &first) parts_.requests.join(*sequence, first);
+    parts_.requests.accept(*sequence, step.draws.result(draw), step.draws.alternatives(draw), time);
+    if (sequence != &first && !sequence->done) parts_.scheduler.fork(first, *sequence);
   }
 }
 
 // The device left the draw to the host, but its logits were overwritten: they are computed again.
 // Results of the step in flight that depend on the missing token are void.
 void StepLoop::draw_again(Running& sequence) {
-  around_.scheduler.drop_ahead(sequence, true);
+  parts_.scheduler.drop_ahead(sequence, true);
   sequence.draws_on_host = true;
   for (Step& step : steps_) {
     for (ScheduledItem& item : step.plan.items) item.is_void |= item.sequence == &sequence;
@@ -411,7 +410,7 @@ void StepLoop::report_prompt_logprobs(Step& step, size_t i, int first_row) {
     const int position = item.first + i + 1;  // position of the token that this row predicts
     if (position >= sequence.n_prompt || position <= sequence.n_prompt_logprobs) continue;
     if (first < 0) first = position;
-    const std::span<const float> row = around_.model.logits(first_row + i);
+    const std::span<const float> row = parts_.model.logits(first_row + i);
     prompt_rows_.push_back(
         step.draws.host().logprobs(row, sequence.tokens[position], n, prompt_logprobs_));
     sequence.n_prompt_logprobs = position;

@@ -37,7 +37,7 @@ class StepLoop {
     int prefill_chunk = 0;
   };
   // speculation, swap: null when there is none.
-  StepLoop(const DraftStep::Around& around, const Limits& limits, Speculation* speculation,
+  StepLoop(const DraftStep::Parts& parts, const Limits& limits, Speculation* speculation,
            SwapStore* swap);
 
   enum class Progress : uint8_t {
@@ -84,7 +84,7 @@ class StepLoop {
   void report_prompt_logprobs(Step& step, size_t i, int first_row);
   void learn_pace(const Step& step);
 
-  const DraftStep::Around around_;
+  const DraftStep::Parts parts_;
   const Limits limits_;
   BlockMover blocks_;
   BeamStep beams_;
