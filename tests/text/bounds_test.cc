@@ -85,8 +85,8 @@ TEST(Regex, CostlySearchesAreCounted) {
 }
 
 TEST(PreTokenizer, StepsFollowEachOtherWordByWord) {
-  PreTokenizer steps;
-  steps.add_digits(true);
+  PreTokenizer steps =
+      PreTokenizer::from_json({{"type", "Digits"}, {"individual_digits", true}}).value();
   steps.add_byte_level(false, true);
   std::vector<std::string> words;
   steps.split("It's 42 cats", true, [&](std::string_view word) { words.emplace_back(word); });

@@ -58,7 +58,6 @@ Status AdapterPool::load(size_t slot, const std::shared_ptr<const Adapter>& adap
                   adapter->path());
   RETURN_IF_ERROR(model_.put_adapter(first_ + static_cast<int>(slot), files));
   slots_[slot].adapter = adapter;
-  ++n_loads_;
   log().info("adapter {}: in memory, rank {}, {} bytes", adapter->path(), adapter->rank(),
              adapter->bytes());
   return {};
@@ -71,11 +70,6 @@ void AdapterPool::drop_forgotten() {
     slot = {};
     model_.drop_adapter(first_ + static_cast<int>(i));
   }
-}
-
-int AdapterPool::n_loaded() const {
-  return static_cast<int>(
-      std::ranges::count_if(slots_, [](const Slot& slot) { return slot.adapter != nullptr; }));
 }
 
 }  // namespace penstock

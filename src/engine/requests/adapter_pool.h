@@ -60,9 +60,6 @@ class AdapterPool {
   // Unloads adapters that only the pool still refers to.
   void drop_forgotten();
 
-  int n_loaded() const;
-  int64_t n_loads() const { return n_loads_; }
-
  private:
   struct Slot {
     std::shared_ptr<const Adapter> adapter;
@@ -74,7 +71,7 @@ class AdapterPool {
   StepModel& model_;
   const int first_;
   std::vector<Slot> slots_;
-  int64_t n_taken_ = 0, n_loads_ = 0;
+  int64_t n_taken_ = 0;
 };
 
 }  // namespace penstock

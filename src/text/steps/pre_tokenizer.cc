@@ -166,14 +166,6 @@ void PreTokenizer::add_split(Regex pattern, Behavior behavior) {
   steps_.push_back({.kind = Kind::kSplit, .pattern = std::move(pattern), .behavior = behavior});
   finish();
 }
-void PreTokenizer::add_digits(bool individual) {
-  steps_.push_back({.kind = Kind::kDigits, .individual = individual});
-  finish();
-}
-void PreTokenizer::add_punctuation(Behavior behavior) {
-  steps_.push_back({.kind = Kind::kPunctuation, .behavior = behavior});
-  finish();
-}
 void PreTokenizer::add_bert() {
   steps_.push_back({.kind = Kind::kBert});
   finish();

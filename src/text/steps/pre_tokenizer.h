@@ -31,8 +31,6 @@ class PreTokenizer {
 
   // The add_...() functions append a step, for vocabularies without a tokenizer.json.
   void add_split(Regex pattern, Behavior behavior);
-  void add_digits(bool individual);
-  void add_punctuation(Behavior behavior);
   void add_bert();
   void add_byte_level(bool add_prefix_space, bool use_regex);
 
