@@ -67,6 +67,12 @@ class Serving(Case):
             names = {key.split('model_name="')[1].split('"')[0] for key in server.metrics() if 'model_name="' in key}
             self.assertEqual(names, {"big", "small", "vectors"})
 
+    def test_metrics_tell_the_models_apart(self):
+        with serve(self.folder, [{"name": "a", "model": str(MODEL)}, {"name": "b", "model": str(MODEL)}]) as server:
+            series = [line.rsplit(" ", 1)[0] for line in server.get("/metrics").body.decode().splitlines() if line[:1] not in ("#", "")]
+            self.assertGreater(len(series), 100)
+            self.assertEqual(sorted(one for one in set(series) if series.count(one) > 1), [])
+
     def test_both_at_once(self):
         models = [{"name": "big", "model": str(LARGER_MODEL)}, {"name": "small", "model": str(MODEL)}]
         with serve(self.folder, models) as server:

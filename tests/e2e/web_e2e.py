@@ -7,6 +7,7 @@ import tempfile
 import time
 import unittest
 
+import script_model
 from browser import KEYS, Browser
 from web_server import BUILD, SOURCE, STORY_MODEL, Serving, with_chat_template
 
@@ -25,11 +26,12 @@ def setUpModule():
 
 class Page(unittest.TestCase):
     """A server and a browser per class; a fresh page with nothing stored per test."""
+    before = ()
     flags, env, model = ["--served-model-name", "penstock-stories-15m", "river-base", "--threads", "1"], SLOW, None
 
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.enterClassContext(Serving(*cls.flags, env=cls.env, model=cls.model))
+        cls.server = cls.enterClassContext(Serving(*cls.flags, env=cls.env, model=cls.model, before=cls.before))
         cls.browser = Browser()
         cls.addClassCleanup(cls.browser.close)
 
@@ -580,6 +582,117 @@ class Team(Page):
         self.assertIn(f"{done['request_counts']['completed']} of 300", browser.run(f"return {row}.textContent"))
         self.browser.size(390, 780)
         self.assertTrue(browser.run("return document.documentElement.scrollWidth <= innerWidth"))
+
+
+class Tools(Page):
+    """A model that calls a tool of an MCP server; nobody has said that it may."""
+    hostile = '<img src="x" onerror="document.title = 1"><script>document.title = 2</script> sun'
+
+    @classmethod
+    def setUpClass(cls):
+        folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.model = script_model.write(folder / "model")
+        cls.notes = folder / "notes"
+        fake = SOURCE / "tests" / "support" / "fake_mcp.py"
+        (folder / "penstock.toml").write_text(
+            f'[mcp.fake]\ncommand = "{fake}"\nallowed_tools = ["get_weather"]\n[mcp.fake.env]\n'
+            f'FAKE_MCP_NOTES = "{cls.notes}"\nFAKE_MCP_WEATHER = {json.dumps(cls.hostile)}\n'
+            f'[mcp.other]\ncommand = "{fake}"\n')
+        cls.before, cls.flags, cls.env = ("--config", folder / "penstock.toml"), ["--served-model-name", "script"], {}
+        super().setUpClass()
+
+    def setUp(self):
+        super().setUp()
+        if self.notes.exists():
+            self.notes.unlink()
+        self.settings(**{"param-temperature": 0})
+        boxes = "[...document.querySelectorAll('#servers label')].map((one) => [one.textContent, one.querySelector('input').checked])"
+        self.browser.wait(f"JSON.stringify({boxes}) === JSON.stringify([['fake', true], ['other', true]])")
+        self.shot("tools-settings")
+        self.browser.run("document.querySelectorAll('#servers input')[1].click()")  # two tools of one name are refused
+        self.browser.click("#settings-button")
+
+    def calls(self):
+        return [line for line in self.notes.read_text().splitlines() if line.startswith("call ")] if self.notes.exists() else []
+
+    def ask(self, text, n_messages):
+        self.write(text)
+        self.browser.wait(f"document.querySelectorAll('.message').length === {n_messages} && {IDLE}")
+
+    def items(self):
+        return self.browser.run("""return [...document.querySelectorAll(".tool-item")].map((one) => [one.dataset.type, one.dataset.state ?? "",
+            one.querySelector("summary, h3").textContent, ...[...one.querySelectorAll("pre")].map((text) => text.textContent),
+            one.querySelector(".answered")?.textContent ?? ""])""")
+
+    def test_a_call_is_approved(self):
+        browser = self.browser
+        self.assertIn("may use tools of fake", browser.text(".welcome p"))
+        self.ask("weather", 2)
+        arguments = '{\n  "city": "Paris"\n}'
+        listed = ["mcp_list_tools", "completed", "fake1 tool", ""]
+        asked = ["mcp_approval_request", "", "May get_weather of fake be called?", arguments]
+        self.assertEqual(self.items(), [listed, asked + [""]])
+        self.assertEqual(browser.run("return [...document.querySelectorAll('.answers button')].map((one) => one.textContent)"), ["Deny", "Approve"])
+        self.assertIn("get_weather The weather of a city.", browser.text("[data-type=mcp_list_tools] ul"))
+        self.assertEqual(self.calls(), [])
+        self.shot("tools-question")
+        browser.click(".answers .main-button")
+        browser.wait(f"document.querySelectorAll('[data-type=mcp_call]').length === 1 && {IDLE}")
+        called = ["mcp_call", "completed", "get_weather of fakedone", arguments, self.hostile, ""]
+        self.assertEqual(self.items(), [listed, asked + ["approved"], called])
+        self.assertEqual(browser.text(".message.assistant .body"), "It is sunny in Paris.")
+        self.assertGreater(browser.run("return document.querySelectorAll('.tok').length"), 1)
+        # What a tool says is text.
+        self.assertEqual(browser.run("return [document.title, document.querySelectorAll('#log img, #log script').length]"), ["Penstock", 0])
+        browser.click("[data-type=mcp_call] summary")
+        self.shot("tools-call")
+        self.assertEqual(self.calls(), ['call get_weather {"city": "Paris"}'])
+        # The items are given back: nothing is listed or called again. They are kept in the browser.
+        self.ask("plain", 4)
+        self.assertEqual(browser.run("return [...document.querySelectorAll('.message.assistant .body')].at(-1).textContent"), "Hello there!")
+        self.assertEqual((len(self.items()), len(self.calls())), (3, 1))
+        self.open()
+        self.assertEqual(self.items(), [listed, asked + ["approved"], called])
+        browser.size(390, 844, phone=True)
+        self.assertTrue(browser.run("return document.documentElement.scrollWidth <= innerWidth"))
+
+    def test_a_call_is_denied_or_not_answered(self):
+        browser = self.browser
+        self.ask("weather", 2)
+        browser.click(".answers button")
+        browser.wait(f"document.querySelector('.message.assistant .body').textContent !== '' && {IDLE}")
+        self.assertEqual(self.items()[1][-1], "denied")
+        browser.click("#new-button")
+        self.ask("weather", 2)
+        self.ask("plain", 4)
+        self.assertEqual(self.items()[1][-1], "not answered")
+        self.assertEqual(browser.run("return document.querySelectorAll('.answers').length"), 0)
+        self.assertEqual(self.calls(), [])
+
+    def test_without_the_server_it_is_a_plain_chat(self):
+        self.settings()
+        self.browser.run("document.querySelectorAll('#servers input')[0].click()")
+        self.browser.click("#settings-button")
+        self.ask("plain", 2)
+        self.assertEqual(self.items(), [])
+        paths = self.browser.run("return performance.getEntriesByType('resource').map((one) => new URL(one.name).pathname)")
+        self.assertIn("/v1/chat/completions", paths)
+        self.assertNotIn("/v1/responses", paths)
+        self.assertEqual(self.browser.text(".message.assistant .body"), "Hello there!")
+
+    def test_failures_are_shown(self):
+        items = [{"id": "l", "type": "mcp_list_tools", "server_label": "<b>s</b>", "tools": [], "error": {"message": "<i>lost</i>"}},
+                 {"id": "c", "type": "mcp_call", "server_label": "s", "name": "<u>n</u>", "arguments": "{<s>", "error": "<i>went wrong</i>", "output": None},
+                 {"id": "r", "type": "mcp_call", "server_label": "s", "name": "n", "arguments": '{"a'}]
+        shown = self.browser.run("""const items = arguments[0].map((item) => ({item, done: item.id !== "r", at: 0}));
+            return import("/ui/tool_items.js").then(({show_tool_items}) => [true, false].map((running) => {
+              const parent = document.createElement("div");
+              show_tool_items(parent, items, running, null);
+              return [parent.querySelectorAll("b, i, u, s").length, ...[...parent.children].map((one) => one.dataset.state + "|" + one.textContent)];
+            }));""", items)
+        for running, last in zip(shown, ("in_progress|n of sunder way", "incomplete|n of scut off")):
+            self.assertEqual(running, [0, "failed|<b>s</b>failedError<i>lost</i>", "failed|<u>n</u> of sfailedArguments{<s>Error<i>went wrong</i>",
+                                       last + 'Arguments{"a'])
 
 
 class Parsing(Page):

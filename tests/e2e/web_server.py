@@ -21,14 +21,15 @@ CHAT_TEMPLATE = ("{% for m in messages %}{{ '\\n' if not loop.first }}{{ m.conte
 class Serving:
     """A running server; `with Serving("--api-key", "k") as server: server.get("/health")`."""
 
-    def __init__(self, *flags, env=None, model=None):
-        self.flags, self.env, self.model = flags, env or {}, model
+    def __init__(self, *flags, env=None, model=None, before=()):
+        """before: flags in front of `serve`."""
+        self.flags, self.env, self.model, self.before = flags, env or {}, model, before
         self.key = None
 
     def __enter__(self):
         self.errors = tempfile.TemporaryFile("w+")
         model = [] if self.model is None else ["--model", str(self.model)]
-        self.process = subprocess.Popen([PROGRAM, "serve", "--port", "0", *model, *map(str, self.flags)],
+        self.process = subprocess.Popen([PROGRAM, *map(str, self.before), "serve", "--port", "0", *model, *map(str, self.flags)],
                                         stderr=subprocess.PIPE, stdout=self.errors, text=True,
                                         env={**os.environ, **self.env})
         seen = []

@@ -2,7 +2,8 @@
 """An MCP server that does what a test wants, over standard input and output or, with --http, over HTTP at a port it prints.
 
 Only the standard library. Environment: FAKE_MCP_PAGE (tools of one page), FAKE_MCP_VERSION, FAKE_MCP_START (seconds before it
-answers), FAKE_MCP_DIES (it ends at once), FAKE_MCP_CHANGES (its tools change while they are listed), FAKE_MCP_NOTES (a file that gets a line for what happens to it).
+answers), FAKE_MCP_DIES (it ends at once), FAKE_MCP_CHANGES (its tools change while they are listed), FAKE_MCP_NOTES (a file that gets a line for what happens to it),
+FAKE_MCP_WEATHER (the weather everywhere).
 """
 import http.server
 import json
@@ -97,7 +98,7 @@ class Server:
         raise KeyError(method)
 
     def get_weather(self, _, city):
-        return text(f"sun in {city}")
+        return text(os.environ.get("FAKE_MCP_WEATHER", f"sun in {city}"))
 
     def get_time(self, _):
         return text("noon")

@@ -168,7 +168,7 @@ Labels with(Labels labels, const char* name, std::string value) {
 
 Labels cache_labels(const MetricsSource& source) {
   const EngineConfig& config = *source.config;
-  Labels labels = {{"engine", std::to_string(source.engine)}};
+  Labels labels = model_labels(source);
   labels.push_back({"block_size", std::to_string(source.info->block_size)});
   labels.push_back({"cache_dtype", config.kv_cache_dtype});
   labels.push_back({"enable_prefix_caching", config.enable_prefix_caching ? "True" : "False"});

@@ -19,7 +19,7 @@ Handler get_live, get_health, get_ready, get_load, get_version, get_metrics, get
     get_slots, post_slot, post_llamacpp_embedding, post_chat_tokens, post_response_tokens,
     post_invocations, post_chat_batch, post_compact, post_conversation, get_conversation,
     post_conversation_update, delete_conversation, post_conversation_items, get_conversation_items,
-    get_conversation_item, delete_conversation_item;
+    get_conversation_item, delete_conversation_item, get_mcp_servers;
 RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema,
     classify_request, classify_reply, score_request, score_reply, rerank_request, rerank_reply,
     ollama_show_request, ollama_embed_request, ollama_embeddings_request, ollama_models_reply,
@@ -32,7 +32,7 @@ RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply
     llamacpp_embedding_request, llamacpp_embedding_reply, response_tokens_request,
     input_tokens_reply, invocations_request, compact_request, compact_reply, conversation_request,
     conversation_update_request, conversation_items_request, conversation_reply,
-    conversation_deleted_reply, conversation_item_reply;
+    conversation_deleted_reply, conversation_item_reply, mcp_servers_reply;
 
 namespace {
 
@@ -53,6 +53,8 @@ constexpr Route kRoutes[] = {
      nullptr, numbers_reply},
     {"GET", "/v1/usage", Access::kKey, get_usage,
      "what keys have used, by day and model; others' for administrators", nullptr, usage_reply},
+    {"GET", "/v1/mcp_servers", Access::kKey, get_mcp_servers,
+     "MCP servers whose tools responses may use", nullptr, mcp_servers_reply},
     {"GET", "/v1/audit", Access::kAdmin, get_audit, "what administrators did", nullptr,
      audit_reply},
     {"POST", "/reset_prefix_cache", Access::kAdmin, post_reset_prefix_cache,

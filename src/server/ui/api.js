@@ -73,7 +73,10 @@ export async function* event_data(stream) {
   }
 }
 
-// The JSON objects of a streamed reply, until "[DONE]".
+// Of /v1/responses, whose streams have no "[DONE]".
+const kLastEvents = ["response.completed", "response.incomplete", "response.failed"];
+
+// The JSON objects of a streamed reply, until "[DONE]" or what says the same.
 export async function* stream_json(path, body, signal) {
   const response = await request(path, {
     method: "POST",
@@ -86,6 +89,7 @@ export async function* stream_json(path, body, signal) {
     const event = JSON.parse(data);
     if (event.error) throw new ApiError(event.error.code ?? 500, event.error.message);
     yield event;
+    if (kLastEvents.includes(event.type)) return;
   }
   throw new ApiError(0, "The connection ended before the reply did.");
 }

@@ -4,7 +4,7 @@ import { ChatView } from "./chat_view.js";
 import { Conversation } from "./conversation.js";
 import { Dashboard } from "./dashboard.js";
 import { $, announce, element, icon_button, set_icon } from "./dom.js";
-import { build_settings, show_models } from "./settings.js";
+import { build_settings, show_models, show_servers } from "./settings.js";
 import { conversations, delete_conversation, load_conversation, new_conversation, onchange, save_settings, settings } from "./store.js";
 import { Lists } from "./lists.js";
 import { hide_tooltip, watch_tokens } from "./tokens.js";
@@ -13,8 +13,8 @@ const kBase = new URL("../", import.meta.url);
 const kRetryMs = 3000;
 const wide = matchMedia("(min-width: 900px)");
 
-const server = { models: [], has_template: false };
-const conversation = new Conversation({ mode: fresh_mode, onstructure, onprogress: () => view.progress(), ondone });
+const server = { models: [], mcp_servers: [], has_template: false };
+const conversation = new Conversation({ mode: fresh_mode, servers: servers_in_use, onstructure, onprogress: () => view.progress(), ondone });
 const view = new ChatView(conversation);
 const dashboard = new Dashboard(onpoll);
 const lists = new Lists(() => dashboard.readings.at(-1));
@@ -24,6 +24,10 @@ const lists = new Lists(() => dashboard.readings.at(-1));
 function fresh_mode() {
   if (settings.mode !== "auto") return settings.mode;
   return server.has_template ? "chat" : "story";
+}
+
+function servers_in_use() {
+  return server.mcp_servers.filter((name) => !settings.servers_off.includes(name));
 }
 
 function show_state(state, text) {
@@ -50,6 +54,8 @@ async function connect() {
   clearTimeout(retry);
   try {
     await read_models();
+    server.mcp_servers = (await get_json("v1/mcp_servers")).data.map((one) => one.id);
+    show_servers(server.mcp_servers);
     notice("");
     dashboard.resume();
     lists.schedule(0);

@@ -2,6 +2,7 @@
 import { $, announce, copy_text, element, icon, icon_button } from "./dom.js";
 import { render_markdown } from "./markdown.js";
 import { settings, shown_text } from "./store.js";
+import { show_tool_items } from "./tool_items.js";
 import { PieceMap } from "./tokens.js";
 
 const kWelcomes = {
@@ -37,7 +38,7 @@ const kWelcomes = {
 };
 // Of a model without a chat template only its name says whether it was made for stories.
 const welcome_of = (mode, model) => kWelcomes[mode === "chat" ? "chat" : /stor(y|ies)/i.test(model) ? "story" : "base"];
-const kFinishes = { length: "length limit", stopped: "stopped", error: "failed", abort: "ended by the server" };
+const kFinishes = { length: "length limit", max_tool_calls: "limit of tool calls", max_tool_time: "time for tools is up", stopped: "stopped", error: "failed", abort: "ended by the server" };
 
 function stats_text(stats) {
   if (!stats) return "";
@@ -97,7 +98,9 @@ export class ChatView {
   }
 
   welcome(mode) {
-    const { title, text, examples } = welcome_of(mode, settings.model);
+    const { title, examples, ...words } = welcome_of(mode, settings.model);
+    const servers = mode === "chat" ? this.conversation.hooks.servers() : [];
+    const text = servers.length === 0 ? words.text : `Replies come from the model on this server, which may use tools of ${servers.join(", ")}.`;
     return element("div", { class: "welcome" }, element("h1", {}, title), element("p", {}, text),
       element("ul", { class: "examples" }, ...examples.map((text) => element("li", {},
         element("button", { type: "button", onclick: () => this.conversation.send(text) }, text)))));
@@ -120,6 +123,7 @@ export class ChatView {
       const variant = message.variants[message.at];
       const update = () => {
         this.show_thought(variant, node, body);
+        this.show_items(variant, node, body, last);
         const map = new PieceMap(variant.text, variant.tokens);
         render_markdown(body, variant.text, (start, end, parent) => map.emit(start, end, parent));
       };
@@ -148,6 +152,18 @@ export class ChatView {
       details.open = false;
     }
     details.lastChild.textContent = variant.thought.trim();
+  }
+
+  // Only the last reply's questions can be answered, when it has ended.
+  show_items(variant, node, body, last) {
+    if (!variant.items?.length) return;
+    let list = node.querySelector(".tool-items");
+    if (!list) {
+      list = element("div", { class: "tool-items" });
+      body.before(list);
+    }
+    const { conversation } = this, running = last && conversation.running !== null;
+    show_tool_items(list, variant.items, running, last && !running ? (entry, approve) => conversation.answer(entry, approve) : null);
   }
 
   foot(message, node, body) {

@@ -1,5 +1,6 @@
 // One conversation and the request that extends it: send, stop, regenerate, edit, continue. Knows no element.
 import { stream_json } from "./api.js";
+import { open_questions, response_request, ResponseReader } from "./responses.js";
 import { request_fields } from "./settings.js";
 import { new_conversation, save_conversation, settings, shown_text } from "./store.js";
 import { PieceBuilder, read_logprobs } from "./tokens.js";
@@ -7,9 +8,18 @@ import { PieceBuilder, read_logprobs } from "./tokens.js";
 const kStoryTokens = 256;      // when the field is empty: the API's own default would be 16
 const kAlternatives = 5;
 
+// What a chunk of the two older APIs adds to a reply.
+function read_chunk({ choices, usage }) {
+  const choice = choices?.[0];
+  const thought = choice?.delta?.reasoning_content ?? choice?.delta?.reasoning ?? "";
+  // The probabilities of thoughts are not shown.
+  const tokens = thought === "" ? read_logprobs(choice?.logprobs) : [];
+  return { text: choice?.text ?? choice?.delta?.content ?? "", thought, tokens, finish: choice?.finish_reason, usage };
+}
+
 export class Conversation {
   // hooks: onstructure() when messages come, go or change as a whole; onprogress() when the running reply grew;
-  // ondone(variant) after each reply; mode() tells what a fresh conversation is.
+  // ondone(variant) after each reply; mode() tells what a fresh conversation is; servers() names the MCP servers whose tools chats may use.
   constructor(hooks) {
     this.hooks = hooks;
     this.data = new_conversation();
@@ -64,6 +74,16 @@ export class Conversation {
     this.hooks.onstructure();
   }
 
+  // What the user says to a call that the reply asks about; with the last answer the reply goes on.
+  answer(entry, approve) {
+    if (this.running) return;
+    entry.answer = approve;
+    const variant = this.last.variants[this.last.at];
+    if (open_questions(variant).length === 0) return this.run(variant);
+    this.keep();
+    this.hooks.onstructure();
+  }
+
   // A changed message of the user starts over from there; one of the model is just changed.
   edit(message, text) {
     if (this.running) return;
@@ -106,18 +126,30 @@ export class Conversation {
       const logprobs = settings.logprobs ? { logprobs: kAlternatives } : {};
       return ["v1/completions", { ...shared, prompt, max_tokens: kStoryTokens, ...logprobs, ...request_fields() }];
     }
+    const servers = this.hooks.servers();
+    if (servers.length > 0) {
+      const alternatives = settings.logprobs ? kAlternatives : 0;
+      const { model, system } = settings;
+      return ["v1/responses", response_request({ model, system, servers, alternatives, messages: this.messages, fields: request_fields() })];
+    }
     const messages = earlier.map((one) => ({ role: one.role, content: shown_text(one) })).filter((one) => one.content !== "");
     if (settings.system.trim() !== "") messages.unshift({ role: "system", content: settings.system });
     const logprobs = settings.logprobs ? { logprobs: true, top_logprobs: kAlternatives } : {};
     return ["v1/chat/completions", { ...shared, messages, ...logprobs, ...request_fields() }];
   }
 
-  async generate() {
+  generate() {
     const message = this.last;
     const variant = { text: "", tokens: [], stats: null, error: null };
     // A reply that failed before its first word is not worth keeping beside the next one.
-    message.variants = message.variants.filter((one) => !(one.error && one.text === ""));
+    message.variants = message.variants.filter((one) => !(one.error && one.text === "" && !one.items?.length));
     message.at = message.variants.push(variant) - 1;
+    return this.run(variant);
+  }
+
+  // Adds to the reply what the model writes.
+  async run(variant) {
+    variant.error = null;
     const abort = new AbortController();
     this.running = { abort, variant };
     this.keep();
@@ -126,18 +158,18 @@ export class Conversation {
     let usage = null, finish = "stopped";
     try {
       const pieces = new PieceBuilder(variant.tokens);
+      const reader = new ResponseReader(variant);
       for await (const event of stream_json(...this.request(), abort.signal)) {
-        usage = event.usage ?? usage;
-        const choice = event.choices?.[0];
-        if (!choice) continue;
-        const thought = choice.delta?.reasoning_content ?? choice.delta?.reasoning ?? "";
-        // The probabilities of thoughts are not shown.
-        if (thought === "") for (const token of read_logprobs(choice.logprobs)) pieces.add(token);
-        if (thought !== "") variant.thought = (variant.thought ?? "") + thought;
-        variant.text += choice.text ?? choice.delta?.content ?? "";
-        if (choice.finish_reason) finish = choice.finish_reason;
+        const part = event.type ? reader.read(event) : read_chunk(event);
+        usage = part.usage ?? usage;
+        finish = part.finish ?? finish;
+        const n_pieces = variant.tokens.length;
+        for (const token of part.tokens ?? []) pieces.add(token);
+        if (part.gap && variant.tokens[n_pieces]) variant.tokens[n_pieces].t = part.gap + variant.tokens[n_pieces].t;
+        if (part.thought) variant.thought = (variant.thought ?? "") + part.thought;
+        variant.text += part.text ?? "";
         clock.last = performance.now();
-        clock.first ||= (choice.text || choice.delta?.content || thought) ? clock.last : 0;
+        clock.first ||= part.text || part.thought ? clock.last : 0;
         this.hooks.onprogress();
       }
     } catch (error) {

@@ -110,6 +110,19 @@ export function build_settings(hooks) {
   $("settings-form").addEventListener("submit", (event) => event.preventDefault());
 }
 
+// names: of the MCP servers that the operator has configured. A chat uses the tools of those that are ticked.
+export function show_servers(names) {
+  $("servers-row").hidden = names.length === 0;
+  const row = (name) => {
+    const box = element("input", { type: "checkbox", checked: !settings.servers_off.includes(name), onchange: () => {
+      settings.servers_off = settings.servers_off.filter((one) => one !== name).concat(box.checked ? [] : [name]);
+      save_settings();
+    } });
+    return element("label", { class: "check" }, box, name);
+  };
+  $("servers").replaceChildren(...names.map(row));
+}
+
 // models: as /v1/models lists them. Those that give no text cannot be chosen here.
 export function show_models(models) {
   const texts = models.filter((one) => one.runner !== "pooling");

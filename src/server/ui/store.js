@@ -1,7 +1,8 @@
 // What the browser keeps: settings and conversations, in localStorage (an API key only when asked to).
 //
 // A conversation: {id, title, mode: "chat" | "story" | null, updated, messages}. A message of the user: {role: "user", text};
-// of the model: {role: "assistant", variants, at}, variants[at] being the one shown: {text, thought, tokens, stats, error}.
+// of the model: {role: "assistant", variants, at}, variants[at] being the one shown: {text, thought, tokens, stats, error,
+// items}, the last of which responses.js describes.
 
 const kPrefix = "penstock.";
 const kConversation = kPrefix + "conversation.";
@@ -11,7 +12,7 @@ const kMostConversations = 200;
 
 const kDefaults = {
   model: "", mode: "auto", system: "", params: {}, extra: "", logprobs: true, heat: false,
-  remember_key: false, history_open: true, settings_open: false, current: "",
+  remember_key: false, history_open: true, settings_open: false, servers_off: [], current: "",
 };
 
 function read(storage, key) {
