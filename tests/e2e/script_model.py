@@ -122,7 +122,14 @@ def write_model(directory, size, after, eos, width):
     rows = [array.array("f", (signs.choice((-1.0, 1.0)) for _ in range(width))) for _ in range(size)]
     nothing = array.array("f", bytes(4 * width))
     head = [nothing] * size
+    # Many tokens lead to the end: they have a quarter of their rows in common, which alone is its row of the output matrix.
+    common = rows[eos][:width // 4]
+    for here in (here for here, there in after.items() if there == eos):
+        rows[here][:width // 4] = common
+    head[eos] = array.array("f", [4 * sign for sign in common] + [0.0] * (width - len(common)))
     for here, there in after.items():
+        if there == eos:
+            continue
         head[there] = array.array("f", (a + b for a, b in zip(head[there], rows[here])))
 
     def matrix(n, m):

@@ -14,16 +14,21 @@ CLIENTS = pathlib.Path(__file__).resolve().parent.parent / "clients"
 REQUIREMENTS = CLIENTS / "requirements-clients.txt"
 
 
-def environment():
+def place_of(requirements):
+    """The folder of an environment, by what is in it: the folder `clients` or another, named after the file."""
+    key = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    return pathlib.Path(os.environ["PENSTOCK_BUILD"]).resolve() / requirements.stem.removeprefix("requirements-") / key
+
+
+def environment(requirements=REQUIREMENTS):
     """The environment's python, after installing what is not there yet."""
-    key = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    top = pathlib.Path(os.environ["PENSTOCK_BUILD"]).resolve() / "clients"
-    place = top / key
+    place = place_of(requirements)
     if not (place / "complete").exists():
+        top = place.parent
         shutil.rmtree(top, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", place], check=True)
         command = [place / "bin" / "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", "--no-deps",
-                   "--only-binary", ":all:", "-r", REQUIREMENTS]
+                   "--only-binary", ":all:", "-r", requirements]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"{done.stdout[-2000:]}{done.stderr[-2000:]}\n"
