@@ -77,7 +77,7 @@ def reduced(text, row):
     return out | published_configs.SMALL.get(text.get("model_type"), {})
 
 
-def tensors(config, renamed):
+def tensors(config, renamed, layout=None):
     for auto in (T.AutoModelForMultimodalLM, T.AutoModelForImageTextToText, T.AutoModelForCausalLM, T.AutoModel):
         if type(config) in auto._model_mapping:
             break
@@ -85,6 +85,8 @@ def tensors(config, renamed):
     with torch.device("meta"):
         model = auto.from_config(config)
     state = revert_weight_conversion(model, model.state_dict())
+    if layout:
+        state = layout(dict(state), config.to_dict())
     tied = set(getattr(model, "all_tied_weights_keys", None) or {})
     shapes = {name: list(value.shape) for name, value in state.items() if name not in tied}
     for old, new in renamed:
@@ -119,7 +121,7 @@ def write(name, published, rows):
     whole = published | {inside: small} if inside else small
     known = published_configs.AS.get(name, whole)
     known = known(whole) if callable(known) else known
-    made = tensors(T.AutoConfig.for_model(**known), published_configs.RENAMED.get(name, ()))
+    made = tensors(T.AutoConfig.for_model(**known), published_configs.RENAMED.get(name, ()), published_configs.LAYOUTS.get(name))
     made |= {key: shape for key, shape in published_configs.BESIDE.get(name, {}).items()}
     with open(os.path.join(OUT, name + ".json"), "w") as file:
         json.dump(with_names_of_floats({"config": published, "reduced": whole}), file)

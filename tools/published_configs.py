@@ -1,4 +1,5 @@
 """The config.json files of published text models, for make_published.py, without keys about training, tokens or files."""
+import tiny_remote_models
 
 
 def by_layer(n, every, full="full_attention", others="sliding_attention"):
@@ -26,9 +27,54 @@ NEW = dict(
     layer_norm_type="layer_norm", logn_attention_clip1=False, logn_attention_scale=False, max_position_embeddings=8192, pack_qkv=True,
     position_embedding_type="rope", unpad_inputs=False, use_memory_efficient_attention=False, intermediate_size=3072, hidden_size=768,
     num_hidden_layers=12, num_attention_heads=12, classifier_dropout=0.0)
+LONG_MINICPM = dict(rope_type="longrope", long_factor=[1.0 + 0.1 * i for i in range(64)], short_factor=[1.0 + 0.1 * i for i in range(64)],
+                    original_max_position_embeddings=32768)
 PHI3_FACTORS = dict(short_factor=[1.0 + 0.02 * i for i in range(48)], long_factor=[1.0 + 1.3 * i for i in range(48)], type="longrope")
 
 PUBLISHED = {
+    "internlm2_5_7b": sizes(
+        "internlm2", 4096, 14336, 32, 32, 8, 92544, 32768, architectures=["InternLM2ForCausalLM"], attn_implementation="eager", bias=False,
+        hidden_act="silu", pretraining_tp=1, rms_norm_eps=1e-5, rope_scaling=dict(factor=2.0, type="dynamic"), rope_theta=1000000,
+        tie_word_embeddings=False),
+    "xverse_13b": {key: value for key, value in sizes(
+        "xverse", 5120, 13824, 40, 40, 40, 100278, 8192, architectures=["XverseForCausalLM"], hidden_act="silu", pad_token_id=1,
+        max_tokenizer_truncation=8192, rms_norm_eps=1e-6, tie_word_embeddings=False).items() if key != "num_key_value_heads"},
+    "orion_14b": sizes(
+        "orion", 5120, 15360, 40, 40, 40, 84608, 4096, architectures=["OrionForCausalLM"], hidden_act="silu", max_sequence_length=4096,
+        pretraining_tp=1, rms_norm_eps=1e-5, rope_scaling=None, rope_theta=10000.0, tie_word_embeddings=False, attention_bias=False),
+    "baichuan_7b": dict(
+        model_type="baichuan", architectures=["BaiChuanForCausalLM"], hidden_act="silu", hidden_size=4096, intermediate_size=11008,
+        max_position_embeddings=4096, num_attention_heads=32, num_hidden_layers=32, pad_token_id=0, rms_norm_eps=1e-6,
+        tie_word_embeddings=False, use_cache=True, vocab_size=64000),
+    "baichuan_13b": dict(
+        model_type="baichuan", architectures=["BaichuanForCausalLM"], hidden_act="silu", hidden_size=5120, intermediate_size=13696,
+        model_max_length=4096, num_attention_heads=40, num_hidden_layers=40, pad_token_id=0, gradient_checkpointing=[False],
+        rms_norm_eps=1e-6, tie_word_embeddings=False, use_cache=True, vocab_size=64000),
+    "qwen_7b": dict(
+        model_type="qwen", architectures=["QWenLMHeadModel"], attn_dropout_prob=0.0, bf16=True, emb_dropout_prob=0.0, hidden_size=4096,
+        intermediate_size=22016, kv_channels=128, layer_norm_epsilon=1e-6, max_position_embeddings=32768, no_bias=True,
+        num_attention_heads=32, num_hidden_layers=32, onnx_safe=None, rotary_emb_base=10000, rotary_pct=1.0, scale_attn_weights=True,
+        seq_length=8192, tie_word_embeddings=False, use_cache=True, use_dynamic_ntk=True, use_flash_attn="auto", use_logn_attn=True,
+        vocab_size=151936),
+    "minicpm_2b": sizes(
+        "minicpm", 2304, 5760, 40, 36, 36, 122753, 4096, architectures=["MiniCPMForCausalLM"], attention_bias=False, dim_model_base=256,
+        hidden_act="silu", num_experts=0, rms_norm_eps=1e-5, rope_scaling=None, scale_depth=1.4, scale_emb=12),
+    "minicpm4_8b": sizes(
+        "minicpm", 4096, 16384, 32, 32, 2, 73448, 32768, architectures=["MiniCPMForCausalLM"], attention_bias=False, dim_model_base=256,
+        hidden_act="silu", mup_denominator=32, rms_norm_eps=1e-6, rope_scaling=LONG_MINICPM, scale_depth=1.4, scale_emb=12,
+        tie_word_embeddings=False, sparse_config=dict(kernel_size=32, kernel_stride=16, init_blocks=1, block_size=64, window_size=2048,
+                                                      topk=64, use_nope=False, dense_len=8192)),
+    "deepseek_moe_16b": sizes(
+        "deepseek", 2048, 10944, 28, 16, 16, 102400, 4096, architectures=["DeepseekForCausalLM"], attention_bias=False,
+        aux_loss_alpha=0.001, first_k_dense_replace=1, hidden_act="silu", moe_intermediate_size=1408, moe_layer_freq=1, n_routed_experts=64,
+        n_shared_experts=2, norm_topk_prob=False, num_experts_per_tok=6, pretraining_tp=1, rms_norm_eps=1e-6, rope_scaling=None,
+        rope_theta=10000, scoring_func="softmax", seq_aux=True, tie_word_embeddings=False),
+    "ling_lite_1_5": sizes(
+        "bailing_moe", 2048, 5632, 28, 16, 4, 126464, 32768, architectures=["BailingMoeForCausalLM"], embedding_dropout=0.0,
+        first_k_dense_replace=0, head_dim=128, hidden_act="silu", max_window_layers=28, moe_intermediate_size=1408, norm_head=False,
+        norm_softmax=False, norm_topk_prob=True, num_experts=64, num_experts_per_tok=6, num_shared_experts=2, output_dropout=0.0,
+        output_router_logits=False, rms_norm_eps=1e-6, rope_scaling=None, rope_theta=600000, sliding_window=None, tie_word_embeddings=False,
+        use_bias=False, use_qkv_bias=False, use_sliding_window=False),
     "mellum2_12b": sizes(
         "mellum", 2304, 7168, 28, 32, 4, 98304, 131072, architectures=["MellumForCausalLM"], attention_bias=False, head_dim=128,
         hidden_act="silu", layer_types=by_layer(28, 4), mlp_layer_types=["sparse"] * 28, moe_intermediate_size=896, norm_topk_prob=True,
@@ -380,12 +426,14 @@ PUBLISHED = {
 }
 
 # Sizes that a type needs in addition to those of its row.
-SMALL = {"phi": {"partial_rotary_factor": 0.5}, "minimax_m2": {"rotary_dim": 4},
+SMALL = {"qwen": {"kv_channels": 8, "num_key_value_heads": 4}, "deepseek": {"n_routed_experts": 6},
+         "phi": {"partial_rotary_factor": 0.5}, "minimax_m2": {"rotary_dim": 4},
          "hunyuan_v1_moe": {"moe_intermediate_size": [40] * 4},
          "gemma3n_text": {"layer_types": [*by_layer(3, 3), *by_layer(2, 2)]},
          "gemma4_text": {"layer_types": [*by_layer(3, 2)[1:], *by_layer(4, 4)], "per_layer_config": {"0": {"head_dim": 16}, "5": {"head_dim": 16}}}}
 # The model_type whose row gives the sizes, if it is another one.
-ROWS = {"new": "gte", "exaone4_5_text": "exaone4", "kimi_k2": "deepseek_v3", "qwen2_5_vl": "qwen2_5_vl_text"}
+ROWS = {"internlm2": "llama", "xverse": "llama", "orion": "stablelm", "baichuan": "llama", "qwen": "qwen2", "minicpm": "granite",
+        "deepseek": "qwen2_moe", "bailing_moe": "qwen2_moe", "new": "gte", "exaone4_5_text": "exaone4", "kimi_k2": "deepseek_v3", "qwen2_5_vl": "qwen2_5_vl_text"}
 
 
 def as_gte(config):
@@ -395,6 +443,19 @@ def as_gte(config):
 
 def with_flag(config):
     return config | dict(text_config=config["text_config"] | dict(attn_temperature_tuning=True))
+
+
+def plain(kind, **more):
+    """A configuration whose class lies beside its checkpoint as that of transformers which has the same tensors."""
+    return lambda config: {key: config[key] for key in (
+        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size", "head_dim",
+        "tie_word_embeddings") if key in config} | dict(model_type=kind) | more
+
+
+def shared_mixture(config, n_experts, n_shared):
+    return plain("qwen2_moe", qkv_bias=False, num_experts=n_experts, moe_intermediate_size=config["moe_intermediate_size"],
+                 shared_expert_intermediate_size=n_shared * config["moe_intermediate_size"],
+                 mlp_only_layers=list(range(config["first_k_dense_replace"])))(config)
 
 
 def within(kind, key):
@@ -414,7 +475,12 @@ CHANGED = {"aya_vision": {("vision_config", "num_attention_heads"): 16},
                             ("adaptor_config", "intermediate_size"): 8}}
 
 # What transformers is asked for in the place of a configuration that it does not know, and how its names become the published ones.
-AS = {"gte_multilingual_base": as_gte, "gte_large_en": as_gte, "gte_reranker": as_gte,
+AS = {"internlm2_5_7b": plain("llama"), "xverse_13b": plain("llama"), "orion_14b": plain("stablelm"), "baichuan_7b": plain("llama"),
+      "baichuan_13b": plain("llama"), "qwen_7b": lambda config: plain("qwen2")(config | dict(intermediate_size=config["intermediate_size"] // 2)),
+      "minicpm_2b": plain("llama", tie_word_embeddings=True), "minicpm4_8b": plain("llama"),
+      "deepseek_moe_16b": lambda config: shared_mixture(config, config["n_routed_experts"], config["n_shared_experts"]),
+      "ling_lite_1_5": lambda config: shared_mixture(config, config["num_experts"], config["num_shared_experts"]),
+      "gte_multilingual_base": as_gte, "gte_large_en": as_gte, "gte_reranker": as_gte,
       "deepseek_vl_7b": within("deepseek_vl", "language_config"), "internvl2_5": within("internvl", "llm_config"),
       "llama4_scout": with_flag, "llama4_maverick": with_flag,
       "kimi_k2": lambda config: config | dict(model_type="deepseek_v3"),
@@ -424,3 +490,7 @@ RENAMED = {"kimi_k25": [(r"^language_model\.model\.blocks", "language_model.mode
            "gte_multilingual_base": [("^", "new.")], "gte_reranker": [("^", "new.")]}
 BESIDE = {"gte_multilingual_base": {"classifier.weight": [2, 32], "classifier.bias": [2]},
           "gte_reranker": {"new.pooler.dense.weight": [32, 32], "new.pooler.dense.bias": [32], "classifier.weight": [1, 32], "classifier.bias": [1]}}
+# What becomes of the tensors, for layouts that fuse some.
+LAYOUTS = {"internlm2_5_7b": tiny_remote_models.internlm2, "baichuan_7b": tiny_remote_models.baichuan,
+           "baichuan_13b": tiny_remote_models.baichuan, "qwen_7b": tiny_remote_models.qwen, "deepseek_moe_16b": tiny_remote_models.deepseek,
+           "ling_lite_1_5": tiny_remote_models.bailing}

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import tiny_remote_models
 import torch
 import transformers as T
 from safetensors.torch import load_file, save_file
@@ -855,6 +856,9 @@ PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
                  qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, prenorm=False, rotary_emb_fraction=1.0,
                  rotary_emb_interleaved=False, rotary_emb_scale_base=None, rotary_emb_base=1000, layer_norm_epsilon=1e-12),
              "cohere2": lambda c: dict(rotary_pct=1.0),
+             # which the converter has forgotten
+             "qwen": lambda c: dict(rms_norm_eps=c["layer_norm_epsilon"], rope_theta=c["rotary_emb_base"], layer_norm_epsilon=DROP)
+                 if "layer_norm_epsilon" in c else {},
              "gpt_neox": lambda c: dict(rotary_pct=c["rope_parameters"]["partial_rotary_factor"]),
              "minimax_m2": lambda c: dict(scoring_func="sigmoid", rotary_dim=round(
                  c["head_dim"] * c["rope_parameters"].get("partial_rotary_factor", 1.0))),
@@ -924,6 +928,7 @@ def convert(directory, path, bpe=None):
         hparams |= PUBLISHED.get(hparams["model_type"], lambda _: {})(hparams)
         hparams = {key: value for key, value in hparams.items() if value != DROP}
         cls = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+        tiny_remote_models.mend(cls)
         cls.no_mtp = hasattr(cls, "opt_num_mtp_layers") and not any("mtp." in k for k in load_file(published + "/model.safetensors"))
         model = cls(Path(published), gguf.LlamaFileType.ALL_F32, Path(path), eager=True, model_name="tiny", hparams=hparams)
         for part in (model, getattr(model, "impl", model)):
@@ -932,3 +937,7 @@ def convert(directory, path, bpe=None):
             else:
                 part.set_vocab = part._set_vocab_none
         model.write()
+
+
+MODELS |= tiny_remote_models.rows(plain_heads, rope)
+WHOLE |= tiny_remote_models.WHOLE

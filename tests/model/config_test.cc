@@ -745,6 +745,39 @@ TEST(Config, MessagesSayWhatWhereExpectedGot) {
               HasSubstr("llama.attention.head_count: 4 and 8 heads"));
 }
 
+TEST(Config, LengthsBeyondWhichAttentionChangesAreNotOffered) {
+  const auto length = [](const char* model, const json& changes) {
+    Changed source(kModels / model);
+    source.json_config().update(changes);
+    const auto config = read_config(source);
+    return config ? config->max_seq_len : -1;
+  };
+  const json qwen = {{"max_position_embeddings", 128}, {"seq_length", 64}};
+  EXPECT_EQ(length("qwen", qwen), 64);
+  json plain = qwen;
+  plain.update({{"use_dynamic_ntk", false}, {"use_logn_attn", false}});
+  EXPECT_EQ(length("qwen", plain), 128);
+  EXPECT_EQ(length("minicpm", {{"sparse_config", {{"dense_len", 32}}}}), 32);
+  EXPECT_EQ(length("minicpm", {{"sparse_config", nullptr}}), 128);
+}
+
+TEST(Config, BaichuanHasDistancesWhereItHasNoRotation) {
+  const auto bias = [](const char* model, const char* file, const json& changes) {
+    Changed source(*file == '\0' ? kModels / model : kModels / model / file);
+    source.json_config().update(changes);
+    const auto config = read_config(source);
+    return config ? config->attention.alibi_max_bias : -1.0f;
+  };
+  EXPECT_EQ(bias("baichuan", "", json::object()), 0.0f);
+  EXPECT_EQ(bias("baichuan_alibi", "", json::object()), 8.0f);
+  EXPECT_EQ(bias("baichuan", "model.gguf", json::object()), 0.0f);
+  EXPECT_EQ(bias("baichuan", "model.gguf", {{"baichuan.block_count", 40}}), 8.0f);
+  EXPECT_EQ(bias("baichuan", "model.gguf", {{"baichuan.attention.max_alibi_bias", 4}}), 4.0f);
+  Changed second(kModels / "baichuan");
+  second.json_config()["z_loss_weight"] = 0;
+  EXPECT_THAT(error_of(second), HasSubstr("Baichuan 2"));
+}
+
 TEST(Config, TensorOfAnotherModelIsRefused) {
   const auto ops = make_ops("cpu", {.n_threads = 1}).value();
   Changed source(kModels / "llama2");

@@ -161,7 +161,9 @@ INSTANTIATE_TEST_SUITE_P(
         "gemma", "qwen2_5_vl", "qwen2_vl", "qwen3_vl", "mpt_clipped", "codegen", "gpt_neo",
         "persimmon", "biogpt", "exaone", "internlm3", "vaultgemma", "flex_olmo", "afmoe", "mellum",
         "cohere2_moe", "laguna", "laguna_full", "sarvam_moe", "bailing_moe_v2", "afmoe_plain",
-        "nanochat", "minicpm3", "minicpm3_scales", "xglm"));
+        "nanochat", "minicpm3", "minicpm3_scales", "xglm", "internlm2", "internlm2_tied", "xverse",
+        "orion", "baichuan", "baichuan_alibi", "qwen", "minicpm", "minicpm_untied", "deepseek",
+        "deepseek_normed", "bailing_moe"));
 
 // Its parameters are tensors in one format and settings in the other.
 TEST(Quantize, ActivationsKeepTheirParameters) {

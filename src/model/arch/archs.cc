@@ -9,6 +9,14 @@ namespace penstock {
 extern const Architecture kLlama;
 extern const Architecture kMistral;
 extern const Architecture kMinistral3;
+extern const Architecture kInternLm2;
+extern const Architecture kXverse;
+extern const Architecture kOrion;
+extern const Architecture kBaichuan;
+extern const Architecture kQwen;
+extern const Architecture kMiniCpm;
+extern const Architecture kDeepSeekMoe;
+extern const Architecture kBailing;
 extern const Architecture kInternLm3;
 extern const Architecture kIQuestCoder;
 extern const Architecture kYoutu;
@@ -128,6 +136,14 @@ constexpr const Architecture* kArchitectures[] = {
     &kLlama,
     &kMistral,
     &kMinistral3,
+    &kInternLm2,
+    &kXverse,
+    &kOrion,
+    &kBaichuan,
+    &kQwen,
+    &kMiniCpm,
+    &kDeepSeekMoe,
+    &kBailing,
     &kInternLm3,
     &kIQuestCoder,
     &kYoutu,

@@ -89,6 +89,9 @@ const Architecture* find_architecture(std::string_view name);
 // per-layer list in the file takes precedence. default_window: window of files that have none; 0 =
 // no window.
 void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int default_window = 0);
+// Rotates halves of heads in directories and adjacent pairs in GGUF files (Architecture::gguf_pairs);
+// in llama.cc.
+void set_rope_pairs(ConfigReader& reader, ModelConfig& config);
 // Removes rotation, for models with other positions.
 void drop_ropes(ModelConfig& config);
 // Reads experts in every layer by the common keys.
@@ -126,6 +129,9 @@ void describe_latent(ConfigWriter& writer, const ModelConfig& config);
 // (Ministral 3, Mistral 4); in llama.cc.
 void read_query_scale(ConfigReader& reader, ModelConfig& config);
 void describe_query_scale(ConfigWriter& writer, const ModelConfig& config);
+// Reads MiniCPM's factors of embeddings, of what sub-layers add and of logits; in minicpm.cc.
+void read_minicpm_factors(ConfigReader& reader, ModelConfig& config);
+void describe_minicpm_factors(ConfigWriter& writer, const ModelConfig& config);
 // Reads the number of leading dense layers, and the width of shared experts in units of one expert.
 void read_dense_layers(ConfigReader& reader, ModelConfig& config);
 void read_shared_experts(ConfigReader& reader, ModelConfig& config);
@@ -148,6 +154,9 @@ void mixtral_names(NameTable& names, const ModelConfig& config);
 void granite_moe_names(NameTable& names, const ModelConfig& config);
 void glm4_moe_gguf_names(NameTable& names, const ModelConfig& config);
 void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config);  // deepseek.cc
+
+// GGUF files have queries, keys and values apart, directories together; in llama_layouts.cc.
+void apart_gguf_names(NameTable& names, const ModelConfig& config);
 
 // --- Forwards ---
 

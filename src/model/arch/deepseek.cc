@@ -147,21 +147,10 @@ void describe_youtu(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"expert_shared_count", ""}, 0);
 }
 
-// Embeddings, residual additions and logits are scaled; llama.cpp supports only the published
-// factors.
 void configure_minicpm3(ConfigReader& reader, ModelConfig& config) {
   read_latent(reader, config, std::clamp(config.model_dim / config.n_heads, 1, kMaxHead));
   config.positions.rope_interleaved = false;
-  const float layers = static_cast<float>(config.n_layers),
-              dim = static_cast<float>(config.model_dim);
-  config.embedding.scale = reader.number({"embedding_scale", "scale_emb"}, -1e6f, 1e6f, 12.0f);
-  config.residual.scale =
-      reader.gguf()
-          ? reader.number({"residual_scale", ""}, -1e6f, 1e6f, 1.4f / std::sqrt(layers))
-          : reader.number({"", "scale_depth"}, -1e6f, 1e6f, std::sqrt(layers)) / std::sqrt(layers);
-  config.output.scale = reader.gguf()
-                            ? 1.0f / reader.number({"logit_scale", ""}, 1e-6f, 1e6f, dim / 256.0f)
-                            : reader.number({"", "dim_model_base"}, 1e-6f, 1e6f, dim) / dim;
+  read_minicpm_factors(reader, config);
 }
 
 void describe_minicpm3(ConfigWriter& writer, const ModelConfig& config) {
@@ -177,13 +166,7 @@ void describe_minicpm3(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"attention.value_length", "v_head_dim"}, l.value_dim);
   writer.set({"", "head_dim"}, l.rope_dim);
   writer.erase({"", "partial_rotary_factor"});
-  writer.set({"embedding_scale", "scale_emb"}, config.embedding.scale);
-  writer.set({"residual_scale", ""}, config.residual.scale);
-  writer.set({"logit_scale", ""}, 1.0f / config.output.scale);
-  writer.set({"", "scale_depth"},
-             config.residual.scale * std::sqrt(static_cast<float>(config.n_layers)));
-  writer.set({"", "dim_model_base"},
-             std::lround(config.output.scale * static_cast<float>(config.model_dim)));
+  describe_minicpm_factors(writer, config);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_output.bias"));
 }
 

@@ -6,12 +6,12 @@
 
 namespace penstock {
 
-namespace {
-
 void set_rope_pairs(ConfigReader& reader, ModelConfig& config) {
   config.positions.rope_by_format = true;
   config.positions.rope_interleaved = reader.gguf();
 }
+
+namespace {
 
 void configure_llama(ConfigReader& reader, ModelConfig& config) {
   set_rope_pairs(reader, config);
