@@ -1,12 +1,15 @@
 """Agent frameworks lead a session of twenty replies with two tools; the replies are those of tests/e2e/session_model.py."""
+import asyncio
 import os
 import pathlib
 import re
 import tempfile
 import unittest
 
+import agents
 import anthropic
 import llm
+import openai
 import pydantic_ai
 import pydantic_ai.models.anthropic
 import pydantic_ai.models.openai
@@ -91,6 +94,36 @@ class Session(unittest.TestCase):
         self.assertEqual(sorted(map(repr, self.calls)), sorted(map(repr, CALLS if calls is None else calls)))  # those of one reply run at once
         queries, hits = (after - before for after, before in zip(prefix_tokens(), self.before))
         self.assertGreater(hits / queries, 0.8, "a turn's prompt begins with the one in front of it")
+
+
+class OpenAIAgents(Session):
+    def client(self):
+        agents.set_tracing_disabled(True)
+        return openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+
+    def lead(self, model, run):
+        tools = [agents.function_tool(tool, failure_error_function=lambda _, error: str(error)) for tool in self.tools()]
+        agent = agents.Agent(name="Watch", instructions=SYSTEM, model=model, tools=tools)
+
+        async def session():
+            history = agents.SQLiteSession("watch")
+            return [await run(agent, words, history) for words, _ in SAID]
+        self.check(asyncio.run(session()))
+
+    def test_chats(self):
+        async def run(agent, words, history):
+            return (await agents.Runner.run(agent, words, session=history)).final_output
+        self.lead(agents.OpenAIChatCompletionsModel(server.model, self.client()), run)
+
+    def test_responses_streamed(self):
+        async def run(agent, words, history):
+            result, deltas = agents.Runner.run_streamed(agent, words, session=history), []
+            async for event in result.stream_events():
+                if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
+                    deltas.append(event.data.delta)
+            self.assertTrue("".join(deltas).endswith(result.final_output))
+            return result.final_output
+        self.lead(agents.OpenAIResponsesModel(server.model, self.client()), run)
 
 
 class PydanticAI(Session):
