@@ -252,6 +252,20 @@ PUBLISHED = {
         topk_method="greedy", v_head_dim=128),
     "deepseek_v3": sizes("deepseek_v3", 7168, 18432, 61, 128, 128, 129280, 163840, architectures=["DeepseekV3ForCausalLM"], rope_scaling=DEEPSEEK_ROPE,
                          rope_theta=10000, tie_word_embeddings=False, **EXPERTS_OF_V3),
+    "deepseek_v3_2": sizes(
+        "deepseek_v32", 7168, 18432, 61, 128, 128, 129280, 163840, architectures=["DeepseekV32ForCausalLM"], rope_scaling=DEEPSEEK_ROPE,
+        rope_theta=10000, tie_word_embeddings=False, index_head_dim=128, index_n_heads=64, index_topk=2048, **EXPERTS_OF_V3),
+    "glm5": sizes(
+        "glm_moe_dsa", 6144, 12288, 78, 64, 64, 154880, 202752, architectures=["GlmMoeDsaForCausalLM"], tie_word_embeddings=False,
+        head_dim=64, index_head_dim=128, index_n_heads=32, index_topk=2048, indexer_rope_interleave=True, qk_head_dim=256,
+        rope_interleave=True, rope_parameters=dict(rope_theta=1000000, rope_type="default"), **EXPERTS_OF_V3 | dict(
+            n_group=1, topk_group=1, q_lora_rank=2048, qk_nope_head_dim=192, v_head_dim=256, rms_norm_eps=1e-5)),
+    "glm5_2": sizes(
+        "glm_moe_dsa", 6144, 12288, 78, 64, 64, 154880, 1048576, architectures=["GlmMoeDsaForCausalLM"], tie_word_embeddings=False,
+        head_dim=64, index_head_dim=128, index_n_heads=32, index_topk=2048, index_topk_freq=4, index_skip_topk_offset=3,
+        indexer_rope_interleave=True, indexer_types=["full"] * 3 + (["shared"] * 3 + ["full"]) * 18 + ["shared"] * 3, qk_head_dim=256,
+        rope_interleave=True, rope_parameters=dict(rope_theta=8000000, rope_type="default"), **EXPERTS_OF_V3 | dict(
+            n_group=1, topk_group=1, q_lora_rank=2048, qk_nope_head_dim=192, v_head_dim=256, rms_norm_eps=1e-5)),
     "kimi_k2": sizes("kimi_k2", 7168, 18432, 61, 64, 64, 163840, 131072, architectures=["DeepseekV3ForCausalLM"],
                      rope_scaling=DEEPSEEK_ROPE | dict(factor=32.0, beta_fast=1.0, beta_slow=1.0), rope_theta=50000.0, tie_word_embeddings=False,
                      **EXPERTS_OF_V3 | dict(first_k_dense_replace=1, n_group=1, topk_group=1, n_routed_experts=384, routed_scaling_factor=2.827,

@@ -229,6 +229,21 @@ MODELS = {
     "deepseek_v3_halves": lambda: (T.DeepseekV3Config(**latent(
         num_attention_heads=2, q_lora_rank=None, rope_interleave=False, n_group=1, topk_group=1, n_shared_experts=1,
         first_k_dense_replace=0, norm_topk_prob=False, tie_word_embeddings=True)), False),
+    # An index of fewer tokens than the prompt has. Of few heads none may see a token: such tokens tie, and torch breaks ties by no rule.
+    "deepseek_v32": lambda: (T.DeepseekV32Config(**latent(
+        n_routed_experts=8, n_group=2, topk_group=1, n_shared_experts=1, index_n_heads=12, index_head_dim=12, index_topk=7,
+        rope_parameters=YARN | dict(mscale=1.0, mscale_all_dim=1.0))), True),
+    "deepseek_v32_dense": lambda: (T.DeepseekV32Config(**latent(
+        num_attention_heads=2, first_k_dense_replace=3, attention_bias=True, index_n_heads=16, index_head_dim=32, index_topk=16,
+        n_shared_experts=1, n_group=1, topk_group=1, tie_word_embeddings=True)), False),
+    "deepseek_v32_mtp": lambda: (T.DeepseekV32Config(**latent(
+        n_routed_experts=8, n_group=2, topk_group=1, n_shared_experts=1, index_n_heads=12, index_head_dim=12, index_topk=5)), True),
+    "glm_moe_dsa": lambda: (T.GlmMoeDsaConfig(**latent(
+        num_hidden_layers=4, n_shared_experts=1, index_n_heads=10, index_head_dim=12, index_topk=6,
+        indexer_types=["full", "shared", "full", "shared"])), True),
+    "glm_moe_dsa_full": lambda: (T.GlmMoeDsaConfig(**latent(
+        n_shared_experts=2, mlp_layer_types=["sparse", "dense", "sparse"], attention_bias=True, v_head_dim=12, index_n_heads=12,
+        index_head_dim=8, index_topk=9)), False),
     "glm4_moe_lite": lambda: (T.Glm4MoeLiteConfig(**latent(
         n_shared_experts=1, mlp_layer_types=["dense", "sparse", "sparse"], routed_scaling_factor=1.8)), True),
     "glm4_moe_lite_mixed": lambda: (T.Glm4MoeLiteConfig(**latent(
@@ -865,6 +880,8 @@ PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
              "deepseek_v2": lambda c: dict(scoring_func="softmax"),
              "deepseek_v3": lambda c: dict(scoring_func="sigmoid"),
              "glm4_moe_lite": lambda c: dict(scoring_func="sigmoid"),
+             "deepseek_v32": lambda c: dict(scoring_func="sigmoid"),
+             "glm_moe_dsa": lambda c: dict(scoring_func="sigmoid"),
              "sarvam_moe": lambda c: dict(architectures=["SarvamMoEForCausalLM"], num_experts=c["n_routed_experts"],
                                           num_shared_experts=c["n_shared_experts"]),
              "kimi_linear": lambda c: dict(

@@ -40,7 +40,10 @@ class LayerDrafter final : public Drafter {
   std::span<const int> taps() const override { return layer_->taps(); }
   int64_t weight_bytes() const override { return layer_->weight_bytes(); }
   int64_t kv_bytes_per_token() const override {
-    return CacheSpec::token_bytes(spec_.layers[0], spec_.dtype);
+    int64_t bytes = 0;
+    for (const KvLayerSpec& layer : spec_.layers)
+      bytes += CacheSpec::token_bytes(layer, spec_.dtype);
+    return bytes;
   }
 
   Status start(KvCache&, int64_t own_tokens) override {

@@ -124,6 +124,21 @@ constexpr int padded_head_rows(int n_rows) { return (n_rows + 3) / 4 * 4; }
 // Returns the rows allocated for a state of n_rows rows.
 constexpr int state_rows(int n_rows) { return (n_rows + 31) / 32 * 32; }
 
+// Scores of cached tokens for one query of an indexer, by which sparse attention selects tokens:
+// sum over heads of weights[h] * max(0, q_h . k).
+struct IndexQuery {
+  const float* q;        // [n_heads][head_dim]
+  const float* weights;  // [n_heads]
+  int n_heads;
+  const KvUnitLayout* layout;  // head_dim is even; keys are those of one head
+  // unit u of the sequence is at units + (block * units_per_block + u % units_per_block) *
+  // unit_stride, where block = block_table[u / units_per_block]
+  const std::byte* units;
+  int64_t unit_stride;
+  const uint32_t* block_table;
+  int units_per_block;
+};
+
 struct AttentionKernels {
   // Computes `state`, which is overwritten. With exact_rows, the result of a row depends on that
   // row, begin and end only.
@@ -137,6 +152,9 @@ struct AttentionKernels {
   // `lane` of a unit.
   void (*store[kNumKvFormats])(const KvUnitLayout& layout, const float* k, const float* v,
                                std::byte* unit, int lane);
+  // Writes the scores of the tokens of units [begin, end) to scores[0 .. 16 * (end - begin)). The
+  // score of a token depends on the query and its key only.
+  void (*score[kNumKvFormats])(const IndexQuery& query, int begin, int end, float* scores);
 };
 
 // Copies one token of a unit to another unit of the same format.

@@ -56,6 +56,16 @@ float read(KvFormat format, const std::byte* at, float scale) {
   return static_cast<float>(static_cast<int8_t>(*at)) * scale;
 }
 
+// Copies elements of one token's key; the elements of 16 tokens are neighbours.
+template <int Bytes>
+void copy_key(const std::byte* from, int from_lane, std::byte* to, int to_lane, int n) {
+  from += int64_t{from_lane} * Bytes, to += int64_t{to_lane} * Bytes;
+  for (int i = 0; i < n; ++i) {
+    std::memcpy(to, from, Bytes);
+    from += kUnitTokens * Bytes, to += kUnitTokens * Bytes;
+  }
+}
+
 }  // namespace
 
 void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from_lane,
@@ -63,11 +73,15 @@ void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from
   const auto copy = [&](Element source, Element target) {
     std::memcpy(to + target.offset, from + source.offset, static_cast<size_t>(source.bytes));
   };
-  for (int d = 0; d < layout.head_dim; ++d) {
-    copy(k_element(layout, from_lane, d), k_element(layout, to_lane, d));
-    if (!layout.values_in_keys)
-      copy(v_element(layout, from_lane, d), v_element(layout, to_lane, d));
+  const int dim = layout.padded_dim;  // of several features together in narrow formats
+  switch (layout.format) {
+    case KvFormat::kF32: copy_key<4>(from, from_lane, to, to_lane, dim); break;
+    case KvFormat::kF16: copy_key<2>(from, from_lane, to, to_lane, dim); break;
+    case KvFormat::kBF16: copy_key<4>(from, from_lane, to, to_lane, dim / 2); break;
+    case KvFormat::kI8: copy_key<4>(from, from_lane, to, to_lane, dim / 4); break;
   }
+  for (int d = 0; d < layout.head_dim && !layout.values_in_keys; ++d)
+    copy(v_element(layout, from_lane, d), v_element(layout, to_lane, d));
   if (layout.format != KvFormat::kI8) return;
   for (const int64_t scales : {layout.k_scales, layout.v_scales}) {
     std::memcpy(to + scales + int64_t{to_lane} * 4, from + scales + int64_t{from_lane} * 4, 4);

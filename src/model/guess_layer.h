@@ -12,7 +12,8 @@ class GuessLayer {
  public:
   virtual ~GuessLayer() = default;
 
-  // Returns the spec of the layer's own cache, which has one layer.
+  // Returns the spec of the layer's own cache, which has one layer (with an indexer, a second one
+  // for its keys).
   virtual CacheSpec cache_spec(KvDType dtype, int block_size) const = 0;
   virtual bool takes_long_rope(int64_t reach) const = 0;  // see Model::takes_long_rope()
   // without weights that it shares with the target

@@ -29,6 +29,8 @@ Result<ModelConfig> next_token_config(const ModelConfig& target, const std::stri
   config.layers = {*last};
   config.layers[0].group = 0;
   config.layers[0].moe = target.experts.count > 0;
+  // It has an indexer of its own.
+  if (config.layers[0].selecting_layer >= 0) config.layers[0].selecting_layer = 0;
   config.n_layers = 1;
   config.n_next_token_layers = 0;
   return config;

@@ -45,7 +45,9 @@ struct KvLayerSpec {
 };
 
 struct CacheSpec {
+  // the model's layers; then, with indexers, the keys of each layer's indexer (values_in_keys)
   std::vector<KvLayerSpec> layers;
+  int first_index_layer = 0;  // index of the first of these keys; 0 = there are none
   KvDType dtype = KvDType::kF16;
   int block_size = 16;  // tokens per block
   // Numbers of a sequence's state in each layer: [n_layers], or empty when no layer has a state. A

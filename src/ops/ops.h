@@ -135,6 +135,17 @@ struct AttentionParams {
   const Vector* sinks = nullptr;
   // [n_heads] or null (ALiBi): slope * (key's position - query's position) is added to every score.
   const Vector* slopes = nullptr;
+  // Sparse attention: what each token attends to, from Ops::select(). No columns: all that it sees.
+  // REQUIRES: the layer has one KV head and no window; there are neither sinks nor slopes.
+  Tensor selected = {};
+};
+
+// An indexer's scores of the tokens that a query sees: sum over heads of weight * max(0, q . k),
+// with keys of one head that are a layer of the cache.
+struct SelectParams {
+  int layer = 0;    // of the cache
+  int n_heads = 0;  // of queries
+  int top_k = 0;    // tokens that are selected
 };
 
 // A causal depthwise convolution over each sequence's tokens.
@@ -503,6 +514,14 @@ class Ops {
   // window. q: [tokens, n_heads * head_dim], out: [tokens, n_heads * the layer's value_dim()].
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params,
                       Tensor out) = 0;
+  // Whether select() and AttentionParams::selected are there.
+  virtual bool can_select() const { return false; }
+  // Selects the params.top_k tokens with the highest scores among those that a token sees; of equal
+  // scores the lower position. q: [tokens, n_heads * head_dim]; weights: [tokens, n_heads]; out:
+  // [tokens, top_k], ascending positions in the sequence as I32, in rows of tokens that see more
+  // than top_k. REQUIRES: can_select(); keys of this step are stored.
+  virtual void select(Tensor /*q*/, Tensor /*weights*/, const KvCache& /*cache*/,
+                      const SelectParams& /*params*/, Tensor /*out*/) {}
   // rope_and_store() for the layer params.layer, then attend(), which a backend may fuse: q and k
   // are scratch afterwards. k and v are Tensor() if the layer attends to keys and values of an
   // earlier one.

@@ -241,8 +241,8 @@ INSTANTIATE_TEST_SUITE_P(StatesInBf16, StateExactness,
 
 INSTANTIATE_TEST_SUITE_P(Models, Exactness,
                          ::testing::Values("llama3", "mistral", "gemma3", "gpt2", "qwen3_moe",
-                                           "gpt_oss", "deepseek_v3", "gemma4", "gemma4_experts",
-                                           "gemma3n", "gemma3n_apart"),
+                                           "gpt_oss", "deepseek_v3", "deepseek_v32", "glm_moe_dsa",
+                                           "gemma4", "gemma4_experts", "gemma3n", "gemma3n_apart"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

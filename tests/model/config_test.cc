@@ -669,15 +669,69 @@ TEST(Config, PromptsSeenFromBothSidesAreRefused) {
   EXPECT_EQ(error_of(source), "");
 }
 
-// Its attention chooses tokens by an index: dense attention would give other logits.
-TEST(Config, SparseAttentionOfDeepSeekIsRefused) {
+// Attention that chooses tokens by an index: dense attention would give other logits.
+TEST(Config, SparseAttentionOfOtherArchitecturesIsRefused) {
   Changed source(kModels / "deepseek_v3");
-  source.json_config()["model_type"] = "deepseek_v32";
-  source.json_config()["architectures"] = {"DeepseekV32ForCausalLM"};
-  EXPECT_THAT(error_of(source), AllOf(HasSubstr("deepseek_v32"), HasSubstr("nearest: deepseek_v")));
+  source.json_config()["model_type"] = "deepseek_v4";
+  source.json_config()["architectures"] = {"DeepseekV4ForCausalLM"};
+  EXPECT_THAT(error_of(source), AllOf(HasSubstr("deepseek_v4"), HasSubstr("nearest: deepseek_v")));
   Changed disguised(kModels / "deepseek_v3");
   disguised.json_config()["index_topk"] = 2048;
   EXPECT_THAT(error_of(disguised), HasSubstr("index_topk"));
+}
+
+TEST(Config, IndexersAreChecked) {
+  const auto with = [](const char* model, const char* key, const json& value) {
+    Changed source(kModels / model);
+    source.json_config()[key] = value;
+    return error_of(source);
+  };
+  EXPECT_THAT(with("deepseek_v32", "index_topk", 0), HasSubstr("index_topk"));
+  EXPECT_THAT(with("deepseek_v32", "index_head_dim", 6), HasSubstr("index_head_dim"));
+  EXPECT_THAT(with("deepseek_v32", "index_head_dim", 13),
+              HasSubstr("index_head_dim: expected an even number, got 13"));
+  EXPECT_THAT(with("deepseek_v32", "q_lora_rank", nullptr), HasSubstr("q_lora_rank: expected"));
+  EXPECT_THAT(with("deepseek_v32", "layer_types", {"sliding_attention"}),
+              HasSubstr("layer_types: expected indexed_attention"));
+  EXPECT_EQ(with("deepseek_v32", "layer_types", {"deepseek_sparse_attention"}), "");
+  EXPECT_THAT(with("glm_moe_dsa", "indexer_types", {"shared", "full", "full", "full"}),
+              HasSubstr("indexer_types: expected 4 layers, full in the first"));
+  EXPECT_THAT(with("glm_moe_dsa", "indexer_types", {"full", "half", "full", "full"}),
+              HasSubstr("indexer_types: expected full or shared, got \"half\""));
+  EXPECT_THAT(with("glm_moe_dsa", "indexer_types", {"full"}), HasSubstr("expected 4 layers"));
+}
+
+// In whatever words a file says which layers have an indexer.
+TEST(Config, LayersShareASelection) {
+  const auto selecting = [](const json& changes) {
+    Changed source(kModels / "glm_moe_dsa");
+    source.json_config().erase("indexer_types");
+    source.json_config().update(changes);
+    std::vector<int> layers;
+    for (const LayerConfig& layer : read_config(source).value().layers)
+      layers.push_back(layer.selecting_layer);
+    return layers;
+  };
+  using Layers = std::vector<int>;
+  EXPECT_EQ(selecting(json::object()), (Layers{0, 1, 2, 3}));
+  EXPECT_EQ(selecting({{"indexer_types", {"full", "shared", "shared", "full"}}}),
+            (Layers{0, 0, 0, 3}));
+  EXPECT_EQ(selecting({{"index_topk_pattern", "FSFS"}}), (Layers{0, 0, 2, 2}));
+  EXPECT_EQ(selecting({{"index_topk_freq", 2}}), (Layers{0, 1, 1, 3}));
+  EXPECT_EQ(selecting({{"index_topk_freq", 4}, {"index_skip_topk_offset", 1}}),
+            (Layers{0, 0, 0, 0}));
+}
+
+TEST(Config, IndexersKeysAreCachedBesideTheLatents) {
+  const CacheSpec spec = read_config(*open_weights(kModels / "glm_moe_dsa").value())
+                             .value()
+                             .cache_spec(KvDType::kF16, 16);
+  int64_t bytes = 0;
+  for (const KvLayerSpec& layer : spec.layers) bytes += CacheSpec::token_bytes(layer, spec.dtype);
+  constexpr int kLayers = 4, kIndexers = 2, kLatent = 20 + 8, kKey = 12;
+  EXPECT_EQ(bytes, 2 * (kLayers * kLatent + kIndexers * kKey));
+  EXPECT_EQ(spec.n_groups(), 1);
+  EXPECT_EQ(spec.first_index_layer, kLayers);
 }
 
 TEST(Config, LatentsAreCachedOnce) {
@@ -808,6 +862,7 @@ TEST(Shapes, ParametersAsPublished) {
   EXPECT_NEAR(billions("llama-3.1-8b"), 8.030, 0.001);
   EXPECT_NEAR(billions("llama-3.1-405b"), 405.853, 0.001);
   EXPECT_NEAR(billions("deepseek-v3"), 671.026, 0.001);
+  EXPECT_NEAR(billions("deepseek-v3.2"), 671.878, 0.001);
   EXPECT_NEAR(billions("llama-3.2-1b"), 1.236, 0.001);
   EXPECT_NEAR(billions("mistral-7b"), 7.242, 0.001);
   EXPECT_NEAR(billions("mixtral-8x7b"), 46.703, 0.001);

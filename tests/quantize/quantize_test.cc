@@ -217,16 +217,15 @@ TEST_P(IntoGguf, KeepsTheLogits) {
   const auto back = quantize(job_of(dir / "a.gguf", dir / "b", "f32"));
   EXPECT_THAT(back ? "" : back.error().message, ::testing::HasSubstr("write a GGUF file"));
 }
-INSTANTIATE_TEST_SUITE_P(Models, IntoGguf,
-                         ::testing::Values("granitemoe", "granitemoe_all", "granitemoeshared",
-                                           "granitemoeshared_one", "deepseek_v2", "deepseek_v3",
-                                           "deepseek_v3_halves", "glm4_moe_lite", "youtu",
-                                           "youtu_halves", "qwen3_next", "qwen3_next_mixed",
-                                           "llama4", "granitemoehybrid", "granitemoehybrid_dense",
-                                           "granitemoehybrid_rope", "bamba", "bamba_biases",
-                                           "kimi_linear", "mistral4", "mistral4_groups",
-                                           "granitemoe_swa", "granitemoe_swa_shared",
-                                           "qwen3_vl_moe", "qwen3_vl_moe_saved"));
+INSTANTIATE_TEST_SUITE_P(
+    Models, IntoGguf,
+    ::testing::Values("granitemoe", "granitemoe_all", "granitemoeshared", "granitemoeshared_one",
+                      "deepseek_v2", "deepseek_v3", "deepseek_v3_halves", "deepseek_v32",
+                      "deepseek_v32_dense", "glm_moe_dsa", "glm4_moe_lite", "youtu", "youtu_halves",
+                      "qwen3_next", "qwen3_next_mixed", "llama4", "granitemoehybrid",
+                      "granitemoehybrid_dense", "granitemoehybrid_rope", "bamba", "bamba_biases",
+                      "kimi_linear", "mistral4", "mistral4_groups", "granitemoe_swa",
+                      "granitemoe_swa_shared", "qwen3_vl_moe", "qwen3_vl_moe_saved"));
 
 // In GGUF delta attention has as many heads as attention over latents.
 TEST(Quantize, HeadsOfKimiLinearThatGgufCannotSayAreRefused) {

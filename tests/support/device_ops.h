@@ -276,6 +276,13 @@ class DeviceOps : public Ops {
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override {
     act([this, q, &cache, params, out] { inner_->attend(q, cache, params, out); });
   }
+  bool can_select() const override { return inner_->can_select(); }
+  void select(Tensor q, Tensor weights, const KvCache& cache, const SelectParams& params,
+              Tensor out) override {
+    act([this, q, weights, &cache, params, out] {
+      inner_->select(q, weights, cache, params, out);
+    });
+  }
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override {
     queue([this, &cache, group, kept = std::vector(from.begin(), from.end()),

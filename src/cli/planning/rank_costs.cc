@@ -38,8 +38,10 @@ ModelConfig part_of(ModelConfig config, Shard::Range layers) {
   const auto first = config.layers.begin() + layers.first;
   config.layers = std::vector<LayerConfig>(first, first + layers.count);
   config.n_layers = layers.count;
-  for (LayerConfig& layer : config.layers)
-    if (layer.kv_layer >= 0) layer.kv_layer = std::max(0, layer.kv_layer - layers.first);
+  for (LayerConfig& layer : config.layers) {
+    for (int* from : {&layer.kv_layer, &layer.selecting_layer})
+      if (*from >= 0) *from = std::max(0, *from - layers.first);
+  }
   return config;
 }
 

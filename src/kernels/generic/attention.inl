@@ -810,5 +810,63 @@ void store_token(const KvUnitLayout& layout, const float* k, const float* v, std
   }
 }
 
+// sums[j] += weights of heads [h, h + NR) times their positive scores with the tokens of unit j.
+template <KvFormat K, int NR, int NU>
+inline void add_index_scores(const IndexQuery& query, const std::byte* const (&units)[NU], int h,
+                             F (&sums)[NU]) {
+  const int dim = query.layout->head_dim;
+  const float* q = query.q + static_cast<int64_t>(h) * dim;
+  F acc[NR][NU];
+  for (int i = 0; i < NR; ++i) {
+    for (int j = 0; j < NU; ++j) acc[i][j] = Simd::zero();
+  }
+  for (int d = 0; d < dim; d += 2) {
+    F a[NU], b[NU];
+    for (int j = 0; j < NU; ++j) load_k_pair<K>(units[j], d, a[j], b[j]);
+    for (int i = 0; i < NR; ++i) {
+      const F q0 = Simd::set1(q[i * dim + d]), q1 = Simd::set1(q[i * dim + d + 1]);
+      for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(b[j], q1, Simd::fma(a[j], q0, acc[i][j]));
+    }
+  }
+  for (int i = 0; i < NR; ++i) {
+    const F weight = Simd::set1(query.weights[h + i]);
+    for (int j = 0; j < NU; ++j)
+      sums[j] = Simd::fma(Simd::max(acc[i][j], Simd::zero()), weight, sums[j]);
+  }
+}
+
+template <KvFormat K, int NU>
+inline void score_index_units(const IndexQuery& query, int begin, float* scores) {
+  // rows of accumulators, whose products overlap
+  constexpr int kHeads = Simd::kAccumulators >= 8 ? 4 : 2;
+  const std::byte* units[NU];
+  F sums[NU];
+  for (int j = 0; j < NU; ++j) {
+    const int64_t block = query.block_table[(begin + j) / query.units_per_block];
+    units[j] = query.units + (block * query.units_per_block + (begin + j) % query.units_per_block) *
+                                 query.unit_stride;
+    sums[j] = Simd::zero();
+  }
+  int h = 0;
+  for (; h + kHeads <= query.n_heads; h += kHeads)
+    add_index_scores<K, kHeads, NU>(query, units, h, sums);
+  for (; h < query.n_heads; ++h) add_index_scores<K, 1, NU>(query, units, h, sums);
+  for (int j = 0; j < NU; ++j) {
+    if constexpr (K == KvFormat::kI8)
+      sums[j] = Simd::mul(
+          sums[j], Simd::load(reinterpret_cast<const float*>(units[j] + query.layout->k_scales)));
+    Simd::store(scores + j * kUnitTokens, sums[j]);
+  }
+}
+
+template <KvFormat K>
+void score_index(const IndexQuery& query, int begin, int end, float* scores) {
+  constexpr int kWide = Simd::kAccumulators >= 8 ? 4 : Simd::kAccumulators >= 4 ? 2 : 1;
+  int u = begin;
+  for (; u + kWide <= end; u += kWide)
+    score_index_units<K, kWide>(query, u, scores + (u - begin) * kUnitTokens);
+  for (; u < end; ++u) score_index_units<K, 1>(query, u, scores + (u - begin) * kUnitTokens);
+}
+
 }  // namespace
 }  // namespace penstock

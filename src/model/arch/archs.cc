@@ -98,6 +98,8 @@ extern const Architecture kPhiMoe;
 extern const Architecture kDeepSeek2;
 extern const Architecture kDeepSeek3;
 extern const Architecture kGlm4MoeLite;
+extern const Architecture kDeepSeek32;
+extern const Architecture kGlmDsa;
 extern const Architecture kLlama4;
 extern const Architecture kGptOss;
 extern const Architecture kGlm4Moe;
@@ -226,6 +228,8 @@ constexpr const Architecture* kArchitectures[] = {
     &kPhiMoe,
     &kDeepSeek2,
     &kDeepSeek3,
+    &kDeepSeek32,
+    &kGlmDsa,
     &kGlm4MoeLite,
     &kLlama4,
     &kGptOss,

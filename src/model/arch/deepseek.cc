@@ -1,4 +1,4 @@
-// DeepSeek V2 and V3, GLM-4.7-Flash, MiniCPM3, Mistral 4: latent attention, experts chosen by
+// DeepSeek V2, V3 and V3.2, GLM-4.7-Flash, GLM-5, MiniCPM3, Mistral 4: latent attention, experts chosen by
 // groups after some dense layers; Youtu-LLM, which has no experts. GGUF files of all but Mistral 4
 // are `deepseek2`, with a key for the score of experts.
 #include <cmath>
@@ -233,6 +233,116 @@ void mistral4_gguf_names(NameTable& names, const ModelConfig&) {
   names[tensor::kExpertGateUp] = "ffn_gate_up_exps.weight";
 }
 
+// Three words for the same thing.
+void check_sparse_layer_types(ConfigReader& reader) {
+  const nlohmann::json* types = reader.find({"", "layer_types"});
+  if (types == nullptr) return;
+  const auto is_known = [](const nlohmann::json& type) {
+    return type == "indexed_attention" || type == "deepseek_sparse_attention" ||
+           type == "full_attention";
+  };
+  if (!types->is_array() || !std::ranges::all_of(*types, is_known))
+    reader.fail(ErrorCode::kUnsupported,
+                "layer_types: expected indexed_attention, deepseek_sparse_attention or "
+                "full_attention in every layer");
+}
+
+// An indexer in every layer.
+void read_indexer(ConfigReader& reader, ModelConfig& config, bool interleaved) {
+  constexpr int kMostSelected = 1 << 16;
+  const LatentConfig& latent = config.latent;
+  IndexerConfig& indexer = config.latent.indexer;
+  indexer.top_k = reader.integer({"attention.indexer.top_k", "index_topk"}, 1, kMostSelected);
+  indexer.n_heads = reader.integer({"attention.indexer.head_count", "index_n_heads"}, 1, 1024);
+  const Key key_size{"attention.indexer.key_length", "index_head_dim"};
+  indexer.head_dim = reader.integer(key_size, latent.rope_dim, kMaxHead);
+  indexer.interleaved = reader.flag({"", "indexer_rope_interleave"}, interleaved);
+  if (indexer.head_dim % 2 != 0)
+    reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected an even number, got {}",
+                                                     reader.name(key_size), indexer.head_dim));
+  if (latent.query_rank == 0)
+    reader.fail(ErrorCode::kUnsupported,
+                "q_lora_rank: expected a latent of queries, from which an indexer's are projected");
+  check_sparse_layer_types(reader);
+  for (size_t i = 0; i < config.layers.size(); ++i)
+    config.layers[i].selecting_layer = static_cast<int>(i);
+}
+
+void describe_indexer(ConfigWriter& writer, const ModelConfig& config) {
+  describe_deepseek(writer, config);
+  const IndexerConfig& indexer = config.latent.indexer;
+  writer.set({"attention.indexer.top_k", "index_topk"}, indexer.top_k);
+  writer.set({"attention.indexer.head_count", "index_n_heads"}, indexer.n_heads);
+  writer.set({"attention.indexer.key_length", "index_head_dim"}, indexer.head_dim);
+}
+
+void configure_deepseek32(ConfigReader& reader, ModelConfig& config) {
+  configure_glm4_moe_lite(reader, config);
+  read_indexer(reader, config, false);
+}
+
+// Whether each layer has an indexer of its own.
+std::vector<bool> read_indexer_types(ConfigReader& reader, const ModelConfig& config) {
+  const auto n = static_cast<size_t>(config.n_layers);
+  const Key types_key{"attention.indexer.types", "indexer_types"},
+      pattern_key{"", "index_topk_pattern"};
+  const bool by_pattern = !reader.has(types_key) && reader.has(pattern_key);
+  const Key key = by_pattern ? pattern_key : types_key;
+  std::vector<bool> full;
+  if (const nlohmann::json* found = reader.find(key)) {
+    nlohmann::json types = *found;
+    if (types.is_string()) {
+      types = nlohmann::json::array();
+      for (const char kind : found->get_ref<const std::string&>())
+        types.push_back(std::string(1, kind));
+    }
+    for (const nlohmann::json& type : types.is_array() ? types : nlohmann::json::array()) {
+      const bool is_full = type == "full" || type == "F" || type == true || type == 1;
+      if (!is_full && type != "shared" && type != "S" && type != false && type != 0) {
+        reader.fail(
+            ErrorCode::kUnsupported,
+            fmt::format("{}: expected full or shared, got {}", reader.name(key),
+                        type.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
+        return std::vector<bool>(n, true);
+      }
+      full.push_back(is_full);
+    }
+    if (full.size() < n || !full[0]) {
+      reader.fail(ErrorCode::kCorruptFile,
+                  fmt::format("{}: expected {} layers, full in the first, got {}", reader.name(key),
+                              n, full.size()));
+      return std::vector<bool>(n, true);
+    }
+    full.resize(n);
+    return full;
+  }
+  // GGUF files of GLM-5.2, whose context tells them from GLM-5's, may leave the list out.
+  const bool of_5_2 = reader.gguf() && config.max_seq_len >= 1 << 20;
+  const int every = reader.integer({"", "index_topk_freq"}, 0, 1 << 20, of_5_2 ? 4 : 1),
+            offset = reader.integer({"", "index_skip_topk_offset"}, 1, 1 << 20, of_5_2 ? 3 : 2);
+  for (int i = 0; i < config.n_layers; ++i)
+    full.push_back(std::max(i - offset + 1, 0) % std::max(every, 1) == 0);
+  return full;
+}
+
+void configure_glm_dsa(ConfigReader& reader, ModelConfig& config) {
+  configure_glm4_moe_lite(reader, config);
+  read_indexer(reader, config, true);
+  const std::vector<bool> full = read_indexer_types(reader, config);
+  for (size_t i = 1; i < config.layers.size(); ++i)
+    if (!full[i]) config.layers[i].selecting_layer = config.layers[i - 1].selecting_layer;
+}
+
+void describe_glm_dsa(ConfigWriter& writer, const ModelConfig& config) {
+  describe_indexer(writer, config);
+  nlohmann::json types = nlohmann::json::array();
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const bool full = config.layers[i].selecting_layer == static_cast<int>(i);
+    types.push_back(writer.gguf() ? nlohmann::json(full) : full ? "full" : "shared");
+  }
+  writer.set({"attention.indexer.types", "indexer_types"}, types);
+}
+
 }  // namespace
 
 void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config) {
@@ -316,6 +426,34 @@ extern constinit const Architecture kGlm4MoeLite = {
     "num_experts_per_tok": 4, "moe_intermediate_size": 1536, "routed_scaling_factor": 1.8,
     "first_k_dense_replace": 1})",
     .describe = describe_deepseek,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kDeepSeek32 = {
+    .name = "deepseek32",
+    .title = "DeepSeek V3.2 (sparse attention)",
+    .hf_types = {"deepseek_v32", "DeepseekV32ForCausalLM"},
+    .configure = configure_deepseek32,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"q_lora_rank": 1536, "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1,
+    "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "routed_scaling_factor": 2.5, "n_group": 8,
+    "topk_group": 4, "first_k_dense_replace": 3, "index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128})",
+    .describe = describe_indexer,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kGlmDsa = {
+    .name = "glm-dsa",
+    .title = "GLM-5, 5.2 (sparse attention)",
+    .hf_types = {"glm_moe_dsa", "GlmMoeDsaForCausalLM"},
+    .configure = configure_glm_dsa,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"q_lora_rank": 2048, "kv_lora_rank": 512, "rms_norm_eps": 1e-5,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 192, "v_head_dim": 256, "n_routed_experts": 256, "n_shared_experts": 1,
+    "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "routed_scaling_factor": 2.5,
+    "first_k_dense_replace": 3, "index_topk": 2048, "index_n_heads": 32, "index_head_dim": 128})",
+    .describe = describe_glm_dsa,
     .partial_rope = true,
 };
 

@@ -49,6 +49,12 @@ CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
     if (has_states())
       spec.state_values.push_back(layer.mixer != nullptr ? layer.mixer->state_values(*this) : 0);
   }
+  if (latent.indexer.top_k > 0) spec.first_index_layer = n_layers;
+  for (int i = 0; i < n_layers && latent.indexer.top_k > 0; ++i) {
+    const LayerConfig& layer = layers[static_cast<size_t>(i)];
+    const int dim = latent.indexer.head_dim;
+    spec.layers.push_back({layer.selecting_layer == i ? 1 : 0, dim, 0, layer.group, dim});
+  }
   return spec;
 }
 

@@ -79,6 +79,9 @@ struct LayerConfig {
   // Index of the earlier layer whose keys and values this layer attends to, having none of its own;
   // -1 = its own.
   int kv_layer = -1;
+  // Index of the layer whose indexer selects the tokens that this layer attends to, itself or an
+  // earlier one; -1 = it attends to all tokens that it sees.
+  int selecting_layer = -1;
   // Values are the projected keys, before norm and rotation.
   bool keys_as_values = false;
   // Activation of the feed-forward: the model's, or the same with parameters of this layer.

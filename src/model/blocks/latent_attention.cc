@@ -1,9 +1,35 @@
 #include "model/blocks/latent_attention.h"
 
+#include <array>
+
 #include "model/blocks/cuts.h"
 #include "model/blocks/weights.h"
 
 namespace penstock {
+
+namespace {
+
+// Every rank has all of it, and selects the same tokens.
+void visit_indexer(TensorVisitor& v, IndexerWeights& w) {
+  const LatentConfig& l = v.config().latent;
+  const IndexerConfig& indexer = l.indexer;
+  const int dim = v.config().model_dim;
+  const Shard::Range all{0, indexer.head_dim};
+  v.linear(
+      {&tensor::kIndexQuery, WeightRole::kLatent, indexer.n_heads * indexer.head_dim, l.query_rank},
+      w.query);
+  v.linear({&tensor::kIndexKey, WeightRole::kLatent, indexer.head_dim, dim, {}, Site::kAttention},
+           w.key);
+  v.vector({&tensor::kIndexKeyNorm, indexer.head_dim, all}, w.key_norm.weight);
+  v.vector(
+      {.name = &tensor::kIndexKeyNormBias, .size = indexer.head_dim, .part = all, .is_bias = true},
+      w.key_norm.bias);
+  v.linear(
+      {&tensor::kIndexWeights, WeightRole::kRouter, indexer.n_heads, dim, {}, Site::kAttention},
+      w.weights);
+}
+
+}  // namespace
 
 void visit(TensorVisitor& v, LatentWeights& w) {
   const auto& c = v.config();
@@ -43,6 +69,8 @@ void visit(TensorVisitor& v, LatentWeights& w) {
   v.linear({&tensor::kO, WeightRole::kO, dim, c.n_heads * l.value_dim,
             columns_of(times(heads, l.value_dim)), Site::kAttentionOut, Part::kO},
            w.o);
+  if (c.layers[static_cast<size_t>(v.layer())].selecting_layer == v.layer())
+    visit_indexer(v, w.indexer);
 }
 
 namespace {
@@ -62,29 +90,64 @@ LatentAttentionBlock::LatentAttentionBlock(Sublayer& sublayer) : s_(sublayer) {
   queries_ = s_.ops.new_tensor(s_.n, heads * (latent.plain_dim + latent.rope_dim));
   values_ = s_.ops.new_tensor(s_.n, heads * latent.value_dim);
   attended_ = s_.ops.new_tensor(s_.n, heads * s_.config.cache_value_dim());
+  const IndexerConfig& indexer = latent.indexer;
+  if (indexer.top_k == 0) return;
+  index_q_ = s_.ops.new_tensor(s_.n, indexer.n_heads * indexer.head_dim);
+  index_k_ = s_.ops.new_tensor(s_.n, indexer.head_dim);
+  index_weights_ = s_.ops.new_tensor(s_.n, indexer.n_heads);
+  selected_ = s_.ops.new_tensor(s_.n, indexer.top_k);
 }
 
-// queries_ = all heads' queries; k_ = the latent, and the rotated part before its rotation.
-void LatentAttentionBlock::project(const LatentWeights& w, const NormedInput& h) {
+bool LatentAttentionBlock::has_indexer(int i) const {
+  return s_.config.layers[static_cast<size_t>(i)].selecting_layer == i;
+}
+
+// queries_ = all heads' queries; k_ = the latent, and the rotated part before its rotation; of an
+// indexer likewise.
+void LatentAttentionBlock::project(int i, const NormedInput& h) {
+  const LatentWeights& w = s_.weights.layers[i].latent;
   const LatentConfig& l = s_.config.latent;
   const Tensor latent = k_.columns(0, l.kv_rank);
-  const bool from_latent = l.query_rank > 0;
-  const LinearTarget targets[] = {from_latent ? w.query.into(query_latent_) : w.q.into(queries_),
-                                  w.latent.into(latent),
-                                  w.rope.into(k_.columns(l.kv_rank, l.rope_dim))};
-  s_.ops.norm_linear(h, targets);
+  const bool from_latent = l.query_rank > 0, indexes = has_indexer(i);
+  std::array<LinearTarget, 5> targets = {
+      from_latent ? w.query.into(query_latent_) : w.q.into(queries_), w.latent.into(latent),
+      w.rope.into(k_.columns(l.kv_rank, l.rope_dim))};
+  if (indexes)
+    targets[3] = w.indexer.key.into(index_k_), targets[4] = w.indexer.weights.into(index_weights_);
+  s_.ops.norm_linear(h, std::span(targets).first(indexes ? 5 : 3));
   s_.ops.norm(latent, latent_norm(w.latent_norm), latent);
   if (!from_latent) return;
   s_.ops.norm(query_latent_, latent_norm(w.query_norm), query_latent_);
-  const LinearTarget queries = w.q.into(queries_);
-  s_.ops.linear(query_latent_, {&queries, 1});
+  const LinearTarget queries[] = {w.q.into(queries_), w.indexer.query.into(index_q_)};
+  s_.ops.linear(query_latent_, std::span(queries).first(indexes ? 2 : 1));
+}
+
+// Stores the indexer's keys and selects the tokens that this layer and those without an indexer
+// behind it attend to.
+void LatentAttentionBlock::select(int i) {
+  const NormWeights& norm = s_.weights.layers[i].latent.indexer.key_norm;
+  const IndexerConfig& indexer = s_.config.latent.indexer;
+  const int keys = s_.cache.spec().first_index_layer + i;
+  s_.ops.norm(index_k_, {norm.weight.get(), norm.bias.get(), kLatentNormEps, true}, index_k_);
+  s_.ops.rope_and_store(index_q_, index_k_, Tensor(), &s_.weights.index_rope, s_.cache, keys);
+  s_.ops.select(index_q_, index_weights_, s_.cache, {keys, indexer.n_heads, indexer.top_k},
+                selected_);
+  selecting_layer_ = i;
+}
+
+// Nothing selected: all tokens. So does a layer without an indexer that is computed by itself, as
+// for calibration.
+Tensor LatentAttentionBlock::selection_of(int i) const {
+  const int from = s_.config.layers[static_cast<size_t>(i)].selecting_layer;
+  return from >= 0 && from == selecting_layer_ ? selected_ : Tensor();
 }
 
 void LatentAttentionBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   const LayerWeights& layer = s_.weights.layers[i];
   const LatentWeights& w = layer.latent;
   const LatentConfig& l = s_.config.latent;
-  project(w, h);
+  project(i, h);
+  if (has_indexer(i)) select(i);
   // Heads as rows: a query is its plain part projected to the latent, followed by the rotated part,
   // in the layout of keys.
   const Tensor plain = queries_.reshaped(l.plain_dim + l.rope_dim),
@@ -97,7 +160,10 @@ void LatentAttentionBlock::forward(int i, const NormedInput& h, Tensor x, const 
   if (s_.config.layers[i].query_scale)
     s_.ops.scale_by_position(q_, s_.config.attention.query_scale);
   s_.ops.attend(q_, s_.cache,
-                {i, s_.config.n_heads, s_.config.attention.scale, 0.0f, nullptr, nullptr},
+                {.layer = i,
+                 .n_heads = s_.config.n_heads,
+                 .scale = s_.config.attention.scale,
+                 .selected = selection_of(i)},
                 attended_);
   s_.ops.linear_by_head(attended_.reshaped(l.kv_rank), w.values, values_.reshaped(l.value_dim));
   s_.add_product(values_, w.o, x, layer.attn_post_norm, next);

@@ -1,6 +1,7 @@
 // Multi-head latent attention (DeepSeek V2, arXiv 2405.04434) in its absorbed form: keys and values
 // are never expanded to all heads. A query is projected to the latent instead, and the attended
-// latent is projected to values.
+// latent is projected to values. Sparse (DeepSeek V3.2, GLM-5): an indexer scores the tokens that a
+// query sees, and attention reads the ones with the highest scores only.
 #pragma once
 #include "model/blocks/sublayer.h"
 #include "model/tensors/specs.h"
@@ -19,7 +20,27 @@ inline constexpr TensorName kLatentANorm{"attn_kv_a_norm", "self_attn.kv_a_layer
 inline constexpr TensorName kLatentB{"attn_kv_b", "self_attn.kv_b_proj"};
 inline constexpr TensorName kLatentKeys{"attn_k_b", ""};
 inline constexpr TensorName kLatentValues{"attn_v_b", ""};
+inline constexpr TensorName kIndexQuery{"indexer.attn_q_b", "self_attn.indexer.wq_b"};
+inline constexpr TensorName kIndexKey{"indexer.attn_k", "self_attn.indexer.wk"};
+inline constexpr TensorName kIndexWeights{"indexer.proj", "self_attn.indexer.weights_proj"};
+// whole names
+inline constexpr TensorName kIndexKeyNorm{"indexer.k_norm.weight",
+                                          "self_attn.indexer.k_norm.weight"};
+inline constexpr TensorName kIndexKeyNormBias{"indexer.k_norm.bias",
+                                              "self_attn.indexer.k_norm.bias"};
 }  // namespace tensor
+
+// Sizes of an indexer. Its keys, one for each token, are a layer of the cache of their own. The
+// first LatentConfig::rope_dim dimensions of its queries and keys are rotated.
+struct IndexerConfig {
+  // Tokens that are selected for a query; 0 = there is no indexer.
+  int top_k = 0;
+  int n_heads = 0;
+  int head_dim = 0;
+  // Adjacent dimensions are rotated together; false: the halves are.
+  bool interleaved = false;
+  bool operator==(const IndexerConfig&) const = default;
+};
 
 // Sizes of latent attention. The cache has one head, whose keys are a rotated part and the latent,
 // from which keys and values of all heads are projected. The key projection is applied to queries,
@@ -35,7 +56,16 @@ struct LatentConfig {
   int plain_dim = 0;
   // Dimensions of a head's value.
   int value_dim = 0;
+  IndexerConfig indexer;
   bool operator==(const LatentConfig&) const = default;
+};
+
+// Weights of an indexer. Scores are compared only, so factors that all of them have are left out.
+struct IndexerWeights {
+  LinearWeights query;    // [n_heads * head_dim, query_rank]
+  LinearWeights key;      // [head_dim, model_dim]
+  NormWeights key_norm;   // [head_dim], a layer norm with bias
+  LinearWeights weights;  // [n_heads, model_dim]: weights of the heads' scores
 };
 
 struct LatentWeights {
@@ -50,6 +80,7 @@ struct LatentWeights {
   // latent, values [value_dim, kv_rank] the attended latent to values.
   ByHead absorb, values;
   LinearWeights o;  // [model_dim, n_heads * value_dim]
+  IndexerWeights indexer;
 };
 
 void visit(TensorVisitor& v, LatentWeights& w);
@@ -60,7 +91,10 @@ class LatentAttentionBlock {
   void forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
 
  private:
-  void project(const LatentWeights& latent, const NormedInput& h);
+  void project(int layer, const NormedInput& h);
+  void select(int layer);
+  Tensor selection_of(int layer) const;
+  bool has_indexer(int layer) const;
 
   Sublayer& s_;
   // [n, n_heads * head_dim], [n, head_dim]: in the layout of the cache
@@ -69,6 +103,10 @@ class LatentAttentionBlock {
   Tensor query_latent_;  // [n, query_rank]
   Tensor queries_;       // [n, n_heads * (plain_dim + rope_dim)]
   Tensor values_;        // [n, n_heads * value_dim]
+  // Of the indexer: [n, n_heads * head_dim], [n, head_dim], [n, n_heads] and, from Ops::select(),
+  // [n, top_k].
+  Tensor index_q_, index_k_, index_weights_, selected_;
+  int selecting_layer_ = -1;  // whose selection that is; -1 = of none
 };
 
 }  // namespace penstock

@@ -55,6 +55,7 @@ struct ModelWeights {
   // Frequencies [rotary_dim / 2] of each rotation; longrope has two sets.
   std::vector<std::unique_ptr<Vector>> rope_frequencies;
   std::vector<RopeParams> ropes;  // [n_ropes] views of rope_frequencies
+  RopeParams index_rope;          // of indexers, with the frequencies of the first rotation
   // longrope: longest sequence of the short set, in tokens; 0: there is one set
   int short_rope_len = 0;
   std::vector<LinearSite> sites;  // of all linear layers

@@ -49,6 +49,11 @@ Status FrameLoader::load_ropes(ModelWeights& weights) {
     ASSIGN_OR_RETURN(params.long_inv_freq, pack(of_long));
     weights.short_rope_len = rope.original_max_seq_len;
   }
+  if (config_.latent.indexer.top_k > 0) {
+    weights.index_rope = weights.ropes[0];
+    weights.index_rope.first = 0;
+    weights.index_rope.interleaved = config_.latent.indexer.interleaved;
+  }
   return {};
 }
 

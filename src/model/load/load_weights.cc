@@ -64,6 +64,12 @@ Status load_layers(TensorLoader& tensors, FrameLoader& frame, Stage stage, Model
 Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const ShardOptions& shard) {
   auto weights = std::make_unique<ModelWeights>();
   FrameLoader frame(tensors, shard);
+  if (tensors.config().latent.indexer.top_k > 0 && !tensors.ops().can_select()) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: architecture {} selects the tokens that it attends to, which backend {} "
+                  "cannot: expected backend cpu",
+                  tensors.source().path().string(), tensors.config().arch, tensors.ops().name());
+  }
   RETURN_IF_ERROR(tensors.open());
   RETURN_IF_ERROR(frame.load(*weights));
   RETURN_IF_ERROR(load_layers(tensors, frame, shard.stage, *weights));

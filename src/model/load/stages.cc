@@ -42,19 +42,24 @@ bool is_matrix(std::string_view name, std::string_view matrix) {
          (name.size() == matrix.size() || name[name.size() - matrix.size() - 1] == '.');
 }
 
-// Whether no layer from `first` on uses keys and values of an earlier one.
+// Whether no layer from `first` on uses keys and values of an earlier one, or what it selected.
 bool may_cut(const ModelConfig& config, int first) {
+  const auto needs_earlier = [&](int layer) { return layer >= 0 && layer < first; };
   return std::none_of(
-      config.layers.begin() + first, config.layers.end(),
-      [&](const LayerConfig& layer) { return layer.kv_layer >= 0 && layer.kv_layer < first; });
+      config.layers.begin() + first, config.layers.end(), [&](const LayerConfig& layer) {
+        return needs_earlier(layer.kv_layer) || needs_earlier(layer.selecting_layer);
+      });
 }
 
 Error no_such_cut(const ModelConfig& config, int n_stages, int n_places) {
   const bool shares = n_places + 1 < config.n_layers;
-  return {ErrorCode::kUnsupported,
-          fmt::format("pipeline_parallel_size {}: expected at most {}, for {} of {} layers{}",
-                      n_stages, n_places + 1, config.arch, config.n_layers,
-                      shares ? ", of which those that share keys and values stay together" : "")};
+  const std::string_view what =
+      config.latent.indexer.top_k > 0 ? "a selection of tokens" : "keys and values";
+  return {
+      ErrorCode::kUnsupported,
+      fmt::format("pipeline_parallel_size {}: expected at most {}, for {} of {} layers{}", n_stages,
+                  n_places + 1, config.arch, config.n_layers,
+                  shares ? fmt::format(", of which those that share {} stay together", what) : "")};
 }
 
 }  // namespace

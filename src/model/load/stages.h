@@ -22,8 +22,8 @@ LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config);
 // Bytes of routed experts of all layers in the file, which experts_offload need not keep in memory.
 int64_t expert_bytes(const WeightSource& source, const ModelConfig& config);
 
-// Returns the layers of every stage. Layers that attend to keys and values of an earlier one are on
-// the same stage. Error: kUnsupported if that rule, or the number of layers, leaves a stage without
+// Returns the layers of every stage. Layers that attend to keys and values of an earlier one, or to
+// what it selects, are on the same stage. Error: kUnsupported if that rule, or the number of layers, leaves a stage without
 // layers.
 Result<std::vector<Shard::Range>> cut_stages(const ModelConfig& config, const LayerBytes& bytes,
                                              int n_stages);

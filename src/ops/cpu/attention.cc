@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <new>
 
@@ -73,7 +74,7 @@ class Attention {
         if (!early) following = take();
       }
     };
-    if (n_items_ == 1) {
+    if (n_items_ <= 1) {
       work(0, 1);
     } else {
       context_.pool.run(work);
@@ -137,6 +138,8 @@ class Attention {
   }
 
   int n_rows_of(int seq) const {
+    if (params_.selected.cols > 0)
+      return tokens_that_see_all(batch_, seq, params_.selected.cols) * group_;
     return (batch_.seq_offsets[seq + 1] - batch_.seq_offsets[seq]) * group_;
   }
 
@@ -367,6 +370,19 @@ class Attention {
 };
 
 }  // namespace
+
+int tokens_that_see_all(const Batch& batch, int seq, int top_k) {
+  const int first = batch.seq_offsets[seq], n_new = batch.seq_offsets[seq + 1] - first;
+  const int n_old = batch.seq_lens[seq] - n_new;
+  if (batch.tree_masks.empty()) return std::clamp(top_k - n_old, 0, n_new);
+  int n = 0;
+  while (n < n_new) {
+    const uint64_t mask = batch.tree_masks[first + n];
+    if (n_old + (mask != 0 ? std::popcount(mask) : n + 1) > top_k) break;
+    ++n;
+  }
+  return n;
+}
 
 void cpu_attend(const AttentionContext& context, Tensor q, const Batch& batch,
                 const CpuKvCache& cache, const AttentionParams& params, Tensor out) {

@@ -19,7 +19,12 @@ struct AttentionContext {
   int64_t most_state_bytes = int64_t{32} << 20;
 };
 
-// See Ops::attend.
+// Returns how many of a sequence's first new tokens see at most top_k tokens, and so attend to all
+// of them.
+int tokens_that_see_all(const Batch& batch, int seq, int top_k);
+
+// See Ops::attend. With params.selected, of the tokens that see all only (sparse_attention.h has
+// the others).
 void cpu_attend(const AttentionContext& context, Tensor q, const Batch& batch,
                 const CpuKvCache& cache, const AttentionParams& params, Tensor out);
 

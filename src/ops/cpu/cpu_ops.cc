@@ -473,7 +473,9 @@ void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope
 }
 
 void CpuOps::attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) {
-  cpu_attend(attention_, q, batch_, static_cast<const CpuKvCache&>(cache), params, out);
+  const auto& cpu_cache = static_cast<const CpuKvCache&>(cache);
+  cpu_attend(attention_, q, batch_, cpu_cache, params, out);
+  if (params.selected.cols > 0) cpu_attend_selected(attention_, q, batch_, cpu_cache, params, out);
   clear_rows(out, batch_.n_tokens());
 }
 

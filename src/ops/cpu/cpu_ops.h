@@ -13,6 +13,7 @@
 #include "ops/cpu/cpu_ranks.h"
 #include "ops/cpu/limits.h"
 #include "ops/cpu/linear.h"
+#include "ops/cpu/sparse_attention.h"
 #include "ops/cpu/weight.h"
 #include "ops/ops.h"
 
@@ -106,6 +107,11 @@ class CpuOps final : public Ops {
   void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                       int layer) override;
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override;
+  bool can_select() const override { return true; }
+  void select(Tensor q, Tensor weights, const KvCache& cache, const SelectParams& params,
+              Tensor out) override {
+    cpu_select(attention_, q, weights, batch_, static_cast<const CpuKvCache&>(cache), params, out);
+  }
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override;
 

@@ -153,6 +153,12 @@ class ObservingOps final : public Ops {
       inner_.rope_and_store(q, k, v, rope, cache, layer);
   }
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override;
+  bool can_select() const override { return inner_.can_select(); }
+  void select(Tensor q, Tensor weights, const KvCache& cache, const SelectParams& params,
+              Tensor out) override {
+    if (!stopped_ && product_ >= pass_.first && !recorded(product_))
+      inner_.select(q, weights, cache, params, out);
+  }
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override {
     inner_.move_kv(cache, group, from, to);

@@ -1,0 +1,300 @@
+#include "ops/cpu/sparse_attention.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "ops/cpu/host_tensor.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kMostScoreBytes = int64_t{16} << 20;  // of the tokens that are scored together
+constexpr int kScoredUnits = 64;                        // of one piece of work
+// Selected tokens of one piece of work, whose copies stay in the second-level cache. Results are
+// merged in order, so this number is a part of them.
+constexpr int kSelectedSplit = 256;
+constexpr int kSplitUnits = kSelectedSplit / kUnitTokens;
+
+// Returns an unsigned number that is ordered as the scores are.
+uint32_t order_of(float score) {
+  const auto bits = std::bit_cast<uint32_t>(score + 0.0f);  // 0 for -0
+  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+// The elements of a selection.
+int32_t* indices(const Tensor& selected, int row) {
+  return static_cast<int32_t*>(selected.data) + row * selected.row_stride;
+}
+
+// A new token that sees more than top_k tokens, or that comes after one.
+struct SparseToken {
+  int seq, token, n_old;
+  int end;             // one past the last token that it sees
+  uint64_t tree_mask;  // see Batch::tree_masks
+
+  int n_visible() const { return tree_mask == 0 ? end : n_old + std::popcount(tree_mask); }
+};
+
+std::span<SparseToken> sparse_tokens(const Batch& batch, int top_k, Arena& scratch) {
+  auto* all = scratch.allocate_array<SparseToken>(static_cast<size_t>(batch.n_tokens()));
+  size_t n = 0;
+  for (int s = 0; s < batch.n_seqs(); ++s) {
+    const int first = batch.seq_offsets[s], n_new = batch.seq_offsets[s + 1] - first;
+    const int n_old = batch.seq_lens[s] - n_new;
+    for (int i = tokens_that_see_all(batch, s, top_k); i < n_new; ++i) {
+      const uint64_t mask = batch.tree_masks.empty() ? 0 : batch.tree_masks[first + i];
+      all[n++] = {s, first + i, n_old,
+                  n_old + (mask != 0 ? static_cast<int>(std::bit_width(mask)) : i + 1), mask};
+    }
+  }
+  return {all, n};
+}
+
+const uint32_t* block_table(const KvView& view, int seq) {
+  return reinterpret_cast<const uint32_t*>(view.block_tables.data() + view.table_offsets[seq]);
+}
+
+// Selects for one token, whose scores are overwritten.
+void select_for(const SparseToken& token, float* scores, int top_k, int32_t* out) {
+  int n = token.end;
+  int drafts[64];  // places of the draft's tokens that it sees, from n_old on
+  if (token.tree_mask != 0) {
+    n = token.n_old;
+    for (uint64_t left = token.tree_mask; left != 0; left &= left - 1) {
+      const int place = std::countr_zero(left);
+      drafts[n - token.n_old] = place;
+      scores[n++] = scores[token.n_old + place];
+    }
+  }
+  const int k = std::min(top_k, n);
+  select_highest(scores, n, k, out);
+  if (token.tree_mask == 0) return;
+  for (int i = k - 1; i >= 0 && out[i] >= token.n_old; --i)
+    out[i] = token.n_old + drafts[out[i] - token.n_old];
+}
+
+// Attention of sparse tokens: the keys of a token's selection are copied to units of their own,
+// kSelectedSplit tokens at a time, over which the kernels of dense attention compute all heads.
+class SelectedAttention {
+ public:
+  SelectedAttention(const AttentionContext& context, Tensor q, const Batch& batch,
+                    const CpuKvCache& cache, const AttentionParams& params, Tensor out)
+      : context_(context),
+        q_(q),
+        cache_(cache),
+        params_(params),
+        out_(out),
+        spec_(cache.spec().layers[static_cast<size_t>(params.layer)]),
+        view_(batch.kv[static_cast<size_t>(spec_.group)]),
+        layout_(cache.layout(params.layer)) {
+    context.scratch.reset();
+    tokens_ = sparse_tokens(batch, params.selected.cols, context.scratch);
+    for (size_t i = 0; i < std::size(table_); ++i) table_[i] = static_cast<uint32_t>(i);
+  }
+
+  void run() {
+    if (tokens_.empty()) return;
+    n_splits_ = (params_.selected.cols + kSelectedSplit - 1) / kSelectedSplit;
+    state_floats_ = int64_t{state_rows(params_.n_heads)} * (2 + layout_.padded_value_dim);
+    const int64_t token_bytes = n_splits_ * state_floats_ * int64_t{sizeof(float)};
+    const auto together = static_cast<size_t>(std::clamp<int64_t>(
+        context_.most_state_bytes / token_bytes, 1, static_cast<int64_t>(tokens_.size())));
+    states_ = context_.scratch.allocate_array<float>(together * static_cast<size_t>(n_splits_) *
+                                                     static_cast<size_t>(state_floats_));
+    const auto n_workers = static_cast<size_t>(context_.pool.size());
+    scratch_ = context_.scratch.allocate_array<float>(n_workers * scratch_floats());
+    units_ = context_.scratch.allocate_array<std::byte>(n_workers * units_bytes());
+    for (size_t first = 0; first < tokens_.size(); first += together)
+      attend(tokens_.subspan(first, std::min(together, tokens_.size() - first)));
+  }
+
+ private:
+  size_t scratch_floats() const {
+    return static_cast<size_t>((tile_scratch_floats(layout_.padded_dim) + 15) / 16 * 16);
+  }
+  size_t units_bytes() const {
+    return static_cast<size_t>((kSplitUnits * layout_.bytes + 63) / 64 * 64);
+  }
+  int n_selected(const SparseToken& token) const {
+    return std::min(params_.selected.cols, token.n_visible());
+  }
+  // The state of a split of the i-th of the tokens that are computed together, from a head on.
+  AttentionState state_of(size_t i, int split, int head = 0) const {
+    float* memory = states_ + (static_cast<int64_t>(i) * n_splits_ + split) * state_floats_;
+    const int rows = state_rows(params_.n_heads);
+    return {memory + head, memory + rows + head,
+            memory + int64_t{2} * rows + int64_t{head} * layout_.padded_value_dim};
+  }
+
+  void attend(std::span<const SparseToken> tokens) {
+    const auto n = static_cast<int64_t>(tokens.size());
+    context_.pool.for_pieces(n * n_splits_, 1, [&](int64_t begin, int64_t end, int worker) {
+      for (int64_t item = begin; item < end; ++item) {
+        const auto i = static_cast<size_t>(item / n_splits_);
+        attend_split(tokens[i], i, static_cast<int>(item % n_splits_), worker);
+      }
+    });
+    context_.pool.for_pieces(n, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i)
+        finish(tokens[static_cast<size_t>(i)], static_cast<size_t>(i));
+    });
+  }
+
+  // Copies n of a token's selected keys to `to`.
+  void gather(const SparseToken& token, const int32_t* selected, int n, std::byte* to) const {
+    const uint32_t* table = block_table(view_, token.seq);
+    const int block_size = cache_.spec().block_size;
+    for (int i = 0; i < n; ++i) {
+      const int position = selected[i];
+      const int slot =
+          static_cast<int>(table[position / block_size]) * block_size + position % block_size;
+      copy_unit_token(layout_, cache_.unit_of_slot(params_.layer, 0, slot), slot % kUnitTokens,
+                      to + i / kUnitTokens * layout_.bytes, i % kUnitTokens);
+    }
+  }
+
+  void attend_split(const SparseToken& token, size_t i, int split, int worker) const {
+    const int begin = split * kSelectedSplit;
+    const int n = std::min(kSelectedSplit, n_selected(token) - begin);
+    if (n <= 0) return;
+    std::byte* units = units_ + static_cast<size_t>(worker) * units_bytes();
+    gather(token, indices(params_.selected, token.token) + begin, n, units);
+    AttentionTile tile = {};
+    tile.n_heads = 1;
+    tile.layout = &layout_;
+    tile.units = units;
+    tile.unit_stride = layout_.bytes;
+    tile.block_table = table_;
+    tile.units_per_block = 1;
+    tile.end = n;
+    tile.scale = params_.scale;
+    tile.softcap = params_.softcap;
+    tile.exact_rows = context_.batch_invariant;
+    tile.n_new = 1;
+    tile.scratch = scratch_ + static_cast<size_t>(worker) * scratch_floats();
+    AttentionRow rows[kMaxTileRows] = {};
+    for (int head = 0; head < params_.n_heads; head += kMaxTileRows) {
+      tile.rows = rows;
+      tile.n_rows = tile.head_rows = std::min(kMaxTileRows, params_.n_heads - head);
+      for (int r = 0; r < tile.n_rows; ++r) {
+        rows[r].q = f32(q_, token.token) + int64_t{head + r} * spec_.head_dim;
+        rows[r].end = n;
+        rows[r].position = n - 1;
+      }
+      context_.kernels.attend[static_cast<int>(layout_.format)](tile, state_of(i, split, head));
+    }
+  }
+
+  void finish(const SparseToken& token, size_t i) const {
+    const AttentionState state = state_of(i, 0);
+    for (int split = 1; split * kSelectedSplit < n_selected(token); ++split)
+      context_.kernels.merge(state, state_of(i, split), params_.n_heads, layout_.padded_value_dim);
+    for (int h = 0; h < params_.n_heads; ++h) {
+      context_.kernels.scale_row(state.out + int64_t{h} * layout_.padded_value_dim,
+                                 1.0f / state.sum[h], layout_.value_dim,
+                                 f32(out_, token.token) + int64_t{h} * layout_.value_dim);
+    }
+  }
+
+  const AttentionContext& context_;
+  Tensor q_;
+  const CpuKvCache& cache_;
+  const AttentionParams& params_;
+  Tensor out_;
+  const KvLayerSpec& spec_;
+  const KvView& view_;
+  const KvUnitLayout& layout_;
+  std::span<SparseToken> tokens_;
+  int n_splits_ = 0;
+  int64_t state_floats_ = 0;
+  float *states_ = nullptr, *scratch_ = nullptr;
+  std::byte* units_ = nullptr;
+  uint32_t table_[kSplitUnits] = {};  // of the copied units, one after the other
+};
+
+}  // namespace
+
+// A radix sort that follows the k-th highest score only.
+void select_highest(const float* scores, int n, int k, int32_t* out) {
+  constexpr int kBits = 11, kDigits = 1 << kBits;
+  uint32_t found = 0, known = 0;  // digits of that score, and the bits that they are
+  int left = k;                   // scores to take of those that have these digits
+  for (const int shift : {21, 10, 0}) {
+    const uint32_t digits = shift == 0 ? (1u << 10) - 1 : kDigits - 1;
+    int counts[kDigits] = {};
+    for (int i = 0; i < n; ++i) {
+      const uint32_t order = order_of(scores[i]);
+      if ((order & known) == found) ++counts[order >> shift & digits];
+    }
+    uint32_t digit = digits;
+    while (counts[digit] < left) left -= counts[digit--];
+    found |= digit << shift, known |= digits << shift;
+  }
+  for (int i = 0; i < n; ++i) {
+    const uint32_t order = order_of(scores[i]);
+    if (order < found || (order == found && left-- <= 0)) continue;
+    *out++ = i;
+  }
+}
+
+void cpu_select(const AttentionContext& context, Tensor q, Tensor weights, const Batch& batch,
+                const CpuKvCache& cache, const SelectParams& params, Tensor out) {
+  const KvLayerSpec& spec = cache.spec().layers[static_cast<size_t>(params.layer)];
+  PENSTOCK_CHECK(spec.n_kv_heads == 1 && spec.head_dim % 2 == 0 &&
+                 q.cols == params.n_heads * spec.head_dim && weights.cols == params.n_heads &&
+                 out.cols == params.top_k);
+  const KvView& view = batch.kv[static_cast<size_t>(spec.group)];
+  context.scratch.reset();
+  const std::span<const SparseToken> all = sparse_tokens(batch, params.top_k, context.scratch);
+  if (all.empty()) return;
+  int longest = 0;
+  for (const SparseToken& token : all) longest = std::max(longest, token.end);
+  const int n_units = (longest + kUnitTokens - 1) / kUnitTokens;
+  const int64_t row = int64_t{n_units} * kUnitTokens;
+  const auto together = static_cast<size_t>(std::clamp<int64_t>(
+      kMostScoreBytes / (row * int64_t{sizeof(float)}), 1, static_cast<int64_t>(all.size())));
+  auto* scores = context.scratch.allocate_array<float>(together * static_cast<size_t>(row));
+  const KvUnitLayout& layout = cache.layout(params.layer);
+  const auto score = context.kernels.score[static_cast<int>(layout.format)];
+  const int64_t n_pieces = (n_units + kScoredUnits - 1) / kScoredUnits;
+  for (size_t first = 0; first < all.size(); first += together) {
+    const auto tokens = all.subspan(first, std::min(together, all.size() - first));
+    const auto n = static_cast<int64_t>(tokens.size());
+    // Neighbouring items read the same keys.
+    context.pool.for_pieces(n_pieces * n, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t item = begin; item < end; ++item) {
+        const SparseToken& token = tokens[static_cast<size_t>(item % n)];
+        const int unit = static_cast<int>(item / n) * kScoredUnits;
+        const int last = (token.end + kUnitTokens - 1) / kUnitTokens;
+        if (unit >= last) continue;
+        const IndexQuery query = {f32(q, token.token),
+                                  f32(weights, token.token),
+                                  params.n_heads,
+                                  &layout,
+                                  cache.units(params.layer, 0),
+                                  cache.unit_stride(params.layer),
+                                  block_table(view, token.seq),
+                                  cache.units_per_block()};
+        score(query, unit, std::min(unit + kScoredUnits, last),
+              scores + item % n * row + int64_t{unit} * kUnitTokens);
+      }
+    });
+    context.pool.for_pieces(n, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        const SparseToken& token = tokens[static_cast<size_t>(i)];
+        select_for(token, scores + i * row, params.top_k, indices(out, token.token));
+      }
+    });
+  }
+}
+
+void cpu_attend_selected(const AttentionContext& context, Tensor q, const Batch& batch,
+                         const CpuKvCache& cache, const AttentionParams& params, Tensor out) {
+  const KvLayerSpec& spec = cache.spec().layers[static_cast<size_t>(params.layer)];
+  PENSTOCK_CHECK(spec.n_kv_heads == 1 && spec.window == 0 && !spec.both_ways &&
+                 params.sinks == nullptr && params.slopes == nullptr);
+  SelectedAttention(context, q, batch, cache, params, out).run();
+}
+
+}  // namespace penstock
