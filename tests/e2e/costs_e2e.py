@@ -276,6 +276,35 @@ class Members(unittest.TestCase):
                     self.within_a_second("POST", "/v1/responses", json.dumps({"previous_response_id": reply["id"], "input": "x", "max_output_tokens": 1}), place)
 
 
+class Schemas(unittest.TestCase):
+    """Tools whose references make much of little."""
+
+    def test_references_of_tools(self):
+        chain = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
+        several = {name: {"$ref": f"#/$defs/{name}"} for name in ("list", "object", "pair", "d0")}
+        defs = {**chain, "d40": {"type": "string"}, "list": {"type": "array", "items": {"$ref": "#/$defs/list"}},
+                "object": {"type": "object", "properties": {"a": {"$ref": "#/$defs/object"}}},
+                "pair": {"type": "object", "properties": {"a": {"$ref": "#/$defs/pair"}, "b": {"$ref": "#/$defs/pair"}}}}
+        many = {f"d{i}": {"type": "integer"} for i in range(10000)}
+        schemas = {name: {"type": "object", "$defs": defs, "properties": {"a": one}} for name, one in several.items()}
+        schemas["many"] = {"type": "object", "$defs": many, "properties": {f"p{i}": {"$ref": f"#/$defs/d{i}"} for i in range(10000)}}
+        names = {"name": {"type": "string", "enum": [f"n{i}" for i in range(5000)]}}
+        schemas["names"] = {"type": "object", "$defs": names, "properties": {f"p{i}": {"$ref": "#/$defs/name"} for i in range(5000)}}
+        told = {"told": {"type": "array", "description": "x" * 1_000_000}}
+        schemas["told"] = {"type": "object", "$defs": told, "properties": {f"p{i}": {"$ref": "#/$defs/told"} for i in range(5000)}}
+        for parser in ("hermes", "qwen3_coder", "gemma4", "pythonic"):
+            with Server("--no-log-requests", "--trust-request-chat-template", "--tool-call-parser", parser) as server:
+                server.generate(guided_regex="[a-z]")
+                for name, schema in schemas.items():
+                    for choice in ("auto", "required"):
+                        body = {**CHAT, "max_tokens": 1, "tool_choice": choice, "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]}
+                        with self.subTest(parser=parser, schema=name, choice=choice):
+                            start = cpu_of(server)
+                            self.assertIn(server.post("/v1/chat/completions", body).status, (200, 400))
+                            self.assertLess(cpu_of(server) - start, 2 * SLOW)
+                self.assertEqual(server.stop(), 0)
+
+
 class Vectors(unittest.TestCase):
     def test_vectors_are_counted_before_they_are_computed(self):
         with Server("--runner", "pooling", "--no-log-requests", "--max-reply-bytes", 1000000) as server:

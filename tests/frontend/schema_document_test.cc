@@ -24,6 +24,14 @@ SchemaJson doubling(int n, const SchemaJson& end) {
   return {{"$defs", definitions}};
 }
 
+// How often `made` succeeds, at most 1000 times.
+template <class Made>
+int times(Made made) {
+  int n = 0;
+  while (n < 1000 && made()) ++n;
+  return n;
+}
+
 TEST(SchemaDocument, TypesOfSharedPartsAreFoundOnce) {
   const SchemaJson root = doubling(30, {{"type", "string"}});
   SchemaDocument document(root);
@@ -57,11 +65,29 @@ TEST(SchemaDocument, CopiesOfDefinitionsAreBounded) {
   for (int i = 0; i < 1000; ++i) definitions["d" + std::to_string(i)] = {{"type", "integer"}};
   const SchemaJson root = {{"$defs", definitions}};
   SchemaDocument document(root);
-  int n = 0;
-  while (n < 1000 && document.document_of(reference("d999"), false)) ++n;
+  const int n = times([&] { return document.document_of(reference("d999"), false).has_value(); });
   EXPECT_GE(n, 50);
   EXPECT_LT(n, 200);
   EXPECT_TRUE(document.document_of({{"type", "integer"}}, false));  // without a reference
+}
+
+TEST(SchemaDocument, CopiesOfAStringsRulesAreBounded) {
+  SchemaJson names = SchemaJson::array();
+  for (int i = 0; i < 1000; ++i) names.push_back(std::to_string(i));
+  const SchemaJson root = {{"$defs", {{"name", {{"enum", names}}}}}};
+  SchemaDocument document(root);
+  const int n = times([&] { return document.string_rules(reference("name")).has_value(); });
+  EXPECT_GE(n, 50);
+  EXPECT_LT(n, 250);
+}
+
+TEST(SchemaDocument, CopiesOfLongTextsAreBounded) {
+  const SchemaJson root = {{"$defs",
+                            {{"told", {{"description", std::string(1'000'000, 'x')}}},
+                             {"like", {{"pattern", std::string(1'000'000, 'x')}}}}}};
+  SchemaDocument told(root), like(root);
+  EXPECT_LT(times([&] { return told.document_of(reference("told"), false).has_value(); }), 20);
+  EXPECT_LT(times([&] { return like.string_rules(reference("like")).has_value(); }), 20);
 }
 
 }  // namespace

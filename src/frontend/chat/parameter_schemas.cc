@@ -17,7 +17,7 @@ using namespace json_types;
 constexpr int kMostDepth = 32;
 // Schemas that are looked at for the rules of one string.
 constexpr int kMostRules = 1000;
-// Values of definitions in all documents that are made of one.
+// Values of definitions and of strings' rules in all that is made of one document.
 constexpr size_t kMostCopied = 200'000;
 // Members from which on an object is searched by an index.
 constexpr size_t kLargeObject = 32;
@@ -88,10 +88,15 @@ bool has_references(const Json& schema) {
          std::string::npos;
 }
 
+// The values in it; long texts count as several.
 size_t values_of(const Json& value) {
+  constexpr size_t kText = 64;  // bytes
+  if (value.is_string()) return 1 + value.get_ref<const std::string&>().size() / kText;
   size_t n = 1;
-  if (value.is_structured()) {
+  if (value.is_array()) {
     for (const Json& one : value) n += values_of(one);
+  } else if (value.is_object()) {
+    for (const auto& [key, one] : value.items()) n += key.size() / kText + values_of(one);
   }
   return n;
 }
@@ -169,6 +174,13 @@ JsonTypes SchemaDocument::types_said_by(const Json& schema, int depth) {
   return types;
 }
 
+Status SchemaDocument::count_copied(size_t n, std::string_view key) {
+  n_copied_ += n;
+  if (n_copied_ <= kMostCopied) return {};
+  return errorf(ErrorCode::kUnsupported, "{}: too large for as many parameters as refer to it",
+                key);
+}
+
 Status SchemaDocument::add_definitions(Json& document) {
   for (const char* key : {"$defs", "definitions"}) {
     const Json* found = root_.is_object() ? member(root_, key) : nullptr;
@@ -177,10 +189,7 @@ Status SchemaDocument::add_definitions(Json& document) {
       for (const char* each : {"$defs", "definitions"})
         n_definitions_ += values_of(get_field(root_, each));
     }
-    n_copied_ += n_definitions_;
-    if (n_copied_ > kMostCopied)
-      return errorf(ErrorCode::kUnsupported, "{}: too large for as many parameters as refer to it",
-                    key);
+    RETURN_IF_ERROR(count_copied(n_definitions_, key));
     if (!refers_to_definitions_only(*found))
       return errorf(ErrorCode::kUnsupported, "{}: a $ref to a place outside of definitions", key);
     document[key] = *found;
@@ -214,6 +223,7 @@ Status SchemaDocument::collect_rules(const Json& given, int depth, int& n_left,
   const Json* branches = nullptr;
   for (const auto& [key, value] : schema->items()) {
     if (one_of(key, {"enum", "const", "pattern", "format", "minLength", "maxLength"})) {
+      RETURN_IF_ERROR(count_copied(values_of(value), key));
       rules[key] = value;
     } else if (one_of(key, {"anyOf", "oneOf", "allOf"}) && value.is_array() &&
                branches == nullptr && (key != "allOf" || value.size() == 1)) {

@@ -37,7 +37,7 @@ class SchemaDocument {
 
   // Returns the rules for strings: for each alternative an object of enum, const, pattern, format,
   // minLength and maxLength. Errors: kUnsupported, when strings are restricted by other keywords,
-  // and when there are too many alternatives.
+  // when there are too many alternatives, and when the rules have been copied too often.
   Result<std::vector<nlohmann::ordered_json>> string_rules(const nlohmann::ordered_json& schema);
 
  private:
@@ -49,6 +49,7 @@ class SchemaDocument {
   JsonTypes types_said_by(const nlohmann::ordered_json& schema, int depth);
   Status collect_rules(const nlohmann::ordered_json& given, int depth, int& n_left,
                        std::vector<nlohmann::ordered_json>& out);
+  Status count_copied(size_t n, std::string_view key);
   Status add_definitions(nlohmann::ordered_json& document);
 
   const nlohmann::ordered_json& root_;
