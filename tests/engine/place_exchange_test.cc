@@ -118,6 +118,36 @@ TEST_F(Exchange, MemoryIsExchangedToo) {
   expect_whole(fake);
 }
 
+// Where decoding sequences use up every step, and not places.
+TEST_F(Exchange, TokensOfAStepAreExchangedToo) {
+  FakeEngineConfig small = config();
+  small.engine.max_num_batched_tokens = 4;
+  FakeEngine fake(small);
+  for (int i = 0; i < 20; ++i) send(fake, "many", kLong);
+  for (int i = 0; i < 20; ++i) fake.engine->step();
+  EXPECT_LT(steps_until_end(fake, send(fake, "one", kShort)), 8 + kShort + 5);
+  EXPECT_EQ(n_preemptions(fake), 1);
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(all_[static_cast<size_t>(i)].ended()) << i;
+  expect_whole(fake);
+}
+
+TEST_F(Exchange, AHigherPriorityTakesTokensOfAStepToo) {
+  FakeEngineConfig by_priority = config(1000);
+  by_priority.engine.policy = "priority";
+  by_priority.engine.max_num_batched_tokens = 4;
+  FakeEngine fake(by_priority);
+  for (int i = 0; i < 8; ++i) send(fake, "many", kLong);
+  for (int i = 0; i < 20; ++i) fake.engine->step();
+  Request request = request_of(prompt_of(8, 50), kShort, 50);
+  request.sampling.ignore_eos = true;
+  request.priority = Priority::kHigh;
+  auto sink = fake.submit(request);
+  EXPECT_LT(steps_until_end(fake, all_.emplace_back(std::move(request), std::move(sink))),
+            8 + kShort + 5);
+  EXPECT_EQ(n_preemptions(fake), 1);
+  expect_whole(fake);
+}
+
 TEST_F(Exchange, TakesNoPlaceOfAHigherPriority) {
   FakeEngineConfig by_priority = config();
   by_priority.engine.policy = "priority";

@@ -62,6 +62,26 @@ TEST(Speculation, TextIsThatOfPlainSamplingWhateverIsDrafted) {
   }
 }
 
+// Drafts would use up every step.
+TEST(Speculation, DraftsLeaveTokensOfAStepToThoseThatWait) {
+  FakeEngineConfig config;
+  config.engine.max_num_batched_tokens = 20;
+  Speculating speculating(0, false, 16, config);
+  FakeEngine& fake = *speculating.fake;
+  Request request = request_of(prompt_of(5, 1), 60, 1);
+  request.sampling.ignore_eos = true;
+  const auto first = fake.submit(request);
+  for (int i = 0; i < 10; ++i) fake.engine->step();
+  Request next = request_of(prompt_of(30, 2), 1, 2);
+  const auto second = fake.submit(next);
+  for (int i = 0; i < 10; ++i) fake.engine->step();
+  EXPECT_EQ(second->n_finished(), 1);
+  EXPECT_EQ(first->n_finished(), 0);
+  fake.run();
+  EXPECT_EQ(first->result.sequences[0].tokens, fake.expected(request));
+  EXPECT_EQ(second->result.sequences[0].tokens, fake.expected(next));
+}
+
 TEST(Speculation, RightDraftsSaveForwards) {
   FakeEngine plain;
   Request request = request_of(prompt_of(5), 61);

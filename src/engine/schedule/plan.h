@@ -50,6 +50,11 @@ struct Plan {
         preempted.clear();
     n_tokens = 0;
   }
+  int tokens_of(const Sequence& sequence) const {
+    int n = 0;
+    for (const ScheduledItem& item : items) n += item.sequence == &sequence ? item.count : 0;
+    return n;
+  }
   // Takes the sequence's items out of the step.
   void drop(const Sequence& sequence) {
     std::erase_if(items, [&](const ScheduledItem& item) {

@@ -121,6 +121,7 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare&
       schedule(*sequence, 1, plan);
   }
   schedule_drafts(plan);
+  const bool used_up = plan.n_tokens >= config_.max_num_batched_tokens;
   int left = std::min(config_.max_num_batched_tokens - plan.n_tokens, share.n_prompt_tokens);
   if (std::ranges::any_of(plan.items,
                           [&](const ScheduledItem& item) { return spares(*item.sequence); }))
@@ -132,7 +133,12 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare&
       continue;
     schedule(*sequence, std::min(sequence->gap(), end - plan.n_tokens), plan);
   }
-  if (plan.preempted.empty()) admit_waiting(now, end, plan);
+  if (plan.preempted.empty()) {
+    if (used_up)
+      make_way(now, end, plan);
+    else
+      admit_waiting(now, end, plan);
+  }
   // All running sequences wait for one that has no room.
   const bool stuck = plan.items.empty() && plan.preempted.empty() && !running_.empty() &&
                      n_waiting() > 0 && !share.others_under_way;
@@ -157,15 +163,17 @@ void Scheduler::schedule(Sequence& sequence, int count, Plan& plan) {
 }
 
 // Makes room for the drafts that sequences ask for. While others need blocks, only in blocks that
-// the sequence has. REQUIRES: the plan has decoding sequences only.
+// the sequence has, and in half of what the step has left. REQUIRES: the plan has decoding sequences
+// only.
 void Scheduler::schedule_drafts(Plan& plan) {
   const bool others = n_waiting() > 0 || plan.items.size() < running_.size();
+  const int left = config_.max_num_batched_tokens - plan.n_tokens;
+  const int end = plan.n_tokens + (others ? left / 2 : left);
   for (ScheduledItem& item : plan.items) {
     Sequence& sequence = *item.sequence;
     const int room = others ? blocks_.tokens_in_own(sequence) : blocks_.tokens_available(sequence);
     const int states = blocks_.draft_states_available(1 + n_waiting());
-    const int n = std::min(
-        {sequence.n_draft, config_.max_num_batched_tokens - plan.n_tokens, room - 1, states});
+    const int n = std::min({sequence.n_draft, end - plan.n_tokens, room - 1, states});
     if (n <= 0 || !reserve(sequence, item.first + 1 + n, plan)) continue;
     blocks_.reserve_draft_states(sequence, n);
     item.n_draft = n;
@@ -294,9 +302,7 @@ void Scheduler::admit_waiting(double now, int end, Plan& plan) {
   // most sequences that are skipped in one step, typically because others compute their prefix
   constexpr int kMaxSkipped = 256;
   if (n_waiting() == 0) return;
-  QueueState queue = waiting_.state(*policy_, now);
-  queue.n_running = n_running() - n_background(running_);
-  policy_->begin_step(queue);
+  rank_waiting(now);
   size_t skip[WaitingQueue::kNumClasses] = {};
   int skipped = 0;
   while (plan.n_tokens < end && skipped < kMaxSkipped) {
@@ -309,9 +315,31 @@ void Scheduler::admit_waiting(double now, int end, Plan& plan) {
       continue;
     }
     while (!begin(*sequence, now, end, plan)) {
-      if (!take_place(*sequence, now, plan)) return exchange_place(now, end, plan);
+      if (!take_place(*sequence, now, end, plan)) return exchange_place(now, end, plan);
     }
     if (sequence->state != SeqState::kRunning) return;
+  }
+}
+
+void Scheduler::rank_waiting(double now) {
+  QueueState queue = waiting_.state(*policy_, now);
+  queue.n_running = n_running() - n_background(running_);
+  policy_->begin_step(queue);
+}
+
+// Called when decoding sequences use all tokens of the step, as they may in every step while they
+// live. Gives a place to the first waiting sequence if it may preempt one, else to one whose tenant
+// has nothing running.
+void Scheduler::make_way(double now, int end, Plan& plan) {
+  if (n_waiting() == 0) return;
+  rank_waiting(now);
+  size_t skip[WaitingQueue::kNumClasses] = {};
+  Sequence* first = waiting_.best(*policy_, now, skip);
+  if (first == nullptr || in_background(*first)) return;
+  if (may_start(*first) && take_place(*first, now, end, plan)) {
+    begin(*first, now, end, plan);
+  } else {
+    exchange_place(now, end, plan);
   }
 }
 
@@ -335,10 +363,7 @@ void Scheduler::exchange_place(double now, int end, Plan& plan) {
       waiting_, running_,
       {.arrived_by = now - config_.exchange_after,
        .may_start = [&](Sequence& one) { return may_start(one); },
-       .may_be_taken =
-           [&](const Sequence& one) {
-             return std::ranges::find(plan.admitted, &one) == plan.admitted.end();
-           },
+       .may_be_taken = [&](const Sequence& one) { return may_be_taken(one, end, plan); },
        .suffices = [&](const Sequence& one,
                        const Sequence& running) { return has_room_without(one, running); }});
   if (exchange.waiting == nullptr) return;
@@ -356,11 +381,19 @@ bool Scheduler::may_start(Sequence& sequence) const {
   return sequence.n_swapped > 0 || !waits_for_prefix || !sharing_.is_coming(sequence, running_);
 }
 
+// Whether a running sequence may be preempted for another, which needs at least one token of the
+// step. One that was admitted in this step may not.
+bool Scheduler::may_be_taken(const Sequence& running, int end, const Plan& plan) const {
+  return plan.n_tokens - plan.tokens_of(running) < end &&
+         std::ranges::find(plan.admitted, &running) == plan.admitted.end();
+}
+
 // Preempts a running sequence of lower priority in favour of a waiting one; background sequences
 // always give way.
-bool Scheduler::take_place(const Sequence& sequence, double now, Plan& plan) {
+bool Scheduler::take_place(const Sequence& sequence, double now, int end, Plan& plan) {
   if (running_.empty()) return false;
   Sequence* victim = last_running();
+  if (plan.n_tokens - plan.tokens_of(*victim) >= end) return false;
   if (in_background(*victim) && !in_background(sequence)) {
     preempt(*victim, plan);
     return true;
@@ -368,7 +401,7 @@ bool Scheduler::take_place(const Sequence& sequence, double now, Plan& plan) {
   if (!policy_->preempts()) return false;
   if (WaitingQueue::class_of(*victim) <= WaitingQueue::class_of(sequence)) return false;
   if (victim->admitted_rank <= policy_->rank(sequence, now - sequence.arrival)) return false;
-  if (std::ranges::find(plan.admitted, victim) != plan.admitted.end()) return false;
+  if (!may_be_taken(*victim, end, plan)) return false;
   preempt(*victim, plan);
   return true;
 }

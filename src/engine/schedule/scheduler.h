@@ -166,13 +166,16 @@ class Scheduler {
   // --- Waiting sequences
   void make_room(Sequence& sequence) const;
   void admit_waiting(double now, int end, Plan& plan);
+  void rank_waiting(double now);
+  void make_way(double now, int end, Plan& plan);
   bool may_start(Sequence& sequence) const;
   bool admit(Sequence& sequence, double now, Plan& plan);
   bool has_room_to_grow(const Sequence& sequence) const;
   bool has_room_without(const Sequence& sequence, const Sequence& running) const;
   int wanted_tokens(const Sequence& sequence) const;
   void start_running(Sequence& sequence, double now);
-  bool take_place(const Sequence& sequence, double now, Plan& plan);
+  bool may_be_taken(const Sequence& running, int end, const Plan& plan) const;
+  bool take_place(const Sequence& sequence, double now, int end, Plan& plan);
   bool begin(Sequence& sequence, double now, int end, Plan& plan);
   void exchange_place(double now, int end, Plan& plan);
 
