@@ -197,5 +197,52 @@ TEST(Members, SeveralMustExistUnderScarceKeys) {
   EXPECT_TRUE(matcher.append_bytes(R"("t":1,"u":"x"})"));
 }
 
+// Members a…b with the value, each with a comma behind.
+std::string members_from(char first, char last, const std::string& value) {
+  std::string text;
+  for (char key = first; key <= last; ++key) text += std::string("\"") + key + "\":" + value + ",";
+  return text;
+}
+
+// That others must still come takes no keys which only one of them can have.
+TEST(Members, ScarceKeysAreKeptForWhatCanHaveThem) {
+  const std::string schema =
+      R"({"type":"object","allOf":[{"not":{"patternProperties":{"^[a-t]$":{"type":"string"}}}},{"not":{"patternProperties":{"^[A-T]$":{"type":"string"}}}}]})";
+  EXPECT_TRUE(takes(schema, "{" + members_from('a', 's', "\"x\"") + R"("t":1,"A":2})"));
+  EXPECT_TRUE(takes(schema, "{" + members_from('a', 's', "\"x\"") +
+                                members_from('A', 'S', "\"x\"") + R"("T":1,"t":2})"));
+  EXPECT_FALSE(takes(schema, "{" + members_from('a', 't', "\"x\"") + R"("A":2})"));
+  Matcher matcher(in_any_order(schema));
+  EXPECT_TRUE(matcher.append_bytes("{" + members_from('a', 's', "\"x\"")));
+  EXPECT_FALSE(matcher.append_bytes(R"("t":"x")"));
+}
+
+TEST(Members, OneMayBeSeveralOfThoseThatMustCome) {
+  const std::string schema =
+      R"({"type":"object","allOf":[{"not":{"patternProperties":{"^[a-t]$":{"enum":[1,2]}}}},{"not":{"patternProperties":{"^[a-t]$":{"enum":[1,3]}}}}]})";
+  EXPECT_TRUE(takes(schema, "{" + members_from('a', 's', "1") + R"("t":null})"));
+  EXPECT_TRUE(takes(schema, "{" + members_from('a', 'r', "1") + R"("s":2,"t":3})"));
+  EXPECT_TRUE(takes(schema, "{" + members_from('a', 'r', "1") + R"("s":2,"t":null})"));
+  EXPECT_FALSE(takes(schema, "{" + members_from('a', 's', "1") + R"("t":2})"));
+  for (const char* value : {"1", "2", "3"}) {
+    Matcher matcher(in_any_order(schema));
+    EXPECT_TRUE(matcher.append_bytes("{" + members_from('a', 's', "1") + "\"t\":"));
+    EXPECT_FALSE(matcher.append_bytes(value + std::string("}"))) << value;
+  }
+}
+
+// Of the keys of a pattern one is left by the others.
+TEST(Members, MustExistUnderOneKeyThatIsLeft) {
+  const std::string two =
+      R"({"type":"object","allOf":[{"not":{"patternProperties":{"^[a-t]$":{"type":"string"}}}},{"not":{"patternProperties":{"^[A-T]$":{"type":"string"}}}}],"patternProperties":{"^[b-t]$":{"type":"string"}}})";
+  EXPECT_TRUE(takes(two, R"({"b":"x","a":1,"B":1})"));
+  EXPECT_FALSE(takes(two, R"({"a":"x","B":1})"));
+  EXPECT_FALSE(takes(two, R"({"b":1,"B":1})"));
+  const std::string one =
+      R"({"type":"object","allOf":[{"not":{"patternProperties":{"^[a-t]$":{"enum":[1,2]}}}},{"not":{"patternProperties":{"^[a-t]$":{"enum":[1,3]}}}}],"patternProperties":{"^[b-t]$":{"const":1}}})";
+  EXPECT_TRUE(takes(one, R"({"b":1,"a":null})"));
+  EXPECT_FALSE(takes(one, R"({"a":2})"));
+}
+
 }  // namespace
 }  // namespace penstock::grammar

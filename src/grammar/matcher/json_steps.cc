@@ -94,7 +94,7 @@ void Stepper::colon(const Item& item, uint8_t byte) {
   if (space(item, byte) || byte != ':' || !after_space(item)) return;
   position_ = stack_.position();
   const ObjectGraph& graph = program_.objects[item.index()];
-  looked_at_used_ |= !graph.scarce.empty();
+  looked_at_used_ |= !graph.label_keys.empty();
   const IndexRange edges = graph.edge_lists[item.count];
   for (uint32_t i = edges.begin; i < edges.end; ++i) {
     const ObjectRules rules = object_rules(item);

@@ -1,7 +1,6 @@
 #include "grammar/matcher/object_rules.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "grammar/regex/char_dfa.h"
 
@@ -50,27 +49,46 @@ uint32_t ObjectRules::label_of(std::string_view key) const {
   return slots.tag(slots.run(slots.start(), key)) != 0 ? kNone : tag - 1;
 }
 
-// Whether the member that leads to the target leaves enough unused keys for every required member
-// without a fixed name that needs a scarce key.
+// Whether the member that leads to the target leaves enough unused keys for all required members
+// without a fixed name.
 bool ObjectRules::leaves_scarce_keys(uint32_t list, uint32_t target) const {
-  const uint32_t needs = graph_.states[target].needs;
   const uint32_t rest = graph_.states[frame_.state].rest;
-  if (needs == 0 || rest == kNone) return true;
+  if (graph_.states[target].needs == 0 || graph_.label_keys.empty() || rest == kNone) return true;
   const IndexRange labels = graph_.states[rest].labels;
   if (list < labels.begin || list >= labels.end) return true;
-  for (uint32_t i = 0; i < graph_.scarce.size(); ++i) {
-    const ObjectGraph::ScarceKeys& keys = graph_.scarce[i];
-    if ((needs >> i & 1) == 0 || !keys.labels[list - labels.begin]) continue;
-    uint32_t n_left = keys.n - 1;
-    for (uint32_t at = frame_.used; at != kNone && stack_.work().spend(1);
-         at = stack_.used(at).next) {
-      const Stack::Used& used = stack_.used(at);
-      const uint32_t label = label_of(stack_.text(used.begin, used.begin + used.size));
-      n_left -= label != kNone && keys.labels[label] ? 1 : 0;
-    }
-    if (n_left < static_cast<uint32_t>(std::popcount(needs))) return false;
+  if (graph_.label_keys[list - labels.begin] == kNone) return true;
+  std::vector<uint32_t> n_left = graph_.label_keys;
+  for (uint32_t at = frame_.used; at != kNone && stack_.work().spend(1);
+       at = stack_.used(at).next) {
+    const Stack::Used& used = stack_.used(at);
+    const uint32_t label = label_of(stack_.text(used.begin, used.begin + used.size));
+    if (label != kNone && n_left[label] != kNone) --n_left[label];
   }
-  return true;
+  if (n_left[list - labels.begin] == 0) return false;
+  --n_left[list - labels.begin];
+  return finds_keys(target, n_left);
+}
+
+// Whether n_left unused keys of each label are enough for the required members without a fixed name
+// that are missing in the state. One member may satisfy several requirements.
+bool ObjectRules::finds_keys(uint32_t state, std::vector<uint32_t>& n_left) const {
+  const uint32_t needs = graph_.states[state].needs;
+  if (needs == 0) return true;
+  const IndexRange labels = graph_.states[state].labels;
+  for (uint32_t label = 0; label < labels.size(); ++label) {
+    if (n_left[label] == 0) continue;
+    const uint32_t before = n_left[label];
+    if (before != kNone) --n_left[label];
+    const IndexRange edges = graph_.edge_lists[labels.begin + label];
+    for (uint32_t i = edges.begin; i < edges.end && stack_.work().spend(1); ++i) {
+      const uint32_t target = graph_.edges[i].target;
+      // the first missing one: their order does not matter
+      const bool found = (needs & ~graph_.states[target].needs & (~needs + 1)) != 0;
+      if (found && finds_keys(target, n_left)) return true;
+    }
+    n_left[label] = before;
+  }
+  return false;
 }
 
 bool ObjectRules::fits(uint32_t list, const ValueEdge& edge) const {

@@ -1,6 +1,8 @@
 // The rules for the next member of an object, or the next item of an array, that keep it
 // completable.
 #pragma once
+#include <vector>
+
 #include "grammar/matcher/stack.h"
 
 namespace penstock::grammar {
@@ -34,6 +36,7 @@ class ObjectRules {
  private:
   bool any_fits(uint32_t list, bool as_slot) const;
   bool leaves_scarce_keys(uint32_t list, uint32_t target) const;
+  bool finds_keys(uint32_t state, std::vector<uint32_t>& n_left) const;
   uint32_t label_of(std::string_view key) const;
   uint32_t n_others_used(std::string_view prefix) const;
   bool enough_others(uint64_t need, uint32_t n_used) const;

@@ -41,12 +41,6 @@ struct ValueEdge {
 // fixed order; after them other keys in any order. With any_order: slots and other keys in any
 // order.
 struct ObjectGraph {
-  // Keys that can run out: a required member that has no fixed name (Atom::Kind::kExists) must have
-  // one of them. `labels`: the labels of these keys; `n`: their number, keys of slots excluded.
-  struct ScarceKeys {
-    std::vector<bool> labels;
-    uint32_t n = 0;
-  };
   struct State {
     // slot whose key may come next; kNone: the state is after the slots
     uint32_t slot = kNone;
@@ -72,7 +66,8 @@ struct ObjectGraph {
     IndexRange finishes;
     // other keys that must still come; kNone: they cannot
     uint32_t n_others = 0;
-    uint32_t needs = 0;  // bit for each of `scarce` under which a member must still come
+    // bit for each required member without a fixed name (Atom::Kind::kExists) that is missing
+    uint32_t needs = 0;
   };
   std::vector<State> states;
   std::vector<ValueEdge> edges;
@@ -92,7 +87,9 @@ struct ObjectGraph {
   uint32_t n_reserved = 0;
   // other_keys has more than kManyWords keys, which no text exhausts
   bool many_keys = false;
-  std::vector<ScarceKeys> scarce;
+  // Number of keys of each label, keys of slots excluded; kNone: more than kManyWords. Empty: there
+  // is always an unused key for a required member without a fixed name.
+  std::vector<uint32_t> label_keys;
 
   // slots come in any order; frames count the required slots that have come
   bool any_order = false;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <unordered_map>
 
 #include "grammar/schema/goal_drafts.h"
 #include "grammar/schema/other_keys.h"
@@ -240,42 +241,42 @@ class Finisher {
     return true;
   }
 
-  // Whether each existence can always be satisfied: there are enough other keys for all of them, of
-  // which ObjectRules keeps enough unused.
+  // Whether all existences can be satisfied together: there are enough other keys, of which
+  // ObjectRules keeps enough unused.
   bool finds_existing(const ObjectDraft& draft, const std::vector<bool>& live) {
-    for (uint32_t i = 0; i < draft.n_existences; ++i) {
-      if (n_keys(draft, finding_labels(draft, live, i)) < draft.n_existences) return false;
-    }
-    return true;
+    return always_finds(draft, live) ||
+           finds_keys(draft, leads_on(live), label_keys(draft), budget_);
   }
 
-  // Returns the labels of other keys that can satisfy the existence.
-  std::vector<bool> finding_labels(const ObjectDraft& draft, const std::vector<bool>& live,
-                                   uint32_t existence) const {
-    std::vector<bool> labels(draft.labels.size(), false);
-    for (const ObjectDraft::State& state : draft.states) {
-      for (size_t label = 0; label < state.labels.size(); ++label) {
-        for (const ValueEdge& e : kept(state.labels[label], live)) {
-          const uint32_t found = draft.states[e.target].satisfied & ~state.satisfied;
-          if ((found >> existence & 1) != 0) labels[label] = true;
-        }
-      }
-    }
-    return labels;
+  EdgeTest leads_on(const std::vector<bool>& live) const {
+    return [this, &live](const ValueEdge& e) { return goals_[e.goal] && live[e.target]; };
   }
 
   void set_scarce_keys(const ObjectDraft& draft, const std::vector<bool>& live,
                        ObjectGraph& graph) {
+    for (uint32_t state = 0; state < draft.states.size(); ++state)
+      graph.states[state].needs = draft.needs(state);
+    if (!always_finds(draft, live)) graph.label_keys = label_keys(draft);
+  }
+
+  // Whether each existence can be satisfied by keys that are too many to run out.
+  bool always_finds(const ObjectDraft& draft, const std::vector<bool>& live) {
     for (uint32_t i = 0; i < draft.n_existences; ++i) {
-      std::vector<bool> labels = finding_labels(draft, live, i);
-      const uint32_t n = n_keys(draft, labels);
-      if (n == kNone) continue;
-      for (size_t state = 0; state < draft.states.size(); ++state) {
-        if ((draft.states[state].satisfied >> i & 1) == 0)
-          graph.states[state].needs |= 1U << graph.scarce.size();
-      }
-      graph.scarce.push_back({std::move(labels), n});
+      if (n_keys(draft, finding_labels(draft, i, leads_on(live))) != kNone) return false;
     }
+    return true;
+  }
+
+  // Returns the number of other keys by label.
+  const std::vector<uint32_t>& label_keys(const ObjectDraft& draft) {
+    const auto [known, is_new] = label_keys_.try_emplace(&draft);
+    if (!is_new) return known->second;
+    for (size_t label = 0; label < draft.labels.size(); ++label) {
+      std::vector<bool> alone(draft.labels.size(), false);
+      alone[label] = true;
+      known->second.push_back(n_keys(draft, alone));
+    }
+    return known->second;
   }
 
   // Whether members in any order can reach a count within the bounds.
@@ -462,18 +463,13 @@ class Finisher {
     const uint32_t all = (1U << draft.n_existences) - 1;
     for (size_t i = 0; i < draft.states.size(); ++i)
       graph.states[i].n_others = draft.states[i].satisfied == all ? 0 : kNone;
-    std::vector<bool> has_keys;
-    for (size_t label = 0; label < draft.labels.size(); ++label) {
-      std::vector<bool> alone(draft.labels.size(), false);
-      alone[label] = true;
-      has_keys.push_back(n_keys(draft, alone) > 0);
-    }
+    const std::vector<uint32_t>& n_keys = label_keys(draft);
     for (bool changed = true; changed;) {
       changed = false;
       if (!budget_.spend(draft.states.size() * draft.labels.size())) return;
       for (size_t i = 0; i < draft.states.size(); ++i) {
         for (size_t label = 0; label < draft.labels.size(); ++label) {
-          if (!has_keys[label]) continue;
+          if (n_keys[label] == 0) continue;
           for (const ValueEdge& e : kept(draft.states[i].labels[label], live)) {
             const uint32_t behind = graph.states[e.target].n_others;
             if (behind == kNone || behind + 1 >= graph.states[i].n_others) continue;
@@ -583,6 +579,7 @@ class Finisher {
   uint32_t base_ = 0;                         // first index of the goals in the program
   std::vector<bool> goals_;                   // whether they have values
   std::vector<std::vector<uint32_t>> users_;  // by goal
+  std::unordered_map<const ObjectDraft*, std::vector<uint32_t>> label_keys_;
   bool failed_ = false;
   Refusal refusal_;
 };

@@ -54,6 +54,10 @@ struct ObjectDraft {
   std::vector<bool> required;  // with any_order: whether each slot is required
   // number of existences: required members without a fixed name
   uint32_t n_existences = 0;
+  // Returns a bit for each of them that the state lacks.
+  uint32_t needs(uint32_t state) const {
+    return ((1U << n_existences) - 1) & ~states[state].satisfied;
+  }
 };
 
 struct GoalDraft {

@@ -4,6 +4,31 @@
 #include <set>
 
 namespace penstock::grammar {
+namespace {
+
+// As ObjectRules::finds_keys().
+bool finds_keys_from(const ObjectDraft& draft, uint32_t state, const EdgeTest& leads_on,
+                     std::vector<uint32_t>& n_left, Budget& budget) {
+  const uint32_t needs = draft.needs(state);
+  if (needs == 0) return true;
+  const auto& lists = draft.states[state].labels;
+  for (size_t label = 0; label < lists.size(); ++label) {
+    if (n_left[label] == 0) continue;
+    const uint32_t before = n_left[label];
+    if (before != kNone) --n_left[label];
+    for (const ValueEdge& e : lists[label]) {
+      if (!budget.spend(1)) return false;
+      // the first of them, since their order does not matter
+      const bool found = (needs & ~draft.needs(e.target) & (~needs + 1)) != 0;
+      if (found && leads_on(e) && finds_keys_from(draft, e.target, leads_on, n_left, budget))
+        return true;
+    }
+    n_left[label] = before;
+  }
+  return false;
+}
+
+}  // namespace
 
 Compiled<std::shared_ptr<const Lexeme>> other_keys_of(const ObjectDraft& draft,
                                                       const std::vector<bool>& labels,
@@ -40,6 +65,32 @@ Compiled<uint32_t> count_other_keys(const ObjectDraft& draft, const std::vector<
   for (const std::string& slot : draft.slot_texts())
     least -= lexeme.dfa.tag(lexeme.dfa.run(lexeme.start(), slot)) != 0 ? 1 : 0;
   return least;
+}
+
+std::vector<bool> finding_labels(const ObjectDraft& draft, uint32_t existence,
+                                 const EdgeTest& leads_on) {
+  std::vector<bool> labels(draft.labels.size(), false);
+  for (const ObjectDraft::State& state : draft.states) {
+    for (size_t label = 0; label < state.labels.size(); ++label) {
+      for (const ValueEdge& e : state.labels[label]) {
+        const uint32_t found = draft.states[e.target].satisfied & ~state.satisfied;
+        if ((found >> existence & 1) != 0 && leads_on(e)) labels[label] = true;
+      }
+    }
+  }
+  return labels;
+}
+
+bool finds_keys(const ObjectDraft& draft, const EdgeTest& leads_on, std::vector<uint32_t> n_keys,
+                Budget& budget) {
+  for (uint32_t i = 0; i < draft.states.size(); ++i) {
+    const auto& lists = draft.states[i].labels;
+    const bool any = std::ranges::any_of(
+        lists, [&](const auto& list) { return std::ranges::any_of(list, leads_on); });
+    if (any && draft.states[i].satisfied == 0)
+      return finds_keys_from(draft, i, leads_on, n_keys, budget);
+  }
+  return draft.n_existences == 0;
 }
 
 bool keys_differ(const ObjectDraft& draft, const std::vector<bool>& possible) {
