@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/ranges.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <cstring>
 #include <future>
 
+#include "base/spawn.h"
 #include "parallel/host_cpus.h"
 
 extern char** environ;
@@ -29,38 +29,17 @@ std::string how_it_ended(int status) {
   return fmt::format("ended with code {}", WEXITSTATUS(status));
 }
 
-// Owner of file actions for a child.
-struct FileActions {
-  posix_spawn_file_actions_t actions;
-  FileActions() { posix_spawn_file_actions_init(&actions); }
-  ~FileActions() { posix_spawn_file_actions_destroy(&actions); }
-};
-struct SpawnAttributes {
-  posix_spawnattr_t attributes;
-  SpawnAttributes() {
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(
-        &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-  }
-  ~SpawnAttributes() { posix_spawnattr_destroy(&attributes); }
-};
-
 struct OpenFile {
   const int fd;
   ~OpenFile() { close(fd); }
 };
 
 Result<pid_t> spawn(int rank, int n_ranks, int segment, const std::vector<int>& cpus) {
-  FileActions files;
-  posix_spawn_file_actions_addopen(&files.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&files.actions, STDERR_FILENO, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&files.actions, segment, kRankSegmentFd);
-  posix_spawn_file_actions_addclosefrom_np(&files.actions, kRankSegmentFd + 1);
+  SpawnFiles files;
+  posix_spawn_file_actions_addopen(files.get(), STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(files.get(), STDERR_FILENO, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(files.get(), segment, kRankSegmentFd);
+  posix_spawn_file_actions_addclosefrom_np(files.get(), kRankSegmentFd + 1);
   const SpawnAttributes how;
   std::vector<std::string> command = rank_program();
   for (const std::string& argument :
@@ -73,8 +52,8 @@ Result<pid_t> spawn(int rank, int n_ranks, int segment, const std::vector<int>& 
   for (std::string& argument : command) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
   pid_t process = 0;
-  const int error = posix_spawn(&process, arguments[0], &files.actions, &how.attributes,
-                                arguments.data(), environ);
+  const int error =
+      posix_spawn(&process, arguments[0], files.get(), how.get(), arguments.data(), environ);
   if (error == 0) return process;
   return errorf(ErrorCode::kIo, "rank {} of {} cannot be started as {}: {}", rank, n_ranks,
                 command[0], std::strerror(error));

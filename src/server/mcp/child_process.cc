@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,30 +12,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/spawn.h"
+
 namespace penstock {
 namespace {
-
-struct FileActions {
-  posix_spawn_file_actions_t actions;
-  FileActions() { posix_spawn_file_actions_init(&actions); }
-  ~FileActions() { posix_spawn_file_actions_destroy(&actions); }
-};
-
-// Spawn attributes: a new process group, and default signal handling.
-struct Attributes {
-  posix_spawnattr_t attributes;
-  Attributes() {
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(
-        &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-  }
-  ~Attributes() { posix_spawnattr_destroy(&attributes); }
-};
 
 struct Pipe {
   OwnedFd read, write;
@@ -85,18 +64,17 @@ Result<ChildProcess> ChildProcess::start(const McpServerConfig& config) {
   ASSIGN_OR_RETURN(Pipe input, make_pipe());
   ASSIGN_OR_RETURN(Pipe output, make_pipe());
   ASSIGN_OR_RETURN(Pipe errors, make_pipe());
-  FileActions files;
-  posix_spawn_file_actions_adddup2(&files.actions, input.read.get(), STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&files.actions, output.write.get(), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&files.actions, errors.write.get(), STDERR_FILENO);
-  posix_spawn_file_actions_addclosefrom_np(&files.actions, STDERR_FILENO + 1);
-  const Attributes how;
+  SpawnFiles files;
+  posix_spawn_file_actions_adddup2(files.get(), input.read.get(), STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(files.get(), output.write.get(), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(files.get(), errors.write.get(), STDERR_FILENO);
+  posix_spawn_file_actions_addclosefrom_np(files.get(), STDERR_FILENO + 1);
+  const SpawnAttributes how;
   std::vector<std::string> command = {config.command}, environment = environment_of(config);
   command.insert(command.end(), config.args.begin(), config.args.end());
   ChildProcess child;
-  const int error =
-      posix_spawnp(&child.process_.id, command[0].c_str(), &files.actions, &how.attributes,
-                   pointers_to(command).data(), pointers_to(environment).data());
+  const int error = posix_spawnp(&child.process_.id, command[0].c_str(), files.get(), how.get(),
+                                 pointers_to(command).data(), pointers_to(environment).data());
   if (error != 0) {
     child.process_.id = 0;
     return errorf(error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
