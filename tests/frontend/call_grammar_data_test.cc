@@ -11,6 +11,7 @@
 #include "forms_under_test.h"
 #include "frontend/chat/parameter_schemas.h"
 #include "frontend/chat/reply_grammar.h"
+#include "frontend/parse_reply.h"
 #include "grammar/grammar.h"
 #include "support/test_data.h"
 

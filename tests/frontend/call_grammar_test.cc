@@ -10,6 +10,7 @@
 #include "frontend/chat/harmony.h"
 #include "frontend/chat/parameter_schemas.h"
 #include "frontend/chat/reply_grammar.h"
+#include "frontend/parse_reply.h"
 #include "grammar/grammar.h"
 
 namespace penstock {

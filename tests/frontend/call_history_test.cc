@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/chat/reply_parser.h"
+#include "frontend/parse_reply.h"
 
 namespace penstock {
 namespace {

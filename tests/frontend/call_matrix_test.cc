@@ -14,6 +14,7 @@
 #include "frontend/chat/exact_json.h"
 #include "frontend/chat/harmony.h"
 #include "frontend/chat/reply_parser.h"
+#include "frontend/parse_reply.h"
 #include "support/test_data.h"
 
 namespace penstock::call_matrix {

@@ -10,6 +10,7 @@
 #include "frontend/chat/exact_json.h"
 #include "frontend/chat/message_forms.h"
 #include "frontend/chat/reply_parser.h"
+#include "frontend/parse_reply.h"
 
 namespace penstock {
 namespace {

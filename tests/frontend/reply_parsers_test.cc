@@ -1,4 +1,5 @@
 #include "frontend/chat/reply_parser.h"
+#include "frontend/parse_reply.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

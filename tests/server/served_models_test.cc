@@ -39,7 +39,6 @@ TEST(ServedModels, EachIsFoundByItsNames) {
   ASSERT_TRUE(models.add(model_of({"org/other", "org/other/v2"})));
   ServedModel* const first = models.all()[0].get();
   ServedModel* const second = models.all()[1].get();
-  EXPECT_EQ(&models.default_model(), first);
   for (const char* name : {"", "stories", "org/stories:1m"})
     EXPECT_EQ(models.find(name).value(), first) << name;
   for (const char* name : {"org/other", "org/other/v2"})
@@ -135,7 +134,7 @@ TEST(ServedModels, UnloadingWaitsForLeases) {
   ServedModels models;
   ASSERT_TRUE(models.add(model_of({"a"})));
   ASSERT_TRUE(models.load());
-  ServedModel& model = models.default_model();
+  ServedModel& model = *models.all().front();
   auto lease = models.lease("a");
   ASSERT_TRUE(lease);
   std::thread unloads([&] { models.unload(model); });

@@ -102,7 +102,4 @@ const ReasoningRow* find_reasoning(std::string_view name);
 // Whether a rendered prompt leaves the model inside its reasoning.
 bool prompt_opens_reasoning(std::string_view prompt, std::string_view reasoning);
 
-// Parses a whole reply at once, with the same result as pushing it in pieces.
-ReplyPart parse_reply(ReplyParser& parser, std::string_view text);
-
 }  // namespace penstock

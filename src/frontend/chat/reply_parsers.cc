@@ -260,10 +260,4 @@ bool prompt_opens_reasoning(std::string_view prompt, std::string_view reasoning)
   return prompt.ends_with(row->open);
 }
 
-ReplyPart parse_reply(ReplyParser& parser, std::string_view text) {
-  ReplyPart out = parser.push(text);
-  out.append(parser.finish());
-  return out;
-}
-
 }  // namespace penstock

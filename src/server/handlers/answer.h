@@ -2,7 +2,6 @@
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <type_traits>
 
 #include "frontend/chat/chat_reader.h"
 #include "server/api/generation.h"
@@ -59,14 +58,13 @@ std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delt
 net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCall& call,
                             bool stream, ReplyShape& shape);
 
-// As answer(), for a call made by `read`: Result<Call> read(Services&, const HttpRequest&), where
-// Call has the members `generation` and `stream`, and Shape is constructible from it. error: makes
-// the reply if reading fails.
-template <class Shape, class Read>
+// As answer(), for a call made by `read`. Call has the members `generation` and `stream`, and Shape
+// is constructible from it. error: makes the reply if reading fails.
+template <class Shape, class Call>
 net::awaitable<void> answer_call(
-    Services& services, Exchange& exchange, Read read,
+    Services& services, Exchange& exchange, Result<Call> (*read)(Services&, const HttpRequest&),
     HttpReply (*error)(const Error&) = [](const Error& e) { return error_reply(e); }) {
-  std::invoke_result_t<Read, Services&, const HttpRequest&> call;
+  Result<Call> call;
   co_await services.run_apart(exchange, [&] { call = read(services, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error(call.error()));
   Shape shape(*call);

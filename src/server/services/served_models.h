@@ -34,7 +34,6 @@ class ServedModels {
   std::span<const std::unique_ptr<ServedModel>> all() const {
     return models_;
   }  // in the order they were added
-  ServedModel& default_model() const { return *models_.front(); }
   // name "": the first model that `key` may use. Errors: kNotFound, "model: expected A or B, got
   // C", listing only models that the key may use.
   Result<ServedModel*> find(std::string_view name, std::string_view key = {}) const;

@@ -34,7 +34,6 @@ class MeaningIndex {
   // Returns at most k neighbours, nearest first. The HNSW graph of a large scope may miss some.
   std::vector<Neighbour> nearest(const std::string& scope, std::span<const float> vector,
                                  size_t k) const;
-  size_t n_scopes() const { return scopes_.size(); }
 
  private:
   class Scope;
