@@ -26,6 +26,9 @@ namespace penstock {
 // token ids as they are.
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
+// Stop token id or stop string that ended a text; empty for EOS and length.
+using StopReason = std::variant<std::monostate, TokenId, std::string>;
+
 struct CompletionOutput {
   int index = 0;  // [0, n)
   std::string text;
@@ -36,8 +39,7 @@ struct CompletionOutput {
   // [token_ids.size()] for each token its own log-probability first, then the alternatives'.
   std::vector<std::vector<TokenLogprob>> logprobs;
   FinishReason finish_reason = FinishReason::kNone;
-  // Stop token id or stop string that ended the text; empty for EOS and length.
-  std::variant<std::monostate, TokenId, std::string> stop_reason;
+  StopReason stop_reason;
   RequestStats stats;
   // with kError, and with kAbort when there is a reason
   std::optional<Error> error;

@@ -160,9 +160,5 @@ struct AttentionKernels {
 // Copies one token of a unit to another unit of the same format.
 void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from_lane,
                      std::byte* to, int to_lane);
-// Converts K and V of one token of a unit to floats, [head_dim] and [value_dim] (for tests and
-// session files).
-void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane, float* k,
-                     float* v);
 
 }  // namespace penstock

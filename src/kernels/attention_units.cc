@@ -34,28 +34,6 @@ Element v_element(const KvUnitLayout& layout, int lane, int d) {
   return {layout.v_offset + (lane / 4) * dim * 4 + int64_t{d} * 4 + lane % 4, 1};
 }
 
-float read(KvFormat format, const std::byte* at, float scale) {
-  switch (format) {
-    case KvFormat::kF32: {
-      float value;
-      std::memcpy(&value, at, 4);
-      return value;
-    }
-    case KvFormat::kF16: {
-      Half value;
-      std::memcpy(&value, at, 2);
-      return to_float(value);
-    }
-    case KvFormat::kBF16: {
-      BFloat16 value;
-      std::memcpy(&value, at, 2);
-      return to_float(value);
-    }
-    case KvFormat::kI8: break;
-  }
-  return static_cast<float>(static_cast<int8_t>(*at)) * scale;
-}
-
 // Copies elements of one token's key; the elements of 16 tokens are neighbours.
 template <int Bytes>
 void copy_key(const std::byte* from, int from_lane, std::byte* to, int to_lane, int n) {
@@ -85,22 +63,6 @@ void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from
   if (layout.format != KvFormat::kI8) return;
   for (const int64_t scales : {layout.k_scales, layout.v_scales}) {
     std::memcpy(to + scales + int64_t{to_lane} * 4, from + scales + int64_t{from_lane} * 4, 4);
-  }
-}
-
-void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane, float* k,
-                     float* v) {
-  float k_scale = 1, v_scale = 1;
-  if (layout.format == KvFormat::kI8) {
-    std::memcpy(&k_scale, unit + layout.k_scales + int64_t{lane} * 4, 4);
-    std::memcpy(&v_scale, unit + layout.v_scales + int64_t{lane} * 4, 4);
-  }
-  for (int d = 0; d < layout.head_dim; ++d)
-    k[d] = read(layout.format, unit + k_element(layout, lane, d).offset, k_scale);
-  for (int d = 0; d < layout.value_dim; ++d) {
-    const Element element =
-        layout.values_in_keys ? k_element(layout, lane, d) : v_element(layout, lane, d);
-    v[d] = read(layout.format, unit + element.offset, v_scale);
   }
 }
 

@@ -31,7 +31,6 @@ enum class PanelType : uint8_t {
 inline constexpr int kPanelTypeCount = static_cast<int>(PanelType::kCount);
 
 constexpr PanelType panel_type(QuantType type) { return static_cast<PanelType>(type); }
-constexpr bool is_quant_type(PanelType type) { return type < PanelType::kFirstGrouped; }
 
 namespace panel {
 

@@ -11,8 +11,6 @@
 namespace penstock {
 namespace {
 
-using StopReason = decltype(CompletionOutput::stop_reason);
-
 // Why a sequence ended.
 struct SequenceEnd {
   FinishReason reason = FinishReason::kNone;

@@ -183,7 +183,6 @@ void Vocabulary::build_suffixes() {
       by_node[node].push_back({it->second, static_cast<int32_t>(token)});
     }
   }
-  n_suffixes_ = static_cast<uint32_t>(ids.size());
   suffix_trie_ = std::make_unique<TokenTrie>(std::move(entries));
   for (const auto& [node, tokens] : by_node) {
     quote_nodes_.emplace_back(node, static_cast<uint32_t>(behind_quote_.size()));

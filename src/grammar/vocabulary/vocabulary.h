@@ -117,7 +117,6 @@ class Vocabulary {
   // The trie of the suffixes that follow a quotation mark in tokens, for masks inside strings. Its
   // values are SuffixedToken::suffix.
   const TokenTrie& quote_suffixes() const { return *suffix_trie_; }
-  uint32_t n_quote_suffixes() const { return n_suffixes_; }
   struct SuffixedToken {
     uint32_t suffix;
     int32_t token;
@@ -141,9 +140,7 @@ class Vocabulary {
   size_t longest_special_ = 0;
   std::array<bool, 256> begins_special_{};  // first bytes of the names of special tokens
   std::unique_ptr<TokenTrie> trie_, first_trie_, suffix_trie_;
-  uint32_t n_suffixes_ = 0;
   bool has_bytes_ = false;
-  std::vector<std::string> suffixes_;
   // node, begin in behind_quote_; ascending
   std::vector<std::pair<uint32_t, uint32_t>> quote_nodes_;
   std::vector<SuffixedToken> behind_quote_;

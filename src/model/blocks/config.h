@@ -163,10 +163,6 @@ struct ModelConfig {
   bool layers_differ() const;
   // of a head
   int cache_value_dim() const { return latent.kv_rank > 0 ? latent.kv_rank : head_dim; }
-  // Inputs of the output projection of attention.
-  int attended_dim_of(int layer) const {
-    return latent.kv_rank > 0 ? n_heads * latent.value_dim : q_dim_of(layer);
-  }
   bool has_feed_forward(int layer) const {
     const LayerConfig& kind = layers[static_cast<size_t>(layer)];
     return !residual.one_mixer || (!kind.attention && !kind.carries_state());

@@ -217,7 +217,6 @@ class PinnedMemory {
 // Opens the GPU. Error: kInvalidArgument (no driver, no GPU, or none that this program has code
 // for).
 Result<std::unique_ptr<Device>> open_cuda_device();
-bool cuda_device_available();
 // capacity: bytes of memory; 0: that of the machine.
 // emulation/cuda/trouble.h makes it fail
 std::unique_ptr<Device> make_emulated_device(int64_t capacity = 0);

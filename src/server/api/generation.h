@@ -65,8 +65,6 @@ struct GenerationCall {
   const std::string& name() const { return adapter != nullptr ? adapter->name : model->name(); }
 };
 
-using StopReason = decltype(CompletionOutput::stop_reason);
-
 // New output of one choice. The text has whole UTF-8 characters and no part of a stop string.
 struct ChoiceDelta {
   int choice = 0;

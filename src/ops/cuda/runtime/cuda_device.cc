@@ -197,11 +197,6 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
-bool cuda_device_available() {
-  int n_devices = 0;
-  return cudaGetDeviceCount(&n_devices) == cudaSuccess && n_devices > 0;
-}
-
 Result<std::unique_ptr<Device>> open_cuda_device() {
   const auto refuse = [](std::string_view what) {
     return errorf(ErrorCode::kInvalidArgument, "backend cuda: {}", what);
