@@ -16,7 +16,7 @@ constexpr Command kCommands[] = {
     {"serve", "OpenAI-compatible server", add_serve},
     {"run-batch", "compute the requests of a file, without a server", add_run_batch},
     {"keys", "make, list and revoke the API keys of a server", add_keys},
-    {"route", "train what chooses between a small and a large model", add_route},
+    {"route", "train the choice between a small and a large model", add_route},
     {"models", "list the models on this machine", add_models},
     {"pull", "download models of a Hugging Face hub", add_pull},
     {"rm", "remove downloaded models", add_rm},
@@ -29,10 +29,10 @@ constexpr Command kCommands[] = {
     {"merge-lora", "add a LoRA adapter to a checkpoint's weights", add_merge_lora},
     {"eval-quant", "how much quantized checkpoints differ from their original", add_eval_quant},
     {"imatrix", "which inputs of every layer matter, for quantize --imatrix", add_imatrix},
-    {"inspect", "show what is in a model file", add_inspect},
+    {"inspect", "show the contents of a model file", add_inspect},
     {"plan", "memory of weights and KV cache, and how many sequences fit", add_plan},
-    {"grammar", "what a schema, regex or grammar allows, and how fast", add_grammar},
-    {"render", "print what a chat template makes of a conversation", add_render},
+    {"grammar", "test what a schema, regex or grammar allows, and measure its speed", add_grammar},
+    {"render", "print the prompt that a chat template makes of a conversation", add_render},
     {"rank", "compute beside another process, which starts this", add_rank},
 };
 

@@ -45,7 +45,7 @@ struct EmbedCommand {
         app.add_flag("--normalize,!--no-normalize", normalizes,
                      "vectors of length 1 (default: as the checkpoint says; yes of GGUF files)");
     app.add_option("--dimensions", options.dimensions,
-                   "the first so many numbers of every vector (Matryoshka)")
+                   "truncate every vector to this many numbers (Matryoshka)")
         ->check(CLI::PositiveNumber);
     prompt =
         app.add_option("--prompt-name", prompt_name,
@@ -64,7 +64,7 @@ struct EmbedCommand {
     app.add_option("--data-parallel-size", config.data_parallel_size,
                    "engines that share the texts out; 0: one for each NUMA node");
     app.add_option("--rank-wire-dtype", config.rank_wire_dtype,
-                   "of what ranks give each other: f32 or bf16");
+                   "type of the values that ranks exchange: f32 or bf16");
     app.add_option("--quantize", config.quantize,
                    "round full-precision weights at load: q8_0, q4_k_m, ...");
     app.add_option("--max-num-batched-tokens", config.max_num_batched_tokens,

@@ -23,7 +23,7 @@ namespace {
 struct GenerateCommand {
   explicit GenerateCommand(CLI::App& app) : sampling(app) {
     add_engine_flags(app, config);
-    prompt_option = app.add_option("-p,--prompt", prompt, "text to go on from");
+    prompt_option = app.add_option("-p,--prompt", prompt, "text to continue");
     app.add_option("-f,--file", file, "read the prompt from this file; - is standard input")
         ->excludes(prompt_option);
     app.add_flag("--chat", chat,
@@ -38,7 +38,7 @@ struct GenerateCommand {
     structured.add_to(app);
     app.add_option(
         "--session", session,
-        "file that keeps what was computed: loaded first if it is there, saved at the end");
+        "file of the computed state: loaded at the start if it exists, saved at the end");
     app.add_flag("-q,--quiet", quiet, "no statistics on stderr");
     app.footer(
         "The built-in model writes with --temperature 1 and --min-p 0.1, unless one of the two is "

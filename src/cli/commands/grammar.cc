@@ -49,9 +49,8 @@ struct GrammarCommand {
     app.require_subcommand(1);
     check = app.add_subcommand("check",
                                "compile, and tell which texts are allowed and how long masks take");
-    show = app.add_subcommand("show", "compile, and print what it became and what is not enforced");
-    sample = app.add_subcommand("sample",
-                                "draw texts at random from what is allowed, a JSON object a line");
+    show = app.add_subcommand("show", "compile, and print a summary and what is not enforced");
+    sample = app.add_subcommand("sample", "draw random allowed texts, one JSON object per line");
     for (CLI::App* sub : {check, show, sample}) {
       auto* input = sub->add_option_group("input")->require_option(1);
       for (size_t i = 0; i < std::size(kKinds); ++i) {
@@ -65,7 +64,8 @@ struct GrammarCommand {
       if (sub == show) continue;
       input->add_option("--cases", cases,
                         "JSON lines: {id, schema | regex | grammar | structural_tag, texts}");
-      sub->add_option("-m,--tokenizer-model", model, "what `penstock tokenize -m` takes")
+      sub->add_option("-m,--tokenizer-model", model,
+                      "model with the tokenizer, as for `penstock tokenize -m`")
           ->required();
       sub->add_option("--member-order", member_order,
                       "of a schema's objects: any, as JSON Schema means it, or declared, as texts "
@@ -74,12 +74,14 @@ struct GrammarCommand {
           ->capture_default_str();
     }
     sample->add_option("-n", n_samples, "how many of each")->check(CLI::Range(1, 1'000'000));
-    sample->add_option("--seed", seed, "of the draws");
+    sample->add_option("--seed", seed, "seed of the draws");
     sample
         ->add_option("--wander", wander,
                      "tokens drawn freely at most, before the text turns to its end")
         ->check(CLI::Range(0, 100'000));
-    sample->add_option("--max-tokens", max_tokens, "of a text; longer ones are left out")
+    sample
+        ->add_option("--max-tokens", max_tokens,
+                     "largest number of tokens of a text; longer ones are skipped")
         ->check(CLI::Range(1, 1'000'000));
     check->add_option("--instances", instances, "JSON lines: {text}, each walked byte for byte");
     check->add_flag("--json", json, "print one JSON object, for --cases one a line");

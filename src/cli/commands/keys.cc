@@ -66,9 +66,8 @@ struct KeysCommand {
       sub->add_option("-f,--file", file, "the file of keys, as for serve --api-key-file")
           ->required();
     }
-    usage =
-        app.add_subcommand("usage", "show what keys have used, from the server's data directory");
-    audit = app.add_subcommand("audit", "show what administrators did, newest first");
+    usage = app.add_subcommand("usage", "show the use of keys, from the server's data directory");
+    audit = app.add_subcommand("audit", "show administrative acts, newest first");
     for (CLI::App* sub : {usage, audit}) {
       sub->add_option("-d,--data-dir", data_dir, "as for serve; the server may be running")
           ->required();
@@ -77,15 +76,15 @@ struct KeysCommand {
     usage->add_option("-f,--file", file, "the file of keys, for their names");
     usage->add_option("--start", start, "first day, 2026-01-31 (default: of this month)");
     usage->add_option("--end", end, "last day (default: today)");
-    usage->add_option("--key", id, "of one key only");
-    usage->add_option("--by", by, "what to add up: day, key, model, separated by commas")
+    usage->add_option("--key", id, "only this key");
+    usage->add_option("--by", by, "grouping of the sums: day, key, model, separated by commas")
         ->delimiter(',')
         ->check(CLI::IsMember({"day", "key", "model"}))
         ->default_str("day,key,model");
     audit->add_option("-n,--limit", limit, "entries")
         ->check(CLI::Range(1, 100000))
         ->capture_default_str();
-    add->add_option("--name", name, "whose key it is");
+    add->add_option("--name", name, "name of the key's owner");
     add->add_option("--scope", scope, "inference, metrics, admin, separated by commas")
         ->capture_default_str();
     add->add_option("--requests-per-minute", requests_per_minute, "0 is no limit")

@@ -41,7 +41,7 @@ struct PlanCommand {
         ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "fp8"}))
         ->capture_default_str();
     app.add_option("--mamba-ssm-cache-dtype", states,
-                   "of the states of recurrent layers: float32 or bfloat16")
+                   "type of the states of recurrent layers: float32 or bfloat16")
         ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
         ->capture_default_str();
     app.add_option("--block-size", block_size, "tokens per block")

@@ -28,28 +28,25 @@ struct RouteTrainCommand {
         .add_option("-m,--model", config.model,
                     "embedding model: the one that the server has for it")
         ->required();
-    train
-        .add_option("-o,--output", output, "where the score goes: \"file\" in a route's \"score\"")
+    train.add_option("-o,--output", output, "file for the score: \"file\" in a route's \"score\"")
         ->required()
         ->type_name("FILE");
     train
         .add_option("--margin", margin,
-                    "by how much the large model's answer must be better to be needed")
+                    "least score difference for which the large model's answer counts as needed")
         ->capture_default_str();
-    train
-        .add_option("--ridge", ridge,
-                    "how much large weights cost: more of it where examples are few")
+    train.add_option("--ridge", ridge, "weight of the L2 penalty; larger for few examples")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
     train
         .add_option("--held-out", held_out,
-                    "share of the examples that the report is about, not the fit")
+                    "share of the examples held out from the fit for the report")
         ->check(CLI::Range(0.0, 0.9))
         ->capture_default_str();
     train
         .add_option("--to-large", to_large,
-                    "share of such questions that the threshold shall send to the large model "
-                    "(default: as many as need it)")
+                    "share of questions that the threshold sends to the large model (default: the "
+                    "share of the examples that need it)")
         ->check(CLI::Range(0.0, 1.0));
     train.add_option("-t,--threads", config.threads,
                      "compute threads; 0 is as many as the process may use");

@@ -22,7 +22,7 @@ struct RunBatchCommand {
                    "batches have it")
         ->required();
     app.add_option("output,-o,--output-file", output,
-                   "where the results go; what has one already is not computed again")
+                   "file for the results; lines that already have a result are not computed again")
         ->required();
     add_engine_flags(app, model.engine);
     app.add_option("--served-model-name", model.names,
@@ -32,7 +32,7 @@ struct RunBatchCommand {
     app.add_flag("--any-model-name", config.any_model_name, "requests may name any model");
     add_chat_flags(app, model);
     app.add_option("--max-logprobs", config.max_logprobs,
-                   "alternatives per token a request may ask for; -1 is any number")
+                   "largest number of alternatives per token in a request; -1 is no limit")
         ->capture_default_str();
     app.add_flag("-q,--quiet", quiet, "no progress and no summary on stderr");
   }

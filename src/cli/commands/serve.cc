@@ -31,12 +31,11 @@ struct ServeCommand {
     add_engine_flags(app, model.engine);
     app.remove_option(app.get_option("--model"));
     app.add_option("-m,--model", models,
-                   "GGUF file, Hugging Face directory or name; several are served together, each "
-                   "as NAME=MODEL where it shall have a name of its own")
+                   "GGUF file, Hugging Face directory or name; may be repeated to serve several "
+                   "models, as NAME=MODEL to set a model's name")
         ->group("Engine");
     app.add_option("--models-config", models_config,
-                   "JSON file with a section per model; what a section does not say is as the "
-                   "flags have it")
+                   "JSON file with a section per model; the flags are the defaults of a section")
         ->check(CLI::ExistingFile)
         ->excludes("--model")
         ->type_name("FILE");
@@ -46,25 +45,25 @@ struct ServeCommand {
              if (const std::string error = parse_bytes(text, config.models_memory); !error.empty())
                throw CLI::ValidationError("--models-memory", error);
            },
-           "of several models, what their weights and KV caches may take together; 0 is 0.85 of "
-           "what is free")
+           "total memory for weights and KV caches of several models; 0 is 0.85 of the free memory")
         ->type_name("SIZE");
     app.add_option("--served-model-name", model.names,
-                   "names in the API, replies show the first (default: the model's name as given, "
-                   "of a path the file's name)")
+                   "names in the API; replies show the first (default: the model's name as given; "
+                   "for a path, the file's name)")
         ->delimiter(',');
     app.add_option("--lora-modules", lora_modules,
-                   "LoRA adapters that requests may name in the place of the model: each a PEFT "
-                   "directory or a GGUF file")
+                   "LoRA adapters that requests may name instead of the model: PEFT directories or "
+                   "GGUF files")
         ->type_name("NAME=PATH");
     app.add_option("--lora-dir", config.adapter_folders,
-                   "folder that /v1/load_lora_adapter may take adapters from; may be repeated, "
-                   "without it the route takes none")
+                   "folder from which /v1/load_lora_adapter may load adapters; may be repeated; "
+                   "without it the route refuses all")
         ->type_name("PATH");
     app.add_flag_function(
-        "--enable-lora", [](int64_t) {}, "as vLLM has it; adapters are always enabled");
+        "--enable-lora", [](int64_t) {},
+        "accepted for compatibility with vLLM; adapters are always enabled");
     app.add_flag("--any-model-name", config.any_model_name,
-                 "requests may name any model: this one answers");
+                 "answer requests for any model name with this model");
     add_api_flags(app);
     add_network_flags(app);
     add_security_flags(app);
@@ -112,25 +111,24 @@ void ServeCommand::add_api_flags(CLI::App& app) {
                  "lets objects have members that their schema does not name")
       ->type_name("JSON");
   app.add_option("--max-reply-bytes", config.max_reply_bytes,
-                 "what a reply with vectors or log-probabilities may become; more is refused "
-                 "before it is computed")
+                 "largest reply with vectors or log-probabilities; requests for more are refused "
+                 "before computing")
       ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 40))
       ->capture_default_str();
   app.add_option("--max-logprobs", config.max_logprobs,
-                 "alternatives per token a request may ask for; -1 is any number")
+                 "largest number of alternatives per token in a request; -1 is no limit")
       ->capture_default_str();
   app.add_option("--max-tool-rounds", config.mcp.max_rounds,
-                 "how often the model of one response may call tools of MCP servers ([mcp.NAME] of "
-                 "--config) and go on")
+                 "rounds of MCP tool calls in one response (servers: [mcp.NAME] in --config)")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  add_seconds(app, "--max-tool-time", config.mcp.max_time, "that such a response may take");
+  add_seconds(app, "--max-tool-time", config.mcp.max_time,
+              "time limit of a response with MCP tools");
   app.add_flag("--enable-force-include-usage", config.force_include_usage,
-               "every event of a stream tells the usage so far, without being asked");
-  app.add_flag(
-      "--strict-fields", config.strict_fields,
-      "refuse requests with fields that are not known, instead of leaving these out with a "
-      "warning in the reply's header X-Penstock-Warning");
+               "add the usage so far to every event of a stream, even if not requested");
+  app.add_flag("--strict-fields", config.strict_fields,
+               "refuse requests with unknown fields, instead of ignoring the fields with a warning "
+               "in the reply's header X-Penstock-Warning");
 }
 
 void ServeCommand::add_network_flags(CLI::App& app) {
@@ -139,13 +137,15 @@ void ServeCommand::add_network_flags(CLI::App& app) {
   app.add_option("--port", http.port, "port to listen on; 0 is any free one")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  app.add_option("--root-path", config.root_path,
-                 "path under which a proxy shows this server; requests may have it in front or not")
+  app.add_option(
+         "--root-path", config.root_path,
+         "path prefix under which a proxy publishes this server; requests may include or omit it")
       ->type_name("PATH");
   app.add_option("--io-threads", http.io_threads, "threads for sockets and text")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app.add_option("--max-connections", http.max_connections, "connections at once")
+  app.add_option("--max-connections", http.max_connections,
+                 "largest number of concurrent connections")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--max-header-bytes", http.max_header_bytes, "largest head of a request")
@@ -153,17 +153,22 @@ void ServeCommand::add_network_flags(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--max-body-bytes", http.max_body_bytes, "largest request body")
       ->capture_default_str();
-  app.add_option("--max-total-body-bytes", http.max_total_body_bytes, "of all requests under way")
+  app.add_option("--max-total-body-bytes", http.max_total_body_bytes,
+                 "total bytes of request bodies in progress")
       ->capture_default_str();
-  add_seconds(app, "--header-timeout", http.header_timeout, "for the head of a request to arrive");
-  add_seconds(app, "--body-timeout", http.body_timeout, "for the body of a request to arrive");
-  add_seconds(app, "--idle-timeout", http.idle_timeout, "between two requests of a connection");
-  add_seconds(app, "--write-timeout", http.write_timeout, "that a client may read nothing");
+  add_seconds(app, "--header-timeout", http.header_timeout,
+              "timeout for receiving a request's head");
+  add_seconds(app, "--body-timeout", http.body_timeout, "timeout for receiving a request's body");
+  add_seconds(app, "--idle-timeout", http.idle_timeout,
+              "how long a connection stays open between requests");
+  add_seconds(app, "--write-timeout", http.write_timeout,
+              "timeout for a client that does not read");
   add_seconds(app, "--sse-keep-alive-interval", config.keep_alive_interval,
-              "between two comments of a silent stream");
+              "interval of keep-alive comments in an idle stream");
   add_seconds(app, "--request-timeout", config.request_timeout,
-              "that a request may take; 0 is no limit");
-  add_seconds(app, "--shutdown-timeout", config.shutdown_timeout, "to finish requests at shutdown");
+              "time limit of a request; 0 is no limit");
+  add_seconds(app, "--shutdown-timeout", config.shutdown_timeout,
+              "time to finish requests at shutdown");
 }
 
 void ServeCommand::add_security_flags(CLI::App& app) {
@@ -174,37 +179,40 @@ void ServeCommand::add_security_flags(CLI::App& app) {
   app.add_option("--cors-origin", config.cors_origins,
                  "origin whose pages may call this server; * is any; may be repeated");
   app.add_option("--allowed-host", config.allowed_hosts,
-                 "name that Host may have besides local ones, where there are no keys; * is any; "
-                 "may be repeated");
+                 "accepted name in the Host header besides local ones, for servers without keys; * "
+                 "is any; may be repeated");
   app.add_option("--ssl-certfile", config.http.tls_certificate, "certificate chain, PEM");
   app.add_option("--ssl-keyfile", config.http.tls_key, "private key, PEM");
 }
 
 void ServeCommand::add_store_flags(CLI::App& app) {
   app.add_option("--data-dir", config.data_dir,
-                 "folder for what is kept between runs, /v1/files above all; without it nothing is")
+                 "folder for data that persists between runs, such as /v1/files; without it "
+                 "nothing is stored")
       ->type_name("PATH");
-  app.add_option("--max-stored-files", config.store_limits.files.files, "files of one API key")
+  app.add_option("--max-stored-files", config.store_limits.files.files,
+                 "largest number of files per API key")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option(
          "--max-stored-bytes", config.store_limits.files.bytes,
-         "of the files of one API key together; one file is a request body: see --max-body-bytes")
+         "total size of the files of one API key; a single file is limited by --max-body-bytes")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   ResponseLimits& responses = config.store_limits.responses;
-  app.add_option("--max-stored-responses", responses.responses,
-                 "of one API key; the oldest make room for new ones")
+  app.add_option(
+         "--max-stored-responses", responses.responses,
+         "largest number of stored responses per API key; the oldest are removed for new ones")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--max-stored-response-bytes", responses.bytes,
-                 "of the responses of one API key together")
+                 "total size of the stored responses of one API key")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option_function<double>(
          "--stored-response-days",
          [&responses](double days) { responses.seconds = static_cast<int64_t>(days * 86400); },
-         "how long a response is kept")
+         "how long a response is stored")
       ->check(CLI::Range(0.0, 36500.0))
       ->type_name("DAYS")
       ->default_str("30");
@@ -218,44 +226,41 @@ void ServeCommand::add_cache_flags(CLI::App& app) {
            if (const std::string error = parse_bytes(text, cache.bytes); !error.empty())
              throw CLI::ValidationError("--reply-cache", error);
          },
-         "keep replies, so many bytes of them, and give them to equal requests that draw nothing "
-         "at random")
+         "bytes of replies to cache for equal requests without random sampling")
       ->type_name("SIZE");
-  app.add_option("--reply-cache-entries", cache.entries, "replies that are kept at most")
+  app.add_option("--reply-cache-entries", cache.entries, "largest number of cached replies")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->capture_default_str();
-  app.add_option("--reply-cache-ttl", cache.ttl, "that a reply is given again")
+  app.add_option("--reply-cache-ttl", cache.ttl, "lifetime of a cached reply")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->type_name("SECONDS")
       ->capture_default_str();
   app.add_option("--reply-cache-by-meaning", config.reply_cache_embedder,
-                 "and to chats whose last question means the same: name of the served embedding "
-                 "model that tells")
+                 "answer chats from the cache whose last question means the same: name of the "
+                 "served embedding model that compares questions")
       ->type_name("NAME");
   app.add_option("--reply-cache-threshold", cache.threshold,
-                 "cosine of the vectors of two questions from which they may mean the same")
+                 "least cosine of the embeddings of two questions that mean the same")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_flag("--prefix-cache-across-keys", config.prefix_cache_across_keys,
-               "requests of different API keys share cached prompts: what a key has asked shows in "
-               "how much of another's prompt is cached");
+               "share cached prompts between API keys: a key can learn from cache hits what others "
+               "have asked");
   app.add_flag("--reply-cache-across-keys", cache.across_keys,
-               "give replies to one API key to the others too");
-  app.add_flag("--reply-cache-sampled", cache.sampled,
-               "keep and give replies that were drawn at random without a seed too");
+               "share cached replies between API keys");
+  app.add_flag("--reply-cache-sampled", cache.sampled, "cache sampled replies without a seed too");
   app.add_flag("--reply-cache-on-request", cache.only_on_request,
-               "only for requests that ask for it: x-penstock-cache: on");
+               "use the cache only for requests with the header x-penstock-cache: on");
 }
 
 void ServeCommand::add_log_flags(CLI::App& app) {
   app.add_flag("--log-requests,!--no-log-requests", config.log.requests, "log a line per request");
-  app.add_flag("--log-prompts", config.log.prompts, "and what it sent");
+  app.add_flag("--log-prompts", config.log.prompts, "log the request's body too");
   app.add_option("--log-format", config.log.format, "text or json")->capture_default_str();
   app.add_option("--log-level", config.log.level, "trace, debug, info, warn, error or off")
       ->capture_default_str();
   app.add_option("--otlp-endpoint,--otlp-traces-endpoint", otlp_endpoint,
-                 "OTLP/HTTP receiver to send spans of requests to; without it as "
-                 "OTEL_EXPORTER_OTLP_ENDPOINT says")
+                 "OTLP/HTTP receiver of request spans (default: OTEL_EXPORTER_OTLP_ENDPOINT)")
       ->type_name("URL");
   app.add_flag("--vllm-metrics,!--no-vllm-metrics", config.vllm_metrics,
                "show /metrics under vLLM's names too");

@@ -32,16 +32,17 @@ void add_chat_flags(CLI::App& app, ModelSettings& model) {
          "--reasoning-parser", chat.reasoning_parser,
          "splits reasoning from answers: auto, none or " + parser_names(reasoning_formats()))
       ->capture_default_str();
-  app.add_flag("--ignore-tools-without-place", chat.ignore_tools_without_place,
-               "leave tools out where the chat template does not know them, instead of refusing "
-               "the request");
-  app.add_option("--system-prompt", chat.system_prompt, "of conversations that bring none")
+  app.add_flag(
+      "--ignore-tools-without-place", chat.ignore_tools_without_place,
+      "ignore tools if the chat template does not support them, instead of refusing the request");
+  app.add_option("--system-prompt", chat.system_prompt,
+                 "system prompt of conversations that have none")
       ->type_name("TEXT");
   std::map<std::string, Runner> by_name;
   for (const RunnerRow& row : runners()) by_name.emplace(row.name, row.runner);
   app.add_option("--runner", model.runner,
-                 "what the model is served for: generate (text), pooling (vectors, classes, "
-                 "scores) or auto, as the checkpoint was made for")
+                 "task of the model: generate (text), pooling (vectors, classes, scores) or auto "
+                 "(by the checkpoint)")
       ->transform(CLI::CheckedTransformer(by_name).description(""))
       ->type_name("NAME")
       ->default_str("auto");

@@ -7,7 +7,7 @@
 namespace penstock {
 
 void StructuredFlags::add_to(CLI::App& app) {
-  auto* group = app.add_option_group("Structured output", "what the text must look like")
+  auto* group = app.add_option_group("Structured output", "constraints on the generated text")
                     ->require_option(0, 1);
   group->add_option("--json-schema", schema_file_,
                     "a JSON value that the schema in this file allows; - is standard input");

@@ -71,54 +71,57 @@ RanksPlan::RanksPlan(CLI::App& app) {
   };
   CLI::Option* const lists[] = {
       list("--tensor-parallel-size", tensor,
-           "what so many ranks that share every layer would bring: memory of each, messages, step "
+           "estimate tensor parallelism with this many ranks: memory per rank, messages, step "
            "time and speed-up; several, separated by commas, for a table"),
       list("--pipeline-parallel-size", pipeline,
-           "stages, each with some of the layers; several likewise"),
-      list("--data-parallel-size", data, "engines that share the sequences out; several likewise")};
+           "estimate pipeline parallelism with this many stages; several likewise"),
+      list("--data-parallel-size", data,
+           "estimate data parallelism with this many engines; several likewise")};
   CLI::Option* all =
       app.add_option("--ranks", n_ranks,
-                     "all ways to use so many ranks, the fastest first, without those that "
+                     "list all ways to use this many ranks, the fastest first, without those that "
                      "need more than --memory of a host")
           ->check(CLI::Range(1, kMostRanks))
           ->group(group);
   for (CLI::Option* one : lists) all->excludes(one);
-  app.add_option("--hosts", hosts, "hosts that they are on, equally many on each")
+  app.add_option("--hosts", hosts, "number of hosts, with equally many ranks on each")
       ->check(CLI::Range(1, kMostRanks))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--link-gbps", link_gbps, "a host's network, gigabits per second")->group(group);
-  app.add_option("--link-us", link_us, "from one host to another, microseconds")->group(group);
-  app.add_option("--memory-gbps", memory_gbps,
-                 "what a rank reads of its memory, gigabytes per second (default: this machine's, "
-                 "measured, by the ranks of a host)")
+  app.add_option("--link-gbps", link_gbps, "network bandwidth of a host, gigabits per second")
       ->group(group);
+  app.add_option("--link-us", link_us, "latency between hosts, microseconds")->group(group);
   app.add_option(
-         "--rank-tflops", tflops,
-         "what a rank computes, 10^12 operations per second (default: no limit but --memory-gbps)")
+         "--memory-gbps", memory_gbps,
+         "memory bandwidth of a rank, gigabytes per second (default: measured on this machine, "
+         "divided by the ranks of a host)")
       ->group(group);
-  app.add_option(
-         "--step-ms", step_ms,
-         "a decode step of one rank with the whole model, milliseconds, if known better than by "
-         "--memory-gbps; of several numbers of sequences: 1=27,4=35")
+  app.add_option("--rank-tflops", tflops,
+                 "compute rate of a rank, 10^12 operations per second (default: limited by "
+                 "--memory-gbps only)")
+      ->group(group);
+  app.add_option("--step-ms", step_ms,
+                 "measured decode step of one rank with the whole model, milliseconds, instead of "
+                 "--memory-gbps; for several numbers of sequences: 1=27,4=35")
       ->delimiter(',')
       ->group(group);
-  app.add_option("--batch", batch, "sequences that are decoded together, of all engines")
+  app.add_option("--batch", batch, "sequences decoded together in all engines")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str()
       ->group(group);
   app.add_option("--candidates", candidates,
-                 "what a draw needs of each rank instead of all its logits: 1 of a greedy one, "
-                 "else top-k; 0 is all")
+                 "logits that sampling needs from each rank: 1 if greedy, else top-k; 0 is all")
       ->check(CLI::Range(0, 256))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--prompt-tokens", prompt_tokens,
-                 "also how long a prompt of so many tokens takes alone; --step-ms then needs steps "
-                 "of as many rows (64=90,512=600), --memory-gbps goes with --rank-tflops")
+  app.add_option(
+         "--prompt-tokens", prompt_tokens,
+         "estimate also the prefill time of a single prompt of this many tokens; needs "
+         "--step-ms with as many rows (64=90,512=600), or --rank-tflops beside --memory-gbps")
       ->check(CLI::Range(0, 32768))
       ->group(group);
-  app.add_option("--max-num-batched-tokens", most_tokens, "most tokens of it in one step")
+  app.add_option("--max-num-batched-tokens", most_tokens,
+                 "largest number of prompt tokens in a step")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str()
       ->group(group);

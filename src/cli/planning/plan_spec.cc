@@ -45,9 +45,8 @@ void print_table(const std::vector<SpeculationEstimate>& rows, int best) {
 
 SpecPlan::SpecPlan(CLI::App& app) {
   const char* group = "Speculation";
-  app.add_flag(
-         "--spec", wanted,
-         "what speculative decoding would bring: tokens per round and speed-up by draft length")
+  app.add_flag("--spec", wanted,
+               "estimate speculative decoding: tokens per round and speed-up by draft length")
       ->group(group);
   app.add_option("--acceptance", acceptance,
                  "chance that a drafted token is accepted; several, for the first, second, … token "
