@@ -44,6 +44,13 @@ def eye(**more):
 
 
 SLIDING = ["sliding_attention", "sliding_attention", "full_attention"]
+# Lists of Step 3.5 by layer, two layers that predict further tokens included.
+STEP35 = dict(
+    num_hidden_layers=6, layer_types=["full_attention", *["sliding_attention"] * 3] * 2, num_nextn_predict_layers=2,
+    rope_theta=[5e5, *[1e4] * 3] * 2, partial_rotary_factors=[0.5, 1.0, 1.0, 1.0] * 2, moe_layers_enum="2, 3,4,5",
+    attention_other_setting=dict(num_attention_heads=6), moe_router_scaling_factor=1.5,
+    rope_scaling={k: v for k, v in LLAMA3.items() if k != "rope_theta"}, swiglu_limits=[0.0] * 5 + [0.2] + [0.0] * 2,
+    swiglu_limits_shared=[0.0, 0.3, 0.0, 0.0, 0.0, 0.4, 0.0, 0.0])
 # name: (config, whether llama.cpp has the same thing: then a GGUF file is written)
 MODELS = {
     "smollm3": lambda: (T.SmolLM3Config(**base(num_hidden_layers=4, rope_parameters=rope(2e6))), True),
@@ -142,6 +149,11 @@ MODELS = {
         gating="per-element", attention_bias=True, mlp_layer_types=["sparse", "dense", "sparse"], sliding_window=9, layer_types=SLIDING,
         moe_router_logit_softcapping=0.8, shared_expert_intermediate_size=16, rope_parameters={
             "sliding_attention": rope(), "full_attention": YARN | dict(rope_theta=5e5, partial_rotary_factor=0.5)})), False),
+    "step3p5": lambda: (step(**STEP35), True),
+    "step3p7": lambda: (step(
+        num_hidden_layers=4, layer_types=["full_attention", *SLIDING], num_sliding_attention_heads=2, query_pre_attn_scalar=9,
+        mlp_layer_types=["sparse", "dense", "sparse", "sparse"], attention_bias=True, mlp_bias=False, share_expert_dim=24,
+        swiglu_limits=[None, 0.3, 0.3, None], rope_parameters={"full_attention": YARN, "sliding_attention": rope()}), False),
     "sarvam_moe": lambda: (T.SarvamMoEConfig(**glm4_moe(n_routed_experts=6, num_hidden_layers=3, rope_parameters=rope(8e6))), True),
     "bailing_moe_v2": lambda: (T.SarvamMoEConfig(**glm4_moe(
         n_routed_experts=8, num_hidden_layers=3, n_group=4, topk_group=2, attention_bias=True, rope_parameters=rope(
@@ -613,6 +625,20 @@ def as_ling2(state, path):
     return state
 
 
+def as_step35(state, path):
+    """Config and tensors of the text alone as Step 3.5 is published."""
+    text = json.load(open(path + "/config.json"))["text_config"]
+    for key in ("rope_parameters", "mlp_layer_types", "per_layer_config", "num_sliding_attention_heads", "mtp_layer_types",
+                "mtp_mlp_layer_types", "query_pre_attn_scalar"):
+        text.pop(key, None)
+    for usual, theirs in (("num_key_value_heads", "num_attention_groups"), ("n_routed_experts", "moe_num_experts"),
+                          ("num_experts_per_tok", "moe_top_k")):
+        text[theirs] = text.pop(usual)
+    text |= STEP35 | dict(architectures=["Step3p5ForCausalLM"], use_qk_norm=True, zero_centered=True, norm_expert_weight=True)
+    json.dump(text, open(path + "/config.json", "w"), indent=2)
+    return {k: v for k, v in state.items() if not k.startswith("vi")}
+
+
 def said_to_be_tied(state, path):
     """A configuration that ties the output to the embedding, though the checkpoint has both: transformers ties what is alike only."""
     config = json.load(open(path + "/config.json"))
@@ -622,7 +648,7 @@ def said_to_be_tied(state, path):
 
 # Models saved in their published form: two inside a multimodal checkpoint, one with layers that predict further tokens.
 WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses,
-         "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first}
+         "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35}
 
 
 def with_next_token_layers(state):
@@ -661,6 +687,13 @@ def glm4_moe(**more):
 
 def mixture(**more):
     return base(num_hidden_layers=3, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16) | more
+
+
+def step(**more):
+    return T.Step3p7Config(vision_config=dict(
+        width=8, layers=1, heads=1, image_size=28, patch_size=14, mlp_ratio=1.0, max_position_embeddings=4), text_config=base(
+            head_dim=8, num_experts_per_tok=2, moe_intermediate_size=16, n_routed_experts=6, share_expert_dim=16,
+            sliding_window=9) | more)
 
 
 def granite_moe(**more):
@@ -884,6 +917,8 @@ PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
              "glm_moe_dsa": lambda c: dict(scoring_func="sigmoid"),
              "sarvam_moe": lambda c: dict(architectures=["SarvamMoEForCausalLM"], num_experts=c["n_routed_experts"],
                                           num_shared_experts=c["n_shared_experts"]),
+             "step3p5": lambda c: STEP35 | dict(rope_parameters=DROP, norm_expert_weight=True, moe_num_experts=6, moe_top_k=2,
+                                                num_attention_groups=2),
              "kimi_linear": lambda c: dict(
                  moe_router_activation_func="sigmoid", first_k_dense_replace=c["mlp_layer_types"].count("dense"),
                  linear_attn_config=dict(

@@ -17,8 +17,10 @@ enum class Activation : uint8_t {
   kSigmoid,
   kClamp,     // max(-m, min(x, m)), of {m}
   kSoftplus,  // log(1 + exp(x))
+  // Step 3.5: min(silu(x), m), of {m}; its gated form times clamp(up, -m, m)
+  kBoundedSilu,
 };
-inline constexpr int kNumActivations = 10;
+inline constexpr int kNumActivations = 11;
 
 // An activation function with its parameters, if it has some.
 struct ActivationFunction {

@@ -25,6 +25,13 @@ Result<ModelConfig> next_token_config(const ModelConfig& target, const std::stri
         "attends and then feeds forward",
         where, target.arch);
   }
+  if (std::ranges::any_of(target.layers,
+                          [](const LayerConfig& layer) { return layer.n_heads > 0; })) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: spec mtp: further tokens are not predicted where layers have different "
+                  "numbers of heads",
+                  where);
+  }
   ModelConfig config = target;
   config.layers = {*last};
   config.layers[0].group = 0;

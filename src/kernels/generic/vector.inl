@@ -108,6 +108,7 @@ inline F activated(F x, const ActivationParameters& f) {
     return Simd::mul(v, sigmoid(Simd::mul(v, f.p[0])));
   }
   if constexpr (A == Activation::kSigmoid) return sigmoid(x);
+  if constexpr (A == Activation::kBoundedSilu) return Simd::min(Simd::mul(x, sigmoid(x)), f.p[0]);
   if constexpr (A == Activation::kSoftplus) return softplus(x);
   if constexpr (A == Activation::kClamp)
     return Simd::max(Simd::sub(Simd::zero(), f.p[0]), Simd::min(x, f.p[0]));
@@ -121,6 +122,8 @@ inline F gated_up(F up, const ActivationParameters& f) {
     const F least = Simd::sub(Simd::zero(), f.p[1]);
     return Simd::add(Simd::max(least, Simd::min(up, f.p[1])), Simd::set1(1.0f));
   }
+  if constexpr (A == Activation::kBoundedSilu)
+    return Simd::max(Simd::sub(Simd::zero(), f.p[0]), Simd::min(up, f.p[0]));
   return up;
 }
 
@@ -142,6 +145,7 @@ inline void visit_activation(Activation kind, Fn&& visit) {
     case Activation::kSigmoid: return visit(ActivationKind<Activation::kSigmoid>());
     case Activation::kClamp: return visit(ActivationKind<Activation::kClamp>());
     case Activation::kSoftplus: return visit(ActivationKind<Activation::kSoftplus>());
+    case Activation::kBoundedSilu: return visit(ActivationKind<Activation::kBoundedSilu>());
   }
 }
 

@@ -90,6 +90,7 @@ extern const Architecture kMellum;
 extern const Architecture kFlint;
 extern const Architecture kKolibri;
 extern const Architecture kLaguna;
+extern const Architecture kStep35;
 extern const Architecture kQwen2Moe;
 extern const Architecture kGraniteMoe;
 extern const Architecture kMiniMaxM2;
@@ -221,6 +222,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kFlint,
     &kKolibri,
     &kLaguna,
+    &kStep35,
     &kQwen2Moe,
     &kGraniteMoe,
     &kMiniMaxM2,

@@ -53,6 +53,9 @@ struct Architecture {
   std::string_view hf_defaults = "";
   // Alternative names of keys of config.json: {"alternative": "default name"}, or "".
   std::string_view hf_aliases = "";
+  // Rewrites what config.json tells in a form of its own into the usual keys, before it is read.
+  // Values may have any type.
+  void (*hf_usual)(nlohmann::json& object) = nullptr;
   // Writes the keys that configure() reads beyond the common ones, for conversion.
   void (*describe)(ConfigWriter& writer, const ModelConfig& config) = nullptr;
   void (*gguf_names)(NameTable& names, const ModelConfig& config) = nullptr;  // as hf_names

@@ -19,7 +19,10 @@ void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int de
     pattern = reader.integer(list_key, 0, 1024);
     list = nullptr;
   }
-  if (list != nullptr && (!list->is_array() || list->size() != config.layers.size())) {
+  // GGUF lists layers that predict further tokens, too.
+  const size_t further = reader.gguf() ? static_cast<size_t>(config.n_next_token_layers) : 0;
+  if (list != nullptr && (!list->is_array() || list->size() < config.layers.size() ||
+                          list->size() > config.layers.size() + further)) {
     reader.fail(ErrorCode::kCorruptFile,
                 fmt::format("{}: expected a list of {} layers",
                             reader.gguf() ? list_key.gguf : list_key.hf, config.layers.size()));

@@ -222,9 +222,10 @@ void finish(ConfigReader& reader, ModelConfig& config) {
   if (std::ranges::all_of(config.layers, is_mixture) && !config.experts.beside_dense)
     config.ffn_dim = 0;
   for (LayerConfig& layer : config.layers) {
-    if (layer.activation.kind != config.ffn.activation.kind ||
-        layer.activation.kind != Activation::kXielu)
-      layer.activation = config.ffn.activation;
+    const bool own = layer.activation.kind == Activation::kBoundedSilu ||
+                     (layer.activation.kind == Activation::kXielu &&
+                      layer.activation.kind == config.ffn.activation.kind);
+    if (!own) layer.activation = config.ffn.activation;
   }
 }
 
@@ -395,6 +396,7 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
       object["tie_word_embeddings"] = *outer;
   }
   use_usual_names(*architecture, object);
+  if (architecture->hf_usual != nullptr) architecture->hf_usual(object);
   count_layers(object);
   if (!architecture->hf_defaults.empty())
     add_defaults(bounded_json(architecture->hf_defaults), object);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -86,6 +87,8 @@ struct LayerConfig {
   bool keys_as_values = false;
   // Activation of the feed-forward: the model's, or the same with parameters of this layer.
   ActivationFunction activation;
+  // Activation of routed experts; none: `activation`.
+  std::optional<ActivationFunction> expert_activation;
   // Multiplies AttentionConfig::scale.
   float score_factor = 1.0f;
   // Gates are replaced by the amount by which they exceed mean + gate_cutoff * standard deviation

@@ -142,7 +142,8 @@ void ExpertsBlock::mix(int i, const NormedInput& router_input, const NormedInput
   params.routing = s_.config.experts.routing;
   params.selection_bias = layer.experts.selection_bias.get();
   params.expert_scale = layer.beside.expert_scale.get();
-  params.activation = layer.activation;
+  params.activation =
+      s_.config.layers[static_cast<size_t>(i)].expert_activation.value_or(layer.activation);
   params.down_lead = layer.experts.down.lead;
   params.mapped = layer.experts.down.mapped;
   if (layer.experts.in.weight == nullptr)

@@ -8,9 +8,14 @@
 
 namespace penstock {
 Status FrameLoader::divide_by_factors(const std::string& name, std::vector<float>& frequencies) {
+  // Files have the factors of their widest rotation; others take the first ones.
+  const TensorInfo* found = tensors_.find(name);
+  const auto n = static_cast<int64_t>(frequencies.size());
+  const bool wider = found != nullptr && found->shape.size() == 1 && found->shape[0] > n &&
+                     found->shape[0] <= config_.head_dim / 2;
   ASSIGN_OR_RETURN(const std::vector<float> factors,
-                   tensors_.vector(name, static_cast<int64_t>(frequencies.size())));
-  for (size_t i = 0; i < factors.size(); ++i) {
+                   tensors_.vector(name, wider ? found->shape[0] : n));
+  for (size_t i = 0; i < frequencies.size(); ++i) {
     if (!(factors[i] > 0)) {
       return errorf(ErrorCode::kCorruptFile,
                     "{}: tensor {}: expected positive factors, got {} at {}",

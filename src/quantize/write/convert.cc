@@ -30,6 +30,7 @@ const char* activation_name(Activation activation) {
     case Activation::kSigmoid: return "sigmoid";
     case Activation::kClamp: return "clamp";
     case Activation::kSoftplus: return "softplus";
+    case Activation::kBoundedSilu: return "silu";
   }
   return "silu";
 }
@@ -246,6 +247,16 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
 namespace {
 
 // Returns the name of the difference; "": none.
+// Bounds of the products of feed-forwards (Step 3.5).
+bool same_bounds(const LayerConfig& a, const LayerConfig& b) {
+  const auto bound = [](const std::optional<ActivationFunction>& f) {
+    return f && f->kind == Activation::kBoundedSilu ? f->parameters[0] : 0.0f;
+  };
+  return nearly(bound(a.activation), bound(b.activation)) &&
+         nearly(bound(a.expert_activation.value_or(a.activation)),
+                bound(b.expert_activation.value_or(b.activation)));
+}
+
 std::string_view mixer_difference(const LayerConfig& a, const LayerConfig& b) {
   if (a.mixer == nullptr || b.mixer == nullptr) return a.mixer == b.mixer ? "" : "mixers";
   return a.mixer->difference(*b.mixer);
@@ -309,7 +320,7 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
         a.layers[i].query_scale != b.layers[i].query_scale ||
         !nearly(a.layers[i].score_factor, b.layers[i].score_factor) ||
         !same_cutoff(a.layers[i].gate_cutoff, b.layers[i].gate_cutoff) ||
-        !same_sizes(a, b, static_cast<int>(i)))
+        !same_bounds(a.layers[i], b.layers[i]) || !same_sizes(a, b, static_cast<int>(i)))
       return fmt::format("layer {}", i);
   }
   for (size_t i = 0; i < a.ropes.size(); ++i) {
@@ -394,6 +405,9 @@ Result<std::vector<EncodedTensor>> gguf_extra_tensors(const WeightSource& source
     const std::vector<float> scaled = rope_frequencies(rope);
     std::vector<float> factors = rope_frequencies(plain);
     for (size_t i = 0; i < scaled.size(); ++i) factors[i] /= scaled[i];
+    // As many as the widest rotation has.
+    for (const RopeConfig& other : config.ropes)
+      factors.resize(std::max(factors.size(), static_cast<size_t>(other.rotary_dim / 2)), 1.0f);
     add("rope_freqs.weight", factors);
   } else if (rope.scaling == RopeScaling::kProportional) {
     std::vector<float> factors(static_cast<size_t>(rope.rotary_dim / 2), kStill);

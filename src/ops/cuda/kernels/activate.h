@@ -26,14 +26,17 @@ PENSTOCK_DEVICE float activated(const ActivationFunction& f, float x) {
     case Activation::kSigmoid: return sigmoid(x);
     case Activation::kClamp: return fmaxf(-p[0], fminf(x, p[0]));
     case Activation::kSoftplus: return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
+    case Activation::kBoundedSilu: return fminf(x * sigmoid(x), p[0]);
   }
   return x;
 }
 
 // Returns f(x) * by, or the gated form of f if it has its own.
 PENSTOCK_DEVICE float gated(const ActivationFunction& f, float x, float by) {
-  const float value = activated(f, x), most = f.parameters[1];
-  return value * (f.kind == Activation::kClampedSilu ? fmaxf(-most, fminf(by, most)) + 1.0f : by);
+  const bool bounded = f.kind == Activation::kBoundedSilu;
+  const float value = activated(f, x), most = f.parameters[bounded ? 0 : 1];
+  if (!bounded && f.kind != Activation::kClampedSilu) return value * by;
+  return value * (fmaxf(-most, fminf(by, most)) + (bounded ? 0.0f : 1.0f));
 }
 
 }  // namespace penstock::cuda
