@@ -179,13 +179,25 @@ class Costs(unittest.TestCase):
     def test_replies_are_counted_before_they_are_computed(self):
         prompt = "Once upon a time " * 40
         for fields in ({"prompt_logprobs": 20, "n": 1, "prompt": [prompt] * 100}, {"logprobs": 20, "n": 100, "max_tokens": 200, "prompt": "x"},
-                       {"echo": True, "logprobs": 20, "prompt": [prompt] * 100, "stream": True}):
+                       {"echo": True, "logprobs": 20, "prompt": [prompt] * 100, "stream": True},
+                       {"prompt_logprobs": 20, "n": 100, "prompt": prompt}, {"echo": True, "logprobs": 20, "n": 100, "prompt": prompt},
+                       {"echo": True, "logprobs": 20, "n": 2, "best_of": 100, "prompt": prompt}):
             reply = self.attack("/v1/completions", json.dumps({"max_tokens": 1, **fields}).encode(), (400,))
             self.assertIn(b"--max-reply-bytes", reply.body)
         chat = {"messages": [{"role": "user", "content": "x"}], "chat_template": "{{ messages[0].content }}", "logprobs": True, "top_logprobs": 20, "n": 100,
                 "max_tokens": 100}
         self.assertIn(b"--max-reply-bytes", self.attack("/v1/chat/completions", json.dumps(chat).encode(), (400,)).body)
         self.assertEqual(self.server.post("/v1/completions", {"prompt": prompt[:100], "prompt_logprobs": 5, "logprobs": 5, "max_tokens": 5}).status, 200)
+
+    def test_what_a_stream_tells_at_once(self):
+        prompt = "Once upon a time " * 100
+        with Server("--no-log-requests") as server:
+            ask = {"prompt": prompt, "echo": True, "logprobs": 20, "max_tokens": 1}
+            reply = server.post("/v1/completions", {**ask, "n": 20, "stream": True})
+            self.assertEqual(reply.status, 400, reply.body[:300])
+            self.assertIn(b"without stream", reply.body)
+            self.assertEqual(server.post("/v1/completions", {**ask, "n": 2, "stream": True}).status, 200)
+            self.assertEqual(server.post("/v1/completions", {**ask, "n": 20}).status, 200)
 
     def test_chats_that_are_cut(self):
         for body in (filled(b'{"truncate_prompt_tokens":10,"prompt":"', b"word ", b'"}', SIZE),

@@ -46,8 +46,10 @@ struct GenerationCall {
   std::vector<ThinkingBudget> thinking;  // one per prompt, or none
   std::optional<std::chrono::milliseconds> timeout;
   // whether Generation::prompt_progress() will be called
-  bool watches_prompts = false;  // Generation::prompt_progress() is asked for
-  int n_repeats = 0;
+  bool watches_prompts = false;
+  // How often the reply repeats a prompt: its text or ids in each choice, and the log-probabilities
+  // of its tokens (if requested) in all choices together.
+  int n_repeats = 0, n_row_repeats = 1;
   bool fills_context = false;  // the client set no maximum reply length
   // the text keeps special tokens that mark parts of a reply
   bool keep_markers = false;

@@ -85,6 +85,7 @@ Result<ChatCall> read_chat_fields(Services& services, ApiBody& asked) {
                   services.config.max_choices, call.generation.params.n);
   }
   RETURN_IF_ERROR(read_openai_call(services, body, "chatcmpl-", call));
+  call.generation.n_repeats = (call.prompt_text ? 1 : 0) + (call.token_ids ? 2 : 0);
   RETURN_IF_ERROR(read_logprobs(services, body, call));
   call.generation.params.processed_logprobs = get_bool(body, "post_sampling_probs");
   const bool excluded = get_bool(get_field(body, "reasoning"), "exclude");

@@ -130,6 +130,9 @@ Result<CompletionCall> read_completion_call(Services& services, const HttpReques
   call.generation.n_repeats =
       (call.echo ? 1 : 0) + (call.prompt_text ? 1 : 0) + (call.token_ids ? 2 : 0);
   RETURN_IF_ERROR(read_best_of(body, call));
+  const bool echoes_rows = call.echo && call.logprobs;
+  call.generation.n_row_repeats =
+      std::max(params.n * ((echoes_rows ? 1 : 0) + (call.prompt_logprobs ? 1 : 0)), 1);
   RETURN_IF_ERROR(check_choices(services, body["prompt"], call));
   RETURN_IF_ERROR(read_prompts(body, call));
   if (get_field(body, "suffix").is_string()) {

@@ -38,6 +38,9 @@ Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milli
 }
 
 constexpr size_t kPerToken = 4, kPerLogprob = 60;  // approximate bytes in a reply
+// Most bytes of prompt log-probabilities in a stream: its events are written on the connections'
+// thread.
+constexpr double kMostStreamedRows = 4 << 20;
 
 // Refuses calls whose replies could exceed the server's limit.
 Status check_reply(const Services& services, const GenerationCall& call, bool stream) {
@@ -46,19 +49,26 @@ Status check_reply(const Services& services, const GenerationCall& call, bool st
     return !wanted ? 0.0 : *wanted < 0 ? 1.0 + model.engine().info().vocab_size : 1.0 + *wanted;
   };
   const int context = call.model->max_model_len();
-  double bytes = 0;
+  double bytes = 0, rows = 0;
   for (const auto& prompt : call.prompts) {
     const int room = std::max(context - static_cast<int>(prompt.size()), 0);
     const int n_tokens = params.max_tokens < 0 ? room : std::min(params.max_tokens, room);
-    bytes += static_cast<double>(prompt.size()) * kPerLogprob *
-             entries(params.prompt_logprobs, *call.model);
+    rows += static_cast<double>(prompt.size()) * kPerLogprob *
+            entries(params.prompt_logprobs, *call.model) * call.n_row_repeats;
     bytes += static_cast<double>(prompt.size()) * kPerToken * params.n * call.n_repeats;
     if (!stream)
       bytes += 1.0 * params.n * n_tokens *
                (kPerToken + kPerLogprob * entries(params.logprobs, *call.model));
   }
+  bytes += rows;
   const auto most = static_cast<double>(services.config.max_reply_bytes);
-  if (bytes <= most) return {};
+  if (bytes <= most) {
+    if (!stream || rows <= kMostStreamedRows) return {};
+    return errorf(ErrorCode::kInvalidArgument,
+                  "logprobs: those of the prompts may become {:.0f} bytes, in a stream at most "
+                  "{:.0f}: ask for fewer, or without stream",
+                  rows, kMostStreamedRows);
+  }
   return errorf(ErrorCode::kInvalidArgument,
                 "{}: the reply may become {:.0f} bytes, expected at most {:.0f} (see "
                 "--max-reply-bytes): ask for fewer tokens, choices or alternatives",
@@ -77,7 +87,9 @@ size_t reply_bytes(const Generation& generation) {
     bytes += output.prompt_token_ids.size() * kPerToken;
     bytes += output.outputs.size() * (kPerChoice + output.prompt_token_ids.size() * kPerToken *
                                                        static_cast<size_t>(call.n_repeats));
-    for (const auto& row : output.prompt_logprobs) bytes += row.size() * kPerLogprob;
+    size_t n_entries = 0;
+    for (const auto& row : output.prompt_logprobs) n_entries += row.size();
+    bytes += n_entries * kPerLogprob * static_cast<size_t>(call.n_row_repeats);
     for (const CompletionOutput& one : output.outputs) {
       bytes += one.token_ids.size() * kPerToken;
       for (const auto& row : one.logprobs) bytes += row.size() * kPerLogprob;
@@ -230,7 +242,7 @@ net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCa
   co_await shape.keep(generation, nullptr);
   reuse.keep(generation);
   HttpReply whole;
-  co_await services.run_apart(exchange, reply_bytes(generation),
+  co_await services.run_apart(exchange, reply_bytes(generation) + shape.bytes_beside(),
                               [&] { whole.body = shape.whole_text(generation); });
   co_await exchange.reply(std::move(whole));
 }

@@ -40,6 +40,8 @@ class ReplyShape {
   // whole() as text. Overridden by APIs whose calls are objects, to keep numbers as the model wrote
   // them.
   virtual std::string whole_text(const Generation& generation);
+  // About the bytes that it has beside what was generated: of what it repeats of the request.
+  virtual size_t bytes_beside() const { return 0; }
 
   // Returns an error reply; OpenAI's shape unless overridden.
   virtual HttpReply error(const Error& error);
