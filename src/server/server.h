@@ -87,7 +87,7 @@ class Server {
   // These parts post to handlers of http_ and are destroyed before it.
   ApartThreads apart_;
   CompileQueue compilations_;  // see apart_
-  TurnThreads chores_{2};      // see apart_
+  TurnThreads chores_{2, 1};   // see apart_; a client uses one thread at a time
   // see apart_; null: no MCP servers are configured
   std::unique_ptr<McpServers> mcp_;
   ModelLoads loads_;  // see apart_

@@ -7,12 +7,13 @@ import json
 import pathlib
 import sys
 import tempfile
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from batches_e2e import COMPLETIONS, Case as BatchCase, line
 from costs_e2e import Health
-from live_server import MODEL, SLOW, SOURCE, Server, read_head, slow_server, wait_for
+from live_server import MODEL, SLOW, SOURCE, Server, in_threads, read_head, slow_server, wait_for
 from server_ops_e2e import bearer, keys
 
 MIB = 1 << 20
@@ -206,6 +207,39 @@ class Stored(BatchCase):
             self.assertEqual(server.post("/v1/responses", {"input": "hi", "max_output_tokens": 1, "previous_response_id": first["id"]}).status, 200)
 
 
+    def test_a_page_of_items_is_bounded(self):
+        with self.serve(*TEMPLATE) as server:
+            items = [{"type": "message", "role": "user", "content": f"{i}", "note": "x" * 3 * MIB} for i in range(6)]
+            path = f"/v1/conversations/{server.post('/v1/conversations', {'items': items}).json()['id']}/items"
+            seen, after = [], ""
+            while after is not None:
+                reply = server.get(f"{path}?limit=100&order=asc{after}")
+                self.assertEqual(reply.status, 200, reply.body[:300])
+                self.assertLess(len(reply.body), 5 * MIB)
+                page = reply.json()
+                seen += [item["content"][0]["text"] for item in page["data"]]
+                after = f"&after={page['last_id']}" if page["has_more"] else None
+            self.assertEqual(seen, [f"{i}" for i in range(6)])
+
+    def test_what_a_reply_repeats_is_written_apart(self):
+        """The connections' thread hands it on as it is."""
+        values = [0] * 170_000
+        with self.serve(*TEMPLATE, "--no-log-requests") as server:
+            server.generate()
+            tools = [{"type": "web_search", "of_nobody": [*values, "x" * 3_400_000]}]
+            note = [{"role": "user", "content": "hi", "note": [*values * 5, "x" * 28_000_000]}]
+            for path, body, longest in (("/v1/responses", {"tools": tools, "stream": True}, 0.1), ("/v1/responses", {"tools": tools}, 0.04),
+                                        ("/v1/responses/compact", {"input": note}, 0.2)):
+                body = json.dumps({"input": "hi", **body} if "compact" in path else {"input": "hi", "max_output_tokens": 2, **body})
+                took = []
+                for _ in range(3):
+                    before = server.thread_seconds("penstock-io")
+                    reply = server.post(path, body)
+                    took.append(server.thread_seconds("penstock-io") - before)
+                    self.assertEqual(reply.status, 200, reply.body[:300])
+                self.assertLess(min(took), longest * SLOW, path)
+
+
 class Turns(BatchCase):
     """Keys that ask for much, and keys that do not."""
 
@@ -226,6 +260,64 @@ class Turns(BatchCase):
             ended = self.wait(server, large["id"], headers=self.one)
             self.assertEqual(ended["status"], "cancelled")
             self.assertEqual(len(self.results(server, ended["output_file_id"], self.one)), ended["request_counts"]["completed"])
+
+    def test_conversations_that_are_gone_on_from(self):
+        """A key leaves a quarter of their memory to others."""
+        body = {"stream": True, "store": False, "max_output_tokens": 400, "ignore_eos": True, "input": "hi"}
+        with slow_server("--data-dir", self.folder / "data", "--api-key-file", self.file, "--max-body-bytes", MIB, "--max-total-body-bytes", 4 * MIB,
+                         *TEMPLATE) as server:
+            ids = {}
+            for key in (self.one, self.two):
+                note = {"type": "message", "role": "user", "content": "hi", "note": "x" * 900_000}
+                ids[key["Authorization"]] = server.post("/v1/responses", {"input": [note], "max_output_tokens": 1}, key).json()["id"]
+
+            def go_on(key):
+                sock = server.stream({**body, "previous_response_id": ids[key["Authorization"]]}, "/v1/responses", key)
+                return sock, read_head(sock)[0].split(b" ", 2)[1]
+            under_way = [go_on(self.one) for _ in range(5)]
+            self.assertEqual([status for _, status in under_way], [b"200"] * 3 + [b"429"] * 2)
+            under_way.append(go_on(self.two))
+            self.assertEqual(under_way[-1][1], b"200")
+            for sock, _ in under_way:
+                sock.close()
+            self.assertTrue(wait_for(lambda: go_on(self.one)[1] == b"200"))
+
+    def test_responses_in_the_background(self):
+        """Their events are counted before they are begun, and a key leaves a quarter of that memory to others."""
+        tools = [{"type": "web_search", "of_nobody": "x" * (4 * MIB - 1000)}]
+        body = json.dumps({"background": True, "stream": True, "max_output_tokens": 400, "ignore_eos": True, "input": "hi", "tools": tools})
+        with slow_server("--data-dir", self.folder / "data", "--api-key-file", self.file, "--no-log-requests", *TEMPLATE) as server:
+            server.post(COMPLETIONS, {"prompt": "x", "max_tokens": 1}, self.one)
+            before = server.rss()
+
+            def begin(key):
+                sock = server.raw(f"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                                  f"Authorization: {key['Authorization']}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode(), timeout=60)
+                status = read_head(sock)[0].split(b" ", 2)[1]
+                sock.close()
+                return status
+            statuses = [begin(self.one) for _ in range(12)]
+            self.assertLessEqual(statuses.count(b"200"), 9, statuses)
+            self.assertEqual(statuses[-1], b"429")
+            self.assertEqual(begin(self.two), b"200")
+            if SLOW == 1:
+                self.assertLess(server.rss() - before, 400 * MIB)
+
+    def test_chores(self):
+        """Whoever keeps much holds up nobody who keeps little."""
+        note = {"type": "message", "role": "user", "content": "hi", "note": [*[0] * 500_000, "x" * 26_000_000]}
+        body = json.dumps({"items": [note]})
+        with self.serve("--api-key-file", self.file, "--no-log-requests") as server:
+            self.assertEqual(server.get("/v1/conversations/conv_1", self.two).status, 404)
+            ended = []
+            posts = threading.Thread(target=in_threads, args=(6, lambda i: ended.append(server.post("/v1/conversations", body, self.one).status)))
+            posts.start()
+            self.assertTrue(wait_for(lambda: ended, step=0.001))
+            for _ in range(4):
+                self.assertEqual(server.get("/v1/conversations/conv_1", self.two).status, 404)
+            self.assertLess(len(ended), 4)
+            posts.join()
+            self.assertEqual(ended, [200] * 6)
 
     def test_damaged_results(self):
         """They end their batch, and hold up nobody else's."""

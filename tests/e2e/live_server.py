@@ -133,6 +133,11 @@ class Server:
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) * 1024
 
+    def thread_seconds(self, name):
+        """Time on a processor of the threads of that name: what others do on the machine does not count."""
+        tasks = pathlib.Path(f"/proc/{self.process.pid}/task")
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir() if (task / "comm").read_text().strip() == name) / 1e9
+
     def n_files(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 

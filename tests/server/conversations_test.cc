@@ -82,6 +82,23 @@ TEST_F(ConversationsTest, PagesGoBothWays) {
   EXPECT_THAT(ids("conv_1", {.after = "x"}), ElementsAre(HasSubstr("no item x")));
 }
 
+TEST_F(ConversationsTest, PagesHaveABoundOfBytes) {
+  open();
+  const auto item = [](const char* id, int64_t n_bytes) {
+    return ConversationItem{id, std::string(static_cast<size_t>(n_bytes), 'x')};
+  };
+  constexpr int64_t kMost = StoredConversations::kMostPage;
+  const std::vector<ConversationItem> items = {item("a", kMost / 2 - 100),
+                                               item("b", kMost / 2 - 100), item("c", 1000),
+                                               item("d", 2 * kMost)};
+  ASSERT_TRUE(kept().add({.id = "conv_1", .owner = "me"}, items));
+  EXPECT_THAT(ids("conv_1", {.limit = 100, .oldest_first = true}), ElementsAre("a", "b", "more"));
+  EXPECT_THAT(ids("conv_1", {.after = "b", .limit = 100, .oldest_first = true}),
+              ElementsAre("c", "more"));
+  EXPECT_THAT(ids("conv_1", {.after = "c", .limit = 100, .oldest_first = true}), ElementsAre("d"));
+  EXPECT_THAT(ids("conv_1", {.limit = 100}), ElementsAre("d", "more"));
+}
+
 TEST_F(ConversationsTest, AnIdIsThereOnce) {
   open();
   EXPECT_FALSE(add("conv_1", {"a", "a"}));

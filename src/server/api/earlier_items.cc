@@ -7,9 +7,10 @@
 namespace penstock {
 namespace {
 
-// A small body may continue megabytes of stored items, which are limited like bodies: individually
-// and in total.
-Status hold(Services& services, const char* field, size_t bytes, ResponseCall& call) {
+// A small body may continue megabytes of stored items, which are limited like bodies: individually,
+// in total, and per client to three quarters of the total.
+Status hold(Services& services, const std::string& asker, const char* field, size_t bytes,
+            ResponseCall& call) {
   const size_t most = services.config.http.max_body_bytes;
   if (bytes > most) {
     return errorf(ErrorCode::kInvalidArgument,
@@ -18,10 +19,12 @@ Status hold(Services& services, const char* field, size_t bytes, ResponseCall& c
   call.held = std::make_shared<BodyBudget>();
   call.held->attach(services.under_way.conversation_bytes,
                     static_cast<int64_t>(services.config.http.max_total_body_bytes));
+  call.held->share(services.under_way.conversation_shares, asker);
   if (call.held->take(static_cast<int64_t>(bytes))) return {};
   return errorf(ErrorCode::kResourceExhausted,
-                "stored conversations under way hold {} bytes, all that this server allows",
-                services.config.http.max_total_body_bytes);
+                "{}: stored conversations under way hold as much as this server allows, {} bytes "
+                "of all clients together and three quarters of one",
+                field, services.config.http.max_total_body_bytes);
 }
 
 // Maps kNotFound of an object named in the body to an error of the body.
@@ -38,7 +41,8 @@ Result<json> items_of_response(Services& services, const StoreCall& stored, cons
   auto found = stored.stores->responses->find(stored.owner, id);
   if (!found) return named_wrongly(kField, std::move(found.error()));
   found->events = {};
-  RETURN_IF_ERROR(hold(services, kField, found->input.size() + found->reply.size(), call));
+  RETURN_IF_ERROR(
+      hold(services, stored.asker, kField, found->input.size() + found->reply.size(), call));
   const json reply = bounded_json<json>(found->reply);
   json items = bounded_json<json>(found->input);
   const std::string status = found->ended ? get_string(reply, "status") : "in_progress";
@@ -58,7 +62,7 @@ Result<json> items_of_conversation(Services& services, const StoreCall& stored,
   StoredConversations& conversations = *stored.stores->conversations;
   auto found = conversations.find(stored.owner, id);
   if (!found) return named_wrongly(kField, std::move(found.error()));
-  RETURN_IF_ERROR(hold(services, kField, static_cast<size_t>(found->bytes), call));
+  RETURN_IF_ERROR(hold(services, stored.asker, kField, static_cast<size_t>(found->bytes), call));
   // The conversation may have grown since it was looked up.
   auto text = conversations.all_items(stored.owner, id, found->bytes);
   if (!text) return named_wrongly(kField, std::move(text.error()));

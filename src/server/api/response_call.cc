@@ -17,8 +17,9 @@
 namespace penstock {
 namespace {
 
-// Returns the request's fields for the reply, with defaults for absent ones.
-json echoed_fields(const json& body, const SamplingParams& params) {
+// Returns the request's fields for the reply, with defaults for absent ones, as text: they may be
+// megabytes, and events repeat them.
+std::string echoed_fields(const json& body, const SamplingParams& params) {
   const auto given = [&](const char* name, json fallback) {
     const json& value = get_field(body, name);
     return value.is_null() ? fallback : value;
@@ -26,26 +27,27 @@ json echoed_fields(const json& body, const SamplingParams& params) {
   const json& reasoning = get_field(body, "reasoning");
   const json& text = get_field(body, "text");
   const json format = text.is_object() ? get_field(text, "format") : json();
-  return {{"instructions", given("instructions", nullptr)},
-          {"max_output_tokens", given("max_output_tokens", nullptr)},
-          {"metadata", given("metadata", json::object())},
-          {"parallel_tool_calls", get_bool(body, "parallel_tool_calls", true)},
-          {"reasoning",
-           {{"effort", reasoning.is_object() ? get_field(reasoning, "effort") : json()},
-            {"summary", nullptr}}},
-          {"temperature", params.temperature},
-          {"top_p", params.top_p},
-          {"text", {{"format", format.is_null() ? json{{"type", "text"}} : format}}},
-          {"tool_choice", given("tool_choice", "auto")},
-          {"tools", given("tools", json::array())},
-          {"top_logprobs", get_int(body, "top_logprobs", 0)},
-          {"truncation", "disabled"},
-          {"previous_response_id", given("previous_response_id", nullptr)},
-          {"conversation", nullptr},
-          {"background", get_bool(body, "background")},
-          {"store", false},
-          {"service_tier", "default"},
-          {"user", given("user", nullptr)}};
+  const json fields = {
+      {"instructions", given("instructions", nullptr)},
+      {"max_output_tokens", given("max_output_tokens", nullptr)},
+      {"metadata", given("metadata", json::object())},
+      {"parallel_tool_calls", get_bool(body, "parallel_tool_calls", true)},
+      {"reasoning",
+       {{"effort", reasoning.is_object() ? get_field(reasoning, "effort") : json()},
+        {"summary", nullptr}}},
+      {"temperature", params.temperature},
+      {"top_p", params.top_p},
+      {"text", {{"format", format.is_null() ? json{{"type", "text"}} : format}}},
+      {"tool_choice", given("tool_choice", "auto")},
+      {"tools", given("tools", json::array())},
+      {"top_logprobs", get_int(body, "top_logprobs", 0)},
+      {"truncation", "disabled"},
+      {"previous_response_id", given("previous_response_id", nullptr)},
+      {"background", get_bool(body, "background")},
+      {"service_tier", "default"},
+      {"user", given("user", nullptr)}};
+  const std::string object = dump(fields);
+  return object.substr(1, object.size() - 2);
 }
 
 bool includes(const json& body, const char* what) {
@@ -85,7 +87,6 @@ Result<json> read_earlier(Services& services, const StoreCall& stored, const jso
                   "conversation: cannot stand beside previous_response_id");
   if (!previous.empty()) return items_of_response(services, stored, previous, call);
   if (call.conversation_id.empty()) return json::array();
-  call.echoed["conversation"] = {{"id", call.conversation_id}};
   return items_of_conversation(services, stored, call.conversation_id, call);
 }
 
@@ -120,7 +121,6 @@ Status read_storing(Services& services, const HttpRequest& request, json& body, 
   if (!stored && (storing != nullptr || get_bool(body, "store")))
     return tl::unexpected(stored.error());
   call.store = call.store && stored;
-  call.echoed["store"] = call.store;
   if (!stored) return {};
   call.owner = stored->owner;
   ASSIGN_OR_RETURN(json items, read_earlier(services, *stored, body, call));
@@ -196,7 +196,7 @@ Result<ResponseCall> read_response_call(Services& services, const HttpRequest& r
   call.echoed = echoed_fields(body, params);
   // The fields are repeated three times in a stream and once in the stored response, so that their
   // size is limited.
-  if (const size_t bytes = dump(call.echoed).size(), most = most_text(services); bytes > most) {
+  if (const size_t bytes = call.echoed.size(), most = most_text(services); bytes > most) {
     return errorf(
         ErrorCode::kInvalidArgument,
         "body: expected at most {} bytes of fields that the reply repeats (instructions, tools, "
@@ -214,6 +214,7 @@ Result<ResponseCall> read_response_call(Services& services, const HttpRequest& r
     for (const json& item : items) {
       if (get_string(item, "role") == "user") call.retained.push_back(item);
     }
+    call.retained_bytes = dump(call.retained).size();
     items.push_back({{"type", "message"}, {"role", "user"}, {"content", how.last_turn}});
     body["input"] = std::move(items);
   }

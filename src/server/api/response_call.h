@@ -21,8 +21,8 @@ struct ResponseCall {
   GenerationCall generation;
   ChatTask task;
   CallForms forms;  // forms of the task's calls
-  // fields of the reply that repeat the request
-  nlohmann::ordered_json echoed = nlohmann::ordered_json::object();
+  // fields of the reply that repeat the request, as JSON text without braces: `"name":value,…`
+  std::string echoed;
   std::string id;
   bool stream = false, logprobs = false, timings = false;
   bool store = false, background = false;
@@ -33,8 +33,9 @@ struct ResponseCall {
   // Id of the conversation in /v1/conversations that is continued and extended; "": none.
   // new_items: the items of this request as a JSON list.
   std::string conversation_id, new_items;
-  // Compaction: the user's messages as a list.
+  // Compaction: the user's messages as a list, and the size of its text in bytes.
   nlohmann::ordered_json retained = nlohmann::ordered_json::array();
+  size_t retained_bytes = 0;
   // memory of the earlier conversation, which no body accounts for
   std::shared_ptr<BodyBudget> held;
 

@@ -15,6 +15,7 @@ Result<StoreCall> read_store_call(Services& services, const HttpRequest& request
   StoreCall call;
   ASSIGN_OR_RETURN(call.stores, services.data.stores());
   call.owner = services.accounts.owner_of(request);
+  call.asker = request.asker();
   const std::vector<std::string> parts = path_parts(route, request.path);
   if (!parts.empty()) call.id = parts[0];
   if (parts.size() > 1) call.item = parts[1];

@@ -15,7 +15,8 @@ struct Services;
 struct StoreCall {
   Stores* stores = nullptr;
   std::string owner, id;
-  std::string item;  // the second id in the path, if any
+  std::string asker;  // the client whose turns and shares the request uses
+  std::string item;   // the second id in the path, if any
 };
 
 // route: path pattern of the handler's route, "/v1/files/{id}/content". Blocks. Errors: those of

@@ -44,6 +44,7 @@ class CompactShape final : public ReplyShape {
             {"output", std::move(output)},
             {"usage", response_usage(generation, reader_.n_reasoning_tokens())}};
   }
+  size_t bytes_beside() const override { return call_.retained_bytes; }
   HttpReply error(const Error& error) override { return error_reply(error, "input"); }
 
  private:

@@ -42,17 +42,24 @@ Result<json> read_conversation_body(const HttpRequest& request, const nlohmann::
 }
 
 // Reads items that a response can continue. Errors: kInvalidArgument (the item that it cannot).
-Result<std::vector<ConversationItem>> read_items(const json& given) {
+// Copies are released as soon as possible, since the items may be as large as a body.
+Result<std::vector<ConversationItem>> read_items(json given) {
   std::vector<ConversationItem> items;
   if (!given.is_array() || given.empty()) return items;
-  json probe = {{"input", given}};
-  if (const auto read = conversation_of_response(probe); !read) {
-    std::string message = read.error().message;
-    if (message.starts_with("input")) message.replace(0, 5, "items");
-    return errorf(read.error().code, "{}", message);
+  json listed = listed_items(given);
+  {
+    json probe = json::object();
+    probe["input"] = std::move(given);
+    if (const auto read = conversation_of_response(probe); !read) {
+      std::string message = read.error().message;
+      if (message.starts_with("input")) message.replace(0, 5, "items");
+      return errorf(read.error().code, "{}", message);
+    }
   }
-  for (const json& item : listed_items(given))
+  for (json& one : listed) {
+    const json item = std::move(one);
     items.push_back({item["id"].get<std::string>(), dump(item)});
+  }
   return items;
 }
 
@@ -89,8 +96,8 @@ json page_json(const std::vector<ConversationItem>& items, bool more) {
 }
 
 Result<json> create(const StoreCall& call, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const json body, read_conversation_body(request, conversation_request()));
-  ASSIGN_OR_RETURN(const auto items, read_items(get_field(body, "items")));
+  ASSIGN_OR_RETURN(json body, read_conversation_body(request, conversation_request()));
+  ASSIGN_OR_RETURN(const auto items, read_items(take_field(body, "items")));
   StoredConversation conversation{.id = random_id("conv_"), .owner = call.owner};
   if (const json& metadata = get_field(body, "metadata"); metadata.is_object())
     conversation.metadata = dump(metadata);
@@ -111,8 +118,8 @@ Result<json> update(const StoreCall& call, const HttpRequest& request) {
 }
 
 Result<json> add_items(const StoreCall& call, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const json body, read_conversation_body(request, conversation_items_request()));
-  ASSIGN_OR_RETURN(const auto items, read_items(body["items"]));
+  ASSIGN_OR_RETURN(json body, read_conversation_body(request, conversation_items_request()));
+  ASSIGN_OR_RETURN(const auto items, read_items(take_field(body, "items")));
   RETURN_IF_ERROR(call.stores->conversations->append(call.owner, call.id, items));
   return page_json(items, false);
 }

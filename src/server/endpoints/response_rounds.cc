@@ -172,8 +172,12 @@ net::awaitable<bool> Rounds::fail(HttpReply reply) {
 net::awaitable<void> Rounds::end(std::string reason) {
   if (exchange_.gone()) co_return;
   if (!shape_.kept()) co_await shape_.finish(std::move(reason));
+  // Arguments and results of calls may be megabytes.
+  co_await services_.run_apart(exchange_, call_.echoed.size() + n_added_bytes_ + n_result_bytes_,
+                               [this] { shape_.last_text(); });
   if (!call_.stream) {
-    HttpReply reply = json_reply(shape_.last());
+    HttpReply reply;
+    reply.body = shape_.last_text();
     co_return co_await exchange_.reply(std::move(reply));
   }
   if (co_await tell(shape_.last_event())) co_await exchange_.end_stream();

@@ -18,9 +18,20 @@ ResponseShape::ResponseShape(Services& services, const ResponseCall& call, const
       reader_(call.task, "call_") {}
 
 std::string ResponseShape::begin() {
-  const json response = head("in_progress");
-  std::string events = event("response.created", {{"response", response}});
-  return events += event("response.in_progress", {{"response", response}});
+  if (!call_.stream) return {};
+  const std::string response = begun("in_progress");
+  std::string events = response_event("response.created", response);
+  ++sequence_;
+  events += response_event("response.in_progress", response);
+  ++sequence_;
+  return events;
+}
+
+std::string ResponseShape::response_event(const std::string& type,
+                                          const std::string& response) const {
+  return fmt::format(
+      "event: {0}\ndata: {{\"response\":{1},\"type\":\"{0}\",\"sequence_number\":{2}}}\n\n", type,
+      response, sequence_);
 }
 
 std::string ResponseShape::event(const std::string& type, json fields) {
@@ -217,9 +228,28 @@ json ResponseShape::head(const char* status) const {
                    {"usage", nullptr},
                    {"incomplete_details", nullptr},
                    {"model", call_.generation.name()},
-                   {"output", json::array()}};
-  response.update(call_.echoed);
+                   {"output", json::array()},
+                   {"conversation", nullptr},
+                   {"store", call_.store}};
+  if (!call_.conversation_id.empty()) response["conversation"] = {{"id", call_.conversation_id}};
   return response;
+}
+
+std::string ResponseShape::text_of(const json& own) const {
+  std::string text = dump(own);
+  text.back() = ',';
+  text += call_.echoed;
+  return text += '}';
+}
+
+void ResponseShape::set_last(json own) {
+  last_ = std::move(own);
+  last_text_.clear();
+}
+
+const std::string& ResponseShape::last_text() {
+  if (last_text_.empty()) last_text_ = text_of(last_);
+  return last_text_;
 }
 
 void ResponseShape::add_use(const Generation& generation) {
@@ -334,7 +364,7 @@ std::string ResponseShape::end_list(const Result<json>& tools) {
 }
 
 net::awaitable<void> ResponseShape::finish(std::string reason) {
-  last_ = finished(std::move(reason));
+  set_last(finished(std::move(reason)));
   if (!call_.conversation_id.empty()) co_await extend();
   if (call_.store) co_await store();
 }
@@ -347,17 +377,16 @@ net::awaitable<void> ResponseShape::extend() {
   if (added) co_return;
   services_.log.error(fmt::format("{}: {} does not go on: {}", call_.id, call_.conversation_id,
                                   added.error().message));
-  last_ = failed("conversation: " + added.error().message);
+  set_last(failed("conversation: " + added.error().message));
 }
 
 net::awaitable<void> ResponseShape::fail(std::string message) {
-  last_ = failed(message);
+  set_last(failed(message));
   if (call_.store) co_await store();
 }
 
-std::string ResponseShape::last_event() const {
-  const std::string type = "response." + get_string(last_, "status");
-  return sse_event(type, {{"response", last_}, {"type", type}, {"sequence_number", sequence_}});
+std::string ResponseShape::last_event() {
+  return response_event("response." + get_string(last_, "status"), last_text());
 }
 
 net::awaitable<void> ResponseShape::keep(const Generation& generation, const Error* error) {
@@ -368,7 +397,7 @@ net::awaitable<void> ResponseShape::keep(const Generation& generation, const Err
 }
 
 net::awaitable<std::string> ResponseShape::keep_unfinished(std::string reason) {
-  last_ = reason.empty() ? head("cancelled") : failed(reason);
+  set_last(reason.empty() ? head("cancelled") : failed(reason));
   co_await store();
   co_return last_event();
 }
@@ -376,10 +405,11 @@ net::awaitable<std::string> ResponseShape::keep_unfinished(std::string reason) {
 net::awaitable<void> ResponseShape::store() {
   StoredResponse stored;
   stored.id = call_.id, stored.owner = call_.owner;
-  stored.input = call_.items, stored.reply = dump(last_);
-  if (run_ != nullptr && run_->keeps_events()) stored.events = run_->events() + last_event();
+  stored.input = call_.items;
   Result<bool> kept;
   co_await services_.chores.run(call_.owner, [&] {
+    stored.reply = last_text();
+    if (run_ != nullptr && run_->keeps_events()) stored.events = run_->events() + last_event();
     StoredResponses& responses = *(*services_.data.stores())->responses;
     if (run_ == nullptr)
       kept = responses.add(std::move(stored));
@@ -390,6 +420,7 @@ net::awaitable<void> ResponseShape::store() {
   });
   if (kept && *kept) co_return;
   last_["store"] = false;
+  last_text_.clear();
   services_.log.error(
       fmt::format("{} is not kept: {}", call_.id,
                   kept ? "it is larger than what an API key may keep" : kept.error().message));

@@ -27,11 +27,13 @@ class ResponseShape final : public ReplyShape {
   net::awaitable<void> keep(const Generation& generation, const Error* error) override;
   std::string end(const Generation&) override { return last_event(); }
   json whole(const Generation&) override { return last_; }
+  std::string whole_text(const Generation&) override { return last_text(); }
+  size_t bytes_beside() const override { return call_.echoed.size(); }
   HttpReply error(const Error& error) override { return error_reply(error, "input"); }
   std::string error_event(const Error&) override { return last_event(); }
 
-  // Returns the response before anything is generated.
-  json head(const char* status) const;
+  // Returns the response before anything is generated, as JSON text.
+  std::string begun(const char* status) const { return text_of(head(status)); }
   bool kept() const { return !last_.is_null(); }
   // Stores a response that did not finish. reason: "": it was cancelled. Returns its last event.
   net::awaitable<std::string> keep_unfinished(std::string reason);
@@ -57,8 +59,9 @@ class ResponseShape final : public ReplyShape {
   // reason: why the response is incomplete; "": it is complete, or its text was cut off.
   net::awaitable<void> finish(std::string reason);
   net::awaitable<void> fail(std::string message);
-  std::string last_event() const;
-  const json& last() const { return last_; }
+  std::string last_event();
+  // The finished response as JSON text. REQUIRES: kept()
+  const std::string& last_text();
   int n_used_tokens() const { return use_.output; }
 
  private:
@@ -81,6 +84,8 @@ class ResponseShape final : public ReplyShape {
 
   // Formats and numbers an event. REQUIRES: events are sent in the order of the calls.
   std::string event(const std::string& type, json fields);
+  // Formats an event of the whole response, given as JSON text.
+  std::string response_event(const std::string& type, const std::string& response) const;
   std::string item_event(const char* type, size_t place, json fields = json::object());
   std::string take(const ReplySegment& segment, json logprobs);
   std::string open_item(const ReplySegment& segment);
@@ -91,6 +96,10 @@ class ResponseShape final : public ReplyShape {
   std::string close_item(bool cut = false);
   std::string close_mcp_call(size_t place, bool cut);
   std::string call_piece(const ReplySegment& segment);
+  // head(): the response without the echoed fields. text_of(): JSON text with them.
+  json head(const char* status) const;
+  std::string text_of(const json& own) const;
+  void set_last(json own);
   json item_json(const Item& item) const;
   json part_json(const Item& item) const;
   json finished(std::string reason) const;
@@ -117,7 +126,8 @@ class ResponseShape final : public ReplyShape {
   int64_t created_ = unix_time(), sequence_ = 0;
   Use use_;
   json marks_ = json::object(), timings_;  // usage fields and timings of the last round
-  json last_;                              // the finished response
+  json last_;                              // the finished response without the echoed fields
+  std::string last_text_;                  // the whole finished response; "": not made yet
 };
 
 }  // namespace penstock

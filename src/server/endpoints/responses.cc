@@ -55,12 +55,19 @@ BackgroundRuns::Work background_work(Services& services, const SharedCall& call)
 }
 
 HttpReply queued_reply(Services& services, const ResponseCall& call) {
-  return json_reply(ResponseShape(services, call, nullptr).head("queued"));
+  HttpReply reply;
+  reply.body = ResponseShape(services, call, nullptr).begun("queued");
+  return reply;
 }
 
 net::awaitable<void> answer_in_background(Services& services, Exchange& exchange,
                                           const SharedCall& call) {
-  if (services.background.full())
+  // Of the fields that repeat the request: two copies beside those of the events.
+  const size_t n_echoed = (*call)->echoed.size(), n_held = (*call)->items.size() + 2 * n_echoed;
+  constexpr size_t kRepeating = 3;  // events that have them
+  auto room = services.background.room_for(exchange.request().asker(), n_held,
+                                           (*call)->stream ? kRepeating * n_echoed : 0);
+  if (room == nullptr)
     co_return co_await exchange.reply(error_reply(429, "background: too much is waiting already"));
   HttpReply queued = queued_reply(services, **call);
   Result<bool> kept;
@@ -79,8 +86,8 @@ net::awaitable<void> answer_in_background(Services& services, Exchange& exchange
   const bool keeps_events =
       // streaming always: the first event shows that the run has begun
       std::exchange((*call)->stream, true);
-  const auto run = services.background.start(
-      (*call)->id, keeps_events, exchange, (*call)->items.size(), background_work(services, call));
+  const auto run = services.background.start((*call)->id, keeps_events, exchange, std::move(room),
+                                             background_work(services, call));
   if (services.accounts.is_revoked(record_of(exchange).payer, (*call)->owner))
     services.background.cancel(run->id());
   if (keeps_events) co_return co_await stream_run(services, exchange, run, 0);

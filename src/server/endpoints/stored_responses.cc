@@ -159,8 +159,8 @@ net::awaitable<void> stream_response(Services& services, Exchange& exchange, con
     co_await exchange.end_stream();
 }
 
-json item_page(const json& items, const ItemsQuery& query) {
-  std::vector<json> list(items.begin(), items.end());
+json item_page(json items, const ItemsQuery& query) {
+  std::vector<json> list(std::move(items.get_ref<json::array_t&>()));
   if (!query.oldest_first) std::ranges::reverse(list);
   auto first = list.begin();
   if (!query.after.empty()) {
@@ -269,10 +269,10 @@ net::awaitable<void> get_response_items(Services& services, Exchange& exchange) 
     ASSIGN_OR_RETURN(const ItemsQuery query, read_items_query(exchange.request()));
     ASSIGN_OR_RETURN(const StoredResponse stored,
                      call.stores->responses->find(call.owner, call.id));
-    const json items = bounded_json<json>(stored.input);
+    json items = bounded_json<json>(stored.input);
     if (!items.is_array())
       return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", call.id);
-    json page = item_page(items, query);
+    json page = item_page(std::move(items), query);
     if (page.is_null())
       return errorf(ErrorCode::kNotFound, "after: {} has no item {}", call.id, query.after);
     return page;

@@ -73,10 +73,8 @@ void BackgroundRun::end() {
 class BackgroundRun::Away final : public UnattendedExchange {
  public:
   Away(net::any_io_executor executor, HttpRequest request, BackgroundRun& run,
-       std::atomic<size_t>& n_bytes_of_all)
-      : UnattendedExchange(std::move(executor), std::move(request)),
-        run_(run),
-        of_all_(n_bytes_of_all) {}
+       BackgroundRuns::Room& room)
+      : UnattendedExchange(std::move(executor), std::move(request)), run_(run), room_(room) {}
 
   net::awaitable<bool> begin_stream(HttpReply head) override {
     run_.begun_ = true;
@@ -86,17 +84,18 @@ class BackgroundRun::Away final : public UnattendedExchange {
     if (!run_.keeps_events_ || chunk.empty()) return;
     run_.add(chunk);
     n_bytes_ += chunk.size();
-    of_all_ += chunk.size();
-    if (n_bytes_ > BackgroundRuns::kMostBytes && !gone()) {
+    const size_t more = n_bytes_ - std::min(n_bytes_, room_.events);
+    const bool fits = more == 0 || room_.budget.take(static_cast<int64_t>(more));
+    room_.events += fits ? more : 0;
+    if ((!fits || n_bytes_ > BackgroundRuns::kMostBytes) && !gone()) {
       run_.overflowed_ = true;
       leave();
     }
   }
-  ~Away() override { of_all_ -= n_bytes_; }
 
  private:
   BackgroundRun& run_;
-  std::atomic<size_t>& of_all_;
+  BackgroundRuns::Room& room_;
   size_t n_bytes_ = 0;
 };
 
@@ -105,9 +104,18 @@ BackgroundRuns::~BackgroundRuns() {
   thread_.join();
 }
 
+std::unique_ptr<BackgroundRuns::Room> BackgroundRuns::room_for(const std::string& asker,
+                                                               size_t n_held, size_t n_events) {
+  auto room = std::make_unique<Room>();
+  room->budget.attach(n_bytes_, static_cast<int64_t>(kMostBytesOfAll));
+  room->budget.share(shares_, asker);
+  room->events = n_events;
+  return room->budget.take(static_cast<int64_t>(n_held + n_events)) ? std::move(room) : nullptr;
+}
+
 std::shared_ptr<BackgroundRun> BackgroundRuns::start(const std::string& id, bool keeps_events,
-                                                     const Exchange& asked, size_t n_held,
-                                                     Work work) {
+                                                     const Exchange& asked,
+                                                     std::unique_ptr<Room> room, Work work) {
   auto task = std::make_unique<Task>(*this);
   task->run = std::make_shared<BackgroundRun>(id, record_of(asked).payer, keeps_events);
   task->request = asked.request();
@@ -120,7 +128,7 @@ std::shared_ptr<BackgroundRun> BackgroundRuns::start(const std::string& id, bool
     const std::scoped_lock lock(mutex_);
     runs_[id] = run;
   }
-  n_bytes_ += task->n_held = n_held;
+  task->room = std::move(room);
   net::co_spawn(thread_, carry_out(std::move(task)), net::detached);
   return run;
 }
@@ -180,7 +188,7 @@ net::awaitable<bool> BackgroundRuns::try_once(Task& task) {
   HttpRequest request = task.request;
   request.record = record_of(request).of_same_caller();
   if (task.spending != nullptr) request.record->spending = task.spending->renewed();
-  BackgroundRun::Away exchange(thread_.get_executor(), std::move(request), run, n_bytes_);
+  BackgroundRun::Away exchange(thread_.get_executor(), std::move(request), run, *task.room);
   run.leave_ = [&exchange] { exchange.leave(); };
   if (run.cancelled_ || stopping_) exchange.leave();
   try {
@@ -205,8 +213,8 @@ net::awaitable<void> BackgroundRuns::carry_out(std::unique_ptr<Task> task) {
 
 // Also releases the model's lease.
 void BackgroundRuns::end(Task& task) {
-  n_bytes_ -= task.n_held;
   task.work = nullptr;
+  task.room = nullptr;
   task.spending = nullptr;
   if (task.run == nullptr) return;
   task.run->leave_ = nullptr;

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/http/http_body.h"
 #include "server/http/unattended_exchange.h"
 #include "server/keys/ledger/spending.h"
 
@@ -59,20 +60,31 @@ class BackgroundRun {
 // Thread-safe.
 class BackgroundRuns {
  public:
-  // Limits in bytes: events of one run, and of all runs together, above which no run is started.
+  // Limits in bytes: events of one run, and events and captures of all runs together.
   static constexpr size_t kMostBytes = size_t{32} << 20, kMostBytesOfAll = size_t{256} << 20;
 
   BackgroundRuns() = default;
   // Cuts off running responses.
   ~BackgroundRuns();
 
+  // Memory of a run: its captures and the events that it is known to have. Further events take more
+  // memory from the budget.
+  struct Room {
+    BodyBudget budget;
+    size_t events = 0;  // bytes of events that the budget covers
+  };
+  // Reserves memory for a run. asker: the client, which may use three quarters of the memory.
+  // Null: there is not enough.
+  std::unique_ptr<Room> room_for(const std::string& asker, size_t n_held, size_t n_events);
+
   // Answers the exchange with a stream of events; retried after a while if it is refused with 429.
   // Its captures live as long as the run.
   using Work = std::function<net::awaitable<void>(BackgroundRun&, UnattendedExchange&)>;
-  // Starts a run. asked: the exchange that requested it, whose request is copied. n_held: bytes
-  // held by `work`.
+  // Starts a run. asked: the exchange that requested it, whose request is copied. A run is cut off
+  // when there is no room for its events.
   std::shared_ptr<BackgroundRun> start(const std::string& id, bool keeps_events,
-                                       const Exchange& asked, size_t n_held, Work work);
+                                       const Exchange& asked, std::unique_ptr<Room> room,
+                                       Work work);
   // Null: no such run is under way.
   std::shared_ptr<BackgroundRun> find(const std::string& id) const;
   // Ends a run soon, like a disconnect. No effect if there is none.
@@ -83,7 +95,6 @@ class BackgroundRuns {
   // what they wait for.
   void drain(std::chrono::steady_clock::time_point end, const std::function<void()>& at_end = {});
   int n_running() const;
-  bool full() const { return n_bytes_ > kMostBytesOfAll; }
 
  private:
   // Ends its run in the destructor.
@@ -97,7 +108,7 @@ class BackgroundRuns {
     HttpRequest request;
     // spending of the exchange that requested the run
     std::shared_ptr<Spending> spending;
-    size_t n_held = 0;
+    std::unique_ptr<Room> room;
     Work work;
   };
   void end(Task& task);
@@ -108,7 +119,8 @@ class BackgroundRuns {
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::map<std::string, std::shared_ptr<BackgroundRun>, std::less<>> runs_;
-  std::atomic<size_t> n_bytes_{0};  // bytes of events and of captures
+  std::atomic<int64_t> n_bytes_{0};  // bytes of all rooms
+  BodyShares shares_;                // the same by client
   std::atomic<bool> stopping_{false};
 };
 

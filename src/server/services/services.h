@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "server/http/exchange.h"
+#include "server/http/http_body.h"
 
 namespace penstock {
 
@@ -32,6 +33,7 @@ struct UnderWay {
   std::atomic<int> n_generating{0};            // requests on generating routes
   std::atomic<int64_t> reply_bytes{0};         // replies with vectors
   std::atomic<int64_t> conversation_bytes{0};  // stored conversations that requests continue
+  BodyShares conversation_shares;              // conversation_bytes by client
 };
 
 // Created by Server (server.h), which owns the parts; they outlive every exchange. An endpoint

@@ -161,24 +161,28 @@ Result<std::vector<ConversationItem>> StoredConversations::items(const std::stri
                                                                  const ItemQuery& query,
                                                                  bool& more) {
   std::vector<ConversationItem> found;
+  int64_t n_bytes = 0;
+  more = false;
+  // Of the items that are not taken the text is not read from the disk.
+  const auto take = [&](const DatabaseRow& row) {
+    n_bytes += row.integer(2);
+    more = more || std::ssize(found) == query.limit || (!found.empty() && n_bytes > kMostPage);
+    if (!more) found.push_back({row.text(0), row.text(1)});
+  };
   RETURN_IF_ERROR(database().transact([&]() -> Status {
     ASSIGN_OR_RETURN(const Row conversation, row(owner, id));
     int64_t after = query.oldest_first ? -1 : INT64_MAX;
     if (!query.after.empty()) {
       ASSIGN_OR_RETURN(after, number_of(conversation, query.after));
     }
-    const char* const sql =
-        query.oldest_first
-            ? "SELECT id, item FROM conversation_items WHERE conversation = ?1 AND number > ?2"
-              " ORDER BY number LIMIT ?3"
-            : "SELECT id, item FROM conversation_items WHERE conversation = ?1 AND number < ?2"
-              " ORDER BY number DESC LIMIT ?3";
-    return database().run(
-        sql, {conversation.number, after, query.limit + 1},
-        [&](const DatabaseRow& row) { found.push_back({row.text(0), row.text(1)}); });
+    const char* const sql = query.oldest_first ? "SELECT id, item, bytes FROM conversation_items "
+                                                 "WHERE conversation = ?1 AND number > ?2"
+                                                 " ORDER BY number LIMIT ?3"
+                                               : "SELECT id, item, bytes FROM conversation_items "
+                                                 "WHERE conversation = ?1 AND number < ?2"
+                                                 " ORDER BY number DESC LIMIT ?3";
+    return database().run(sql, {conversation.number, after, query.limit + 1}, take);
   }));
-  more = std::ssize(found) > query.limit;
-  if (more) found.pop_back();
   return found;
 }
 

@@ -35,7 +35,8 @@ struct ItemQuery {
 // Thread-safe. Another owner's conversation is kNotFound, like one that does not exist.
 class StoredConversations {
  public:
-  static constexpr int64_t kMostItems = 10000;  // of a conversation
+  static constexpr int64_t kMostItems = 10000;            // of a conversation
+  static constexpr int64_t kMostPage = int64_t{4} << 20;  // bytes of a page of items
 
   // limits: of one owner. The conversations that were used least recently are evicted above them;
   // `seconds` count from the last use.
@@ -54,8 +55,8 @@ class StoredConversations {
                 std::span<const ConversationItem> items);
   // The items as a JSON list, the oldest first. Errors: kInvalidArgument, more than `most` bytes.
   Result<std::string> all_items(const std::string& owner, const std::string& id, int64_t most);
-  // Returns at most query.limit items; `more`: there are further ones. Errors: kNotFound
-  // (query.after).
+  // Returns at most query.limit items, at least one and then as many as have kMostPage bytes;
+  // `more`: there are further ones. Errors: kNotFound (query.after).
   Result<std::vector<ConversationItem>> items(const std::string& owner, const std::string& id,
                                               const ItemQuery& query, bool& more);
   Result<ConversationItem> item(const std::string& owner, const std::string& id,
