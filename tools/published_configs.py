@@ -105,6 +105,20 @@ PUBLISHED = {
             full_attention=dict(rope_type="yarn", rope_theta=5e5, factor=32.0, original_max_position_embeddings=4096,
                                 partial_rotary_factor=0.5),
             sliding_attention=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=1.0))),
+    "step_3_5_flash": dict(
+        model_type="step3p5", architectures=["Step3p5ForCausalLM"], att_impl_type="GQA", attention_other_setting=dict(
+            attention_type="sliding_attention", num_attention_heads=96, num_attention_groups=8, head_dim=128, true_head_dim=128),
+        head_dim=128, hidden_size=4096, intermediate_size=11264, layer_types=by_layer(48, 4)[3:] + by_layer(3, 4),
+        max_position_embeddings=262144, max_seq_len=262144, moe_every_n_layer=1, moe_intermediate_size=1280, moe_layer_offset=0,
+        moe_layers_enum=",".join(str(i) for i in range(3, 45)), moe_num_experts=288, moe_router_activation="sigmoid",
+        moe_router_scaling_factor=3.0, moe_top_k=8, need_fp32_gate=True, norm_expert_weight=True, num_attention_groups=8,
+        num_attention_heads=64, num_hidden_layers=45, num_nextn_predict_layers=3, partial_rotary_factors=by_layer(48, 4, 0.5, 1.0)[3:]
+        + [1.0] * 3, rope_scaling=dict(rope_type="llama3", factor=2.0, original_max_position_embeddings=131072, low_freq_factor=1.0,
+                                       high_freq_factor=32.0),
+        rope_theta=by_layer(48, 4, 5e6, 1e4)[3:] + [1e4] * 3, share_expert_dim=1280, sink=False, sliding_window=512,
+        swiglu_limits=[0.0] * 43 + [7.0] * 2 + [0.0] * 3, swiglu_limits_shared=[0.0] * 43 + [16.0] * 2 + [0.0] * 3,
+        use_head_wise_attn_gate=True, use_moe=True, use_moe_router_bias=True, use_qk_norm=True, use_rope_layers=[], vocab_size=128896,
+        yarn_only_types=["full_attention"], zero_centered=True),
     "command_a_plus": sizes(
         "cohere2_moe", 8192, 22528, 40, 64, 64, 256000, 8192, architectures=["Cohere2MoeForCausalLM"], attention_bias=False,
         expert_selection_fn="softmax", first_k_dense_replace=1, head_dim=128, hidden_act="silu", layer_norm_eps=1e-5, logit_scale=0.0625,
@@ -440,7 +454,12 @@ PUBLISHED = {
 }
 
 # Sizes that a type needs in addition to those of its row.
-SMALL = {"qwen": {"kv_channels": 8, "num_key_value_heads": 4}, "deepseek": {"n_routed_experts": 6},
+SMALL = {"step3p5": {"attention_other_setting": dict(num_attention_heads=6, num_attention_groups=2, head_dim=8, true_head_dim=8),
+                     "layer_types": ["full_attention", *["sliding_attention"] * 6], "rope_theta": [5e6, *[1e4] * 6],
+                     "partial_rotary_factors": [0.5, *[1.0] * 6], "swiglu_limits": [0.0, 0.0, 7.0, 7.0, 0.0, 0.0, 0.0],
+                     "swiglu_limits_shared": [0.0, 0.0, 16.0, 16.0, 0.0, 0.0, 0.0], "moe_layers_enum": "2,3", "num_hidden_layers": 4,
+                     "num_attention_groups": 2, "moe_num_experts": 6, "moe_top_k": 2},
+         "qwen": {"kv_channels": 8, "num_key_value_heads": 4}, "deepseek": {"n_routed_experts": 6},
          "phi": {"partial_rotary_factor": 0.5}, "minimax_m2": {"rotary_dim": 4},
          "hunyuan_v1_moe": {"moe_intermediate_size": [40] * 4},
          "gemma3n_text": {"layer_types": [*by_layer(3, 3), *by_layer(2, 2)]},
@@ -489,7 +508,8 @@ CHANGED = {"aya_vision": {("vision_config", "num_attention_heads"): 16},
                             ("adaptor_config", "intermediate_size"): 8}}
 
 # What transformers is asked for in the place of a configuration that it does not know, and how its names become the published ones.
-AS = {"internlm2_5_7b": plain("llama"), "xverse_13b": plain("llama"), "orion_14b": plain("stablelm"), "baichuan_7b": plain("llama"),
+AS = {"step_3_5_flash": lambda config: dict(model_type="step3p7", text_config=dict(config)),
+      "internlm2_5_7b": plain("llama"), "xverse_13b": plain("llama"), "orion_14b": plain("stablelm"), "baichuan_7b": plain("llama"),
       "baichuan_13b": plain("llama"), "qwen_7b": lambda config: plain("qwen2")(config | dict(intermediate_size=config["intermediate_size"] // 2)),
       "minicpm_2b": plain("llama", tie_word_embeddings=True), "minicpm4_8b": plain("llama"),
       "deepseek_moe_16b": lambda config: shared_mixture(config, config["n_routed_experts"], config["n_shared_experts"]),
@@ -507,4 +527,5 @@ BESIDE = {"gte_multilingual_base": {"classifier.weight": [2, 32], "classifier.bi
 # What becomes of the tensors, for layouts that fuse some.
 LAYOUTS = {"internlm2_5_7b": tiny_remote_models.internlm2, "baichuan_7b": tiny_remote_models.baichuan,
            "baichuan_13b": tiny_remote_models.baichuan, "qwen_7b": tiny_remote_models.qwen, "deepseek_moe_16b": tiny_remote_models.deepseek,
-           "ling_lite_1_5": tiny_remote_models.bailing}
+           "ling_lite_1_5": tiny_remote_models.bailing,
+           "step_3_5_flash": lambda state, _: {name: value for name, value in state.items() if not name.startswith("vi")}}
