@@ -1,7 +1,6 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "base/half.h"
 #include "kernels/attention_kernels.h"
 
 namespace penstock {
@@ -11,16 +10,6 @@ struct Element {
   int64_t offset;  // bytes from the start of the unit
   int bytes;
 };
-
-Element k_element(const KvUnitLayout& layout, int lane, int d) {
-  switch (layout.format) {
-    case KvFormat::kF32: return {(int64_t{d} * kUnitTokens + lane) * 4, 4};
-    case KvFormat::kF16: return {(int64_t{d} * kUnitTokens + lane) * 2, 2};
-    case KvFormat::kBF16: return {(int64_t{d / 2} * 2 * kUnitTokens + 2 * lane + d % 2) * 2, 2};
-    case KvFormat::kI8: break;
-  }
-  return {int64_t{d / 4} * 4 * kUnitTokens + 4 * lane + d % 4, 1};
-}
 
 Element v_element(const KvUnitLayout& layout, int lane, int d) {
   const int64_t dim = layout.padded_dim, at = lane * dim + d;

@@ -57,7 +57,7 @@ ActivationFunction function_of(Activation kind) {
   if (kind == Activation::kXielu) std::copy(std::begin(xielu), std::end(xielu), f.parameters);
   if (kind == Activation::kClampedSilu)
     std::copy(std::begin(clamped), std::end(clamped), f.parameters);
-  if (kind == Activation::kClamp) f.parameters[0] = 1.5f;
+  if (kind == Activation::kClamp || kind == Activation::kBoundedSilu) f.parameters[0] = 1.5f;
   return f;
 }
 
@@ -70,6 +70,7 @@ double exact(const ActivationFunction& f, double x) {
     case Activation::kSilu: return x / (1 + std::exp(-x));
     case Activation::kSigmoid: return 1 / (1 + std::exp(-x));
     case Activation::kClamp: return std::max(-p, std::min(x, p));
+    case Activation::kBoundedSilu: return std::min(x / (1 + std::exp(-x)), p);
     case Activation::kSoftplus: return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
     case Activation::kGelu: return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
     case Activation::kGeluTanh:
@@ -159,9 +160,11 @@ TEST_P(VectorKernelsTest, Activations) {
       std::vector<double> expected(n), product(n);
       for (int i = 0; i < n; ++i) {
         expected[i] = exact(activation, x[i]);
-        const double limit = activation.parameters[1];
         const bool clamps = activation.kind == Activation::kClampedSilu;
-        product[i] = expected[i] * (clamps ? std::clamp<double>(up[i], -limit, limit) + 1 : up[i]);
+        const bool bounds = activation.kind == Activation::kBoundedSilu;
+        const double limit = activation.parameters[bounds ? 0 : 1];
+        const double within = std::clamp<double>(up[i], -limit, limit);
+        product[i] = expected[i] * (clamps ? within + 1 : bounds ? within : up[i]);
       }
       Guarded a(x), b(x);
       kernels_.activate(a.data(), activation, n);
