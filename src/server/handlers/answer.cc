@@ -38,9 +38,9 @@ Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milli
 }
 
 constexpr size_t kPerToken = 4, kPerLogprob = 60;  // approximate bytes in a reply
-// Most bytes of prompt log-probabilities in a stream: its events are written on the connections'
-// thread.
-constexpr double kMostStreamedRows = 4 << 20;
+// Most bytes that a stream repeats of its prompts (texts, ids, log-probabilities): its events are
+// written on the connections' thread.
+constexpr double kMostStreamedRepeats = 4 << 20;
 
 // Refuses calls whose replies could exceed the server's limit.
 Status check_reply(const Services& services, const GenerationCall& call, bool stream) {
@@ -49,25 +49,25 @@ Status check_reply(const Services& services, const GenerationCall& call, bool st
     return !wanted ? 0.0 : *wanted < 0 ? 1.0 + model.engine().info().vocab_size : 1.0 + *wanted;
   };
   const int context = call.model->max_model_len();
-  double bytes = 0, rows = 0;
+  double bytes = 0, repeats = 0;
   for (const auto& prompt : call.prompts) {
     const int room = std::max(context - static_cast<int>(prompt.size()), 0);
     const int n_tokens = params.max_tokens < 0 ? room : std::min(params.max_tokens, room);
-    rows += static_cast<double>(prompt.size()) * kPerLogprob *
-            entries(params.prompt_logprobs, *call.model) * call.n_row_repeats;
-    bytes += static_cast<double>(prompt.size()) * kPerToken * params.n * call.n_repeats;
+    repeats += static_cast<double>(prompt.size()) *
+               (kPerLogprob * entries(params.prompt_logprobs, *call.model) * call.n_row_repeats +
+                1.0 * kPerToken * params.n * call.n_repeats);
     if (!stream)
       bytes += 1.0 * params.n * n_tokens *
                (kPerToken + kPerLogprob * entries(params.logprobs, *call.model));
   }
-  bytes += rows;
+  bytes += repeats;
   const auto most = static_cast<double>(services.config.max_reply_bytes);
   if (bytes <= most) {
-    if (!stream || rows <= kMostStreamedRows) return {};
+    if (!stream || repeats <= kMostStreamedRepeats) return {};
     return errorf(ErrorCode::kInvalidArgument,
-                  "logprobs: those of the prompts may become {:.0f} bytes, in a stream at most "
-                  "{:.0f}: ask for fewer, or without stream",
-                  rows, kMostStreamedRows);
+                  "stream: prompts, their ids and log-probabilities may be repeated in {:.0f} bytes, "
+                  "expected at most {:.0f}: ask for fewer choices or alternatives, or without stream",
+                  repeats, kMostStreamedRepeats);
   }
   return errorf(ErrorCode::kInvalidArgument,
                 "{}: the reply may become {:.0f} bytes, expected at most {:.0f} (see "
