@@ -54,6 +54,18 @@ def text(value, error=False):
     return {"content": [{"type": "text", "text": value}], "isError": error}
 
 
+def open_files():
+    """Numbers of the open files, without the notes, which another thread may be writing."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{fd}") != os.environ.get("FAKE_MCP_NOTES"):
+                found.append(int(fd))
+        except OSError:  # the listing's own
+            pass
+    return sorted(found)
+
+
 class Server:
     """send: writes a message to the client; answers: what the client says to requests of this side."""
 
@@ -154,7 +166,7 @@ class Server:
         return text(f"{self.answers.qsize()} answers")
 
     def look(self, _):
-        return text(json.dumps({"environment": sorted(os.environ), "files": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+        return text(json.dumps({"environment": sorted(os.environ), "files": open_files(),
                                 "group": os.getpgrp() == os.getpid()}))
 
     def picture(self, _):

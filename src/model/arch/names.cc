@@ -195,8 +195,8 @@ bool is_of_another_modality(std::string_view name, std::string_view prefix) {
                                 [&](std::string_view stem) { return name.starts_with(stem); });
   for (const std::string_view part :
        {"vision_tower.", "vision_model.", "vision_embed_tokens.", "visual.",
-        "multi_modal_projector.", "mm_projector.", "audio_tower.", "embed_vision.", "embed_audio.",
-        "image_newline"}) {
+        "multi_modal_projector.", "mm_projector.", "vit_large_projector.", "audio_tower.",
+        "embed_vision.", "embed_audio.", "image_newline"}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   if (name.starts_with("model.")) name.remove_prefix(std::string_view("model.").size());

@@ -113,7 +113,8 @@ void read_sparse(ConfigReader& reader, ModelConfig& config) {
     }
     return;
   }
-  std::string_view rest = found->is_string() ? found->get_ref<const std::string&>() : "?";
+  if (!found->is_string()) return refuse();
+  std::string_view rest = found->get_ref<const std::string&>();
   while (!rest.empty()) {
     const std::string_view item = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), item.size() + 1));
@@ -184,6 +185,7 @@ void configure_step(ConfigReader& reader, ModelConfig& config) {
   check_step(reader, config);
   config.attention.qk_norm = QkNorm::kHead;
   config.attention.head_gates = true;
+  config.norm.offset = reader.gguf() ? 0.0f : 1.0f;
   const float scale = reader.number({"", "query_pre_attn_scalar"}, 1e-3f, 1e9f,
                                     static_cast<float>(config.head_dim));
   config.attention.scale = 1.0f / std::sqrt(scale);
