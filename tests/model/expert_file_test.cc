@@ -43,7 +43,8 @@ std::vector<fs::path> mixtures() {
       for (const fs::path& path : {entry.path(), entry.path() / "model.gguf"}) {
         if (!fs::exists(path)) continue;
         const auto source = open_weights(path).value();
-        if (read_config(*source).value().experts.count > 0) paths.push_back(path);
+        const ModelConfig config = read_config(*source).value();
+        if (std::ranges::any_of(config.layers, &LayerConfig::moe)) paths.push_back(path);
       }
     }
   }

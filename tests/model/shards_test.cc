@@ -294,7 +294,7 @@ TEST_P(ShardsOfEncodedModels, GiveWhatTheWholeModelGives) {
   const float difference = max_difference(shared[0], whole) / largest(whole);
   RecordProperty(type, fmt::format("{:.4f}", difference));
   if (!amplifies_rounding(read_config(*source()).value())) {
-    EXPECT_LE(difference, 0.1f);
+    EXPECT_LE(difference, 0.25f);  // matrices that are cut wrong differ by more than 1
   }
 }
 
