@@ -64,10 +64,11 @@ Status check_reply(const Services& services, const GenerationCall& call, bool st
   const auto most = static_cast<double>(services.config.max_reply_bytes);
   if (bytes <= most) {
     if (!stream || repeats <= kMostStreamedRepeats) return {};
-    return errorf(ErrorCode::kInvalidArgument,
-                  "stream: prompts, their ids and log-probabilities may be repeated in {:.0f} bytes, "
-                  "expected at most {:.0f}: ask for fewer choices or alternatives, or without stream",
-                  repeats, kMostStreamedRepeats);
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "stream: prompts, their ids and log-probabilities may be repeated in {:.0f} bytes, "
+        "expected at most {:.0f}: ask for fewer choices or alternatives, or without stream",
+        repeats, kMostStreamedRepeats);
   }
   return errorf(ErrorCode::kInvalidArgument,
                 "{}: the reply may become {:.0f} bytes, expected at most {:.0f} (see "
