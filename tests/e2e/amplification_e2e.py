@@ -251,7 +251,7 @@ class Turns(BatchCase):
     def test_batches(self):
         """Whose batch is small does not wait for the end of another one's."""
         with self.serve("--api-key-file", self.file, "--no-log-requests") as server:
-            large = self.create(server, [line(i, prompt="Once upon a time", max_tokens=20, ignore_eos=True) for i in range(5000)], headers=self.one)
+            large = self.create(server, [line(i, prompt="Once upon a time", max_tokens=20, ignore_eos=True) for i in range(15000)], headers=self.one)
             self.wait(server, large["id"], until=("in_progress",), headers=self.one)
             small = self.create(server, [line(i) for i in range(3)], headers=self.two)
             self.assertEqual(self.wait(server, small["id"], headers=self.two)["status"], "completed")
