@@ -34,7 +34,8 @@ int times(Made made) {
 
 TEST(SchemaDocument, TypesOfSharedPartsAreFoundOnce) {
   const SchemaJson root = doubling(30, {{"type", "string"}});
-  SchemaDocument document(root);
+  SchemaBudget budget;
+  SchemaDocument document(root, budget);
   const std::clock_t begin = std::clock();
   EXPECT_EQ(document.types_of(reference("d0")), json_types::kString);
   EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC);
@@ -44,7 +45,8 @@ TEST(SchemaDocument, OneThatIsPartOfItselfRestrictsNothingThere) {
   const SchemaJson root = {{"$defs",
                             {{"any", {{"anyOf", {reference("any"), {{"type", "string"}}}}}},
                              {"all", {{"allOf", {reference("all"), {{"type", "string"}}}}}}}}};
-  SchemaDocument document(root);
+  SchemaBudget budget;
+  SchemaDocument document(root, budget);
   EXPECT_EQ(document.types_of(reference("any")), json_types::kAny);
   EXPECT_EQ(document.types_of(reference("all")), json_types::kString);
 }
@@ -52,7 +54,8 @@ TEST(SchemaDocument, OneThatIsPartOfItselfRestrictsNothingThere) {
 TEST(SchemaDocument, AlternativesOfAStringAreBounded) {
   const SchemaJson few = doubling(3, {{"type", "string"}, {"maxLength", 3}}),
                    many = doubling(30, {{"type", "string"}, {"maxLength", 3}});
-  SchemaDocument small(few), large(many);
+  SchemaBudget of_few, of_many;
+  SchemaDocument small(few, of_few), large(many, of_many);
   ASSERT_TRUE(small.string_rules(reference("d0")));
   EXPECT_EQ(small.string_rules(reference("d0"))->size(), 8u);
   const auto refused = large.string_rules(reference("d0"));
@@ -64,7 +67,8 @@ TEST(SchemaDocument, CopiesOfDefinitionsAreBounded) {
   SchemaJson definitions = SchemaJson::object();
   for (int i = 0; i < 1000; ++i) definitions["d" + std::to_string(i)] = {{"type", "integer"}};
   const SchemaJson root = {{"$defs", definitions}};
-  SchemaDocument document(root);
+  SchemaBudget budget;
+  SchemaDocument document(root, budget);
   const int n = times([&] { return document.document_of(reference("d999"), false).has_value(); });
   EXPECT_GE(n, 50);
   EXPECT_LT(n, 200);
@@ -75,7 +79,8 @@ TEST(SchemaDocument, CopiesOfAStringsRulesAreBounded) {
   SchemaJson names = SchemaJson::array();
   for (int i = 0; i < 1000; ++i) names.push_back(std::to_string(i));
   const SchemaJson root = {{"$defs", {{"name", {{"enum", names}}}}}};
-  SchemaDocument document(root);
+  SchemaBudget budget;
+  SchemaDocument document(root, budget);
   const int n = times([&] { return document.string_rules(reference("name")).has_value(); });
   EXPECT_GE(n, 50);
   EXPECT_LT(n, 250);
@@ -85,9 +90,50 @@ TEST(SchemaDocument, CopiesOfLongTextsAreBounded) {
   const SchemaJson root = {{"$defs",
                             {{"told", {{"description", std::string(1'000'000, 'x')}}},
                              {"like", {{"pattern", std::string(1'000'000, 'x')}}}}}};
-  SchemaDocument told(root), like(root);
+  SchemaBudget of_told, of_like;
+  SchemaDocument told(root, of_told), like(root, of_like);
   EXPECT_LT(times([&] { return told.document_of(reference("told"), false).has_value(); }), 20);
   EXPECT_LT(times([&] { return like.string_rules(reference("like")).has_value(); }), 20);
+}
+
+TEST(SchemaDocument, CopiesOfADialectsNameAreBounded) {
+  const SchemaJson root = {{"$schema", std::string(1'000'000, 'x')}};
+  SchemaBudget budget;
+  SchemaDocument document(root, budget);
+  EXPECT_LT(times([&] { return document.document_of({{"type", "integer"}}, false).has_value(); }),
+            20);
+}
+
+TEST(SchemaDocument, AlternativesWithoutRulesAreBoundedInAll) {
+  SchemaJson any = SchemaJson::array();
+  for (int i = 0; i < 900; ++i) any.push_back({{"type", "string"}});
+  const SchemaJson root = {{"$defs", {{"text", {{"anyOf", any}}}}}};
+  SchemaBudget budget;
+  SchemaDocument document(root, budget);
+  EXPECT_LT(times([&] { return document.string_rules(reference("text")).has_value(); }), 50);
+}
+
+TEST(SchemaDocument, CopiesOfOneSchemaAreBounded) {
+  const SchemaJson root = {
+      {"properties", {{"a", {{"type", "integer"}, {"description", std::string(1'000'000, 'x')}}}}}};
+  SchemaBudget budget;
+  SchemaDocument document(root, budget);
+  const SchemaJson& one = root["properties"]["a"];
+  const int n = times([&] { return document.document_of(one, false).has_value(); });
+  EXPECT_GE(n, 2);
+  EXPECT_LT(n, 20);
+}
+
+TEST(SchemaDocument, AllToolsHaveOneBudget) {
+  SchemaJson names = SchemaJson::array();
+  for (int i = 0; i < 1000; ++i) names.push_back(std::to_string(i));
+  const SchemaJson root = {{"$defs", {{"name", {{"enum", names}}}}}};
+  SchemaBudget budget;
+  const int n = times([&] {
+    SchemaDocument tool(root, budget);
+    return tool.string_rules(reference("name")).has_value();
+  });
+  EXPECT_LT(n, 250);
 }
 
 }  // namespace

@@ -60,8 +60,8 @@ std::unordered_set<std::string> names_in(const Json& list) {
   return names;
 }
 
-// Parameters, and members of those, that one tool may have where they are written one by one.
-constexpr int kMostMembers = 10'000;
+// Parameters, and members of those, that all tools may have where they are written one by one.
+constexpr int kMostMembers = 20'000;
 // Lists and objects inside each other that are written with the rules of each: a schema may be part
 // of itself.
 constexpr int kMostNested = 16;
@@ -69,11 +69,12 @@ constexpr int kMostNested = 16;
 // Makes the grammar of one tool's arguments.
 class ArgumentsGrammar {
  public:
-  ArgumentsGrammar(const CallWriting& writing, const CallableTool& tool)
+  ArgumentsGrammar(const CallWriting& writing, const CallableTool& tool, SchemaBudget& budget)
       : writing_(writing),
         tool_(tool),
+        budget_(budget),
         root_(get_field(*tool.function, "parameters")),
-        document_(root_) {}
+        document_(root_, budget) {}
 
   Result<Json> make() {
     const bool json = writing_.arguments == ArgumentForm::kJson;
@@ -110,7 +111,7 @@ class ArgumentsGrammar {
                              {"properties", {{"input", input}}},
                              {"required", {"input"}},
                              {"additionalProperties", false}}}};
-    return ArgumentsGrammar(writing_, {&function, Arguments::kStrict, tool_.where}).make();
+    return ArgumentsGrammar(writing_, {&function, Arguments::kStrict, tool_.where}, budget_).make();
   }
 
   Json lark_text(const Json& definition) const {
@@ -240,7 +241,7 @@ class ArgumentsGrammar {
   Result<Json> member(const std::string& name, const Json& of) {
     const JsonTypes types = document_.types_of(of);
     if (types == 0) return Json();
-    if (++n_members_ > kMostMembers)
+    if (++budget_.members > kMostMembers)
       return refused(ErrorCode::kUnsupported, "properties." + name + ": too many parameters");
     const bool python = writing_.arguments == ArgumentForm::kPython,
                gemma = writing_.arguments == ArgumentForm::kGemma;
@@ -398,9 +399,10 @@ class ArgumentsGrammar {
 
   const CallWriting& writing_;
   const CallableTool& tool_;
+  SchemaBudget& budget_;
   const Json& root_;
   SchemaDocument document_;
-  int n_members_ = 0, depth_ = 0;  // depth: of lists and objects that are open
+  int depth_ = 0;  // of lists and objects that are open
 };
 
 // Returns a tool's name as calls write it. Errors: kUnsupported (the format cannot write it).
@@ -425,6 +427,7 @@ Result<std::string> written_name(const CallWriting& writing, const CallableTool&
 Result<Json> named_calls_grammar(const CallWriting& writing,
                                  const std::vector<CallableTool>& tools) {
   Json::array_t ways, free_names;
+  SchemaBudget budget;
   const auto behind = [&](Json arguments) {
     return sequence_of(fixed(writing.name_end), std::move(arguments), fixed(writing.call_end));
   };
@@ -434,12 +437,12 @@ Result<Json> named_calls_grammar(const CallWriting& writing,
       free_names.push_back(text(std::move(name)));
       continue;
     }
-    ASSIGN_OR_RETURN(Json arguments, ArgumentsGrammar(writing, tool).make());
+    ASSIGN_OR_RETURN(Json arguments, ArgumentsGrammar(writing, tool, budget).make());
     ways.push_back(sequence_of(text(std::move(name)), behind(std::move(arguments))));
   }
   if (!free_names.empty()) {
     const CallableTool any{tools.front().function, Arguments::kFree, {}};
-    ASSIGN_OR_RETURN(Json arguments, ArgumentsGrammar(writing, any).make());
+    ASSIGN_OR_RETURN(Json arguments, ArgumentsGrammar(writing, any, budget).make());
     ways.push_back(sequence_of(either(std::move(free_names)), behind(std::move(arguments))));
   }
   return either(std::move(ways));

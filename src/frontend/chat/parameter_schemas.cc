@@ -17,8 +17,9 @@ using namespace json_types;
 constexpr int kMostDepth = 32;
 // Schemas that are looked at for the rules of one string.
 constexpr int kMostRules = 1000;
-// Values of definitions and of strings' rules in all that is made of one document.
+// Values that are copied from the schemas of all tools, over and above the first copy of each.
 constexpr size_t kMostCopied = 200'000;
+constexpr size_t kPerAlternative = 10;  // values that the grammar of one alternative counts as
 // Members from which on an object is searched by an index.
 constexpr size_t kLargeObject = 32;
 
@@ -175,10 +176,10 @@ JsonTypes SchemaDocument::types_said_by(const Json& schema, int depth) {
 }
 
 Status SchemaDocument::count_copied(size_t n, std::string_view key) {
-  n_copied_ += n;
-  if (n_copied_ <= kMostCopied) return {};
-  return errorf(ErrorCode::kUnsupported, "{}: too large for as many parameters as refer to it",
-                key);
+  budget_.copied += n;
+  if (budget_.copied <= kMostCopied) return {};
+  return errorf(ErrorCode::kUnsupported,
+                "{}: too large for as many parameters and tools as have it", key);
 }
 
 Status SchemaDocument::add_definitions(Json& document) {
@@ -199,7 +200,11 @@ Status SchemaDocument::add_definitions(Json& document) {
 
 Result<Json> SchemaDocument::document_of(const Json& schema, bool without_strings) {
   Json document = Json::object();
-  if (root_.contains("$schema")) document["$schema"] = root_["$schema"];
+  if (const Json& dialect = get_field(root_, "$schema"); !dialect.is_null()) {
+    RETURN_IF_ERROR(count_copied(values_of(dialect), "$schema"));
+    document["$schema"] = dialect;
+  }
+  if (!copied_.insert(&schema).second) RETURN_IF_ERROR(count_copied(values_of(schema), "$ref"));
   if (has_references(schema)) RETURN_IF_ERROR(add_definitions(document));
   if (!refers_to_definitions_only(schema))
     return errorf(ErrorCode::kUnsupported, "$ref: a place outside of definitions");
@@ -233,6 +238,7 @@ Status SchemaDocument::collect_rules(const Json& given, int depth, int& n_left,
     }
   }
   if (branches == nullptr) {
+    RETURN_IF_ERROR(count_copied(kPerAlternative, "anyOf"));
     out.push_back(std::move(rules));
     return {};
   }
@@ -253,13 +259,14 @@ Result<std::vector<Json>> SchemaDocument::string_rules(const Json& schema) {
 
 ParameterTypes parameter_types(const Json& tools) {
   ParameterTypes result;
+  SchemaBudget budget;
   for (const Json& tool : tools) {
     const Json& function = get_field(tool, "function");
     if (!function.is_object()) continue;
     auto& of_tool = result[get_string(function, "name")];
     const Json& root = get_field(function, "parameters");
     if (!root.is_object()) continue;
-    SchemaDocument document(root);
+    SchemaDocument document(root, budget);
     const Json* schema = document.resolved(root);
     if (schema == nullptr || !get_field(*schema, "properties").is_object()) continue;
     for (const auto& [name, value] : (*schema)["properties"].items())

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/result.h"
@@ -12,12 +13,21 @@
 
 namespace penstock {
 
+// What grammars of all tools of a request have taken so far: values that documents and rules copied
+// from schemas, and parameters that are written one by one.
+struct SchemaBudget {
+  size_t copied = 0;
+  int members = 0;
+};
+
 // A JSON Schema, and what is found out about schemas inside it, which are the arguments of its
 // functions. Work and memory stay linear in the document, however its references run. The document
 // outlives the object. Not thread-safe.
 class SchemaDocument {
  public:
-  explicit SchemaDocument(const nlohmann::ordered_json& root) : root_(root) {}
+  // The budget outlives the object.
+  SchemaDocument(const nlohmann::ordered_json& root, SchemaBudget& budget)
+      : root_(root), budget_(budget) {}
 
   const nlohmann::ordered_json& root() const { return root_; }
 
@@ -53,9 +63,11 @@ class SchemaDocument {
   Status add_definitions(nlohmann::ordered_json& document);
 
   const nlohmann::ordered_json& root_;
+  SchemaBudget& budget_;
+  std::unordered_set<const nlohmann::ordered_json*> copied_;  // schemas that have a document
   std::unordered_map<const nlohmann::ordered_json*, Index> indexes_;    // of large objects
   std::unordered_map<const nlohmann::ordered_json*, JsonTypes> types_;  // that are known
-  size_t n_definitions_ = 0, n_copied_ = 0;                             // values
+  size_t n_definitions_ = 0;                                            // values
 };
 
 // Returns the parameter types of all tools whose parameters are an object. tools: OpenAI's list.

@@ -33,9 +33,10 @@ void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int de
     if (list != nullptr) {
       const nlohmann::json& item = (*list)[i];
       if (item.is_string() && item != "sliding_attention" && item != "full_attention") {
-        reader.fail(ErrorCode::kUnsupported,
-                    fmt::format("layer_types: expected sliding_attention or full_attention, got {}",
-                                item.dump()));
+        reader.fail(
+            ErrorCode::kUnsupported,
+            fmt::format("layer_types: expected sliding_attention or full_attention, got {}",
+                        item.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
       }
       sliding = item.is_boolean()  ? item.get<bool>()
                 : item.is_number() ? item != 0

@@ -32,6 +32,7 @@ void read_latent(ConfigReader& reader, ModelConfig& config, std::optional<int> v
   l.plain_dim = reader.gguf() ? reader.integer(key_size, l.rope_dim + 1, 2 * kMaxHead) - l.rope_dim
                               : reader.integer({"", "qk_nope_head_dim"}, 1, kMaxHead);
   config.n_kv_heads = 1;
+  for (LayerConfig& layer : config.layers) layer.n_kv_heads = 0;
   config.head_dim = l.kv_rank + l.rope_dim;
   RopeConfig& rope = config.ropes[0];
   const bool of_other_heads =

@@ -28,9 +28,11 @@ void read_layer_ropes(ConfigReader& reader, ModelConfig& config) {
                          : item.is_boolean() ? 0
                                              : -1;
     if (!(theta == 0 || (theta >= 1 && theta <= 1e12))) {
-      return reader.fail(ErrorCode::kCorruptFile,
-                         fmt::format("{}: expected 0 or a number of at least 1, got {}",
-                                     reader.name(key), item.dump().substr(0, 60)));
+      return reader.fail(
+          ErrorCode::kCorruptFile,
+          fmt::format(
+              "{}: expected 0 or a number of at least 1, got {}", reader.name(key),
+              item.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).substr(0, 60)));
     }
     config.layers[i].rope = -1;
     if (theta == 0) continue;

@@ -37,9 +37,11 @@ void read_mixers(ConfigReader& reader, ModelConfig& config, int taps, int window
       attention = kind == "full_attention" || sliding;
       if (sliding) config.layers[i].window = window;
       if (!attention && kind != "conv")
-        reader.fail(ErrorCode::kUnsupported,
-                    fmt::format("layer_types: expected conv{} or full_attention, got {}",
-                                window > 0 ? ", sliding_attention" : "", kind.dump()));
+        reader.fail(
+            ErrorCode::kUnsupported,
+            fmt::format("layer_types: expected conv{} or full_attention, got {}",
+                        window > 0 ? ", sliding_attention" : "",
+                        kind.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
     } else if (attending != nullptr) {
       attention = std::ranges::find(*attending, json(i)) != attending->end();
     }

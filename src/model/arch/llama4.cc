@@ -60,8 +60,9 @@ void read_chunks(ConfigReader& reader, ModelConfig& config) {
       if (type.is_string() && !chunked && type != "full_attention") {
         return reader.fail(
             ErrorCode::kUnsupported,
-            fmt::format("layer_types: expected chunked_attention or full_attention, got {}",
-                        type.dump().substr(0, 60)));
+            fmt::format(
+                "layer_types: expected chunked_attention or full_attention, got {}",
+                type.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).substr(0, 60)));
       }
     }
     set_chunk(config.layers[i], chunked, chunk);

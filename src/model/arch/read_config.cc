@@ -196,6 +196,12 @@ void check_heads(ConfigReader& reader, const ModelConfig& config, int layer) {
                     reader.name(kHeads), config.n_heads, config.n_heads_of(layer), config.arch));
   }
   const int n_kv_heads = config.n_kv_heads_of(layer), head_dim = config.head_dim_of(layer);
+  const bool ordered = config.attention.qkv_by_group || config.attention.qkv_shards > 0;
+  if (ordered && n_kv_heads != config.n_kv_heads) {
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("{}: {} and {}: layers with fused projections have equally many",
+                            reader.name(kKvHeads), config.n_kv_heads, n_kv_heads));
+  }
   if (config.n_heads_of(layer) % n_kv_heads != 0) {
     reader.fail(
         ErrorCode::kCorruptFile,

@@ -158,6 +158,11 @@ Status TensorLoader::order_rows(const std::string& stem, std::span<const int> or
     return errorf(ErrorCode::kCorruptFile, "{}: layer {}: expected {} bytes, got {}",
                   source_.path().string(), stem, out.view.size_bytes(), out.view.bytes.size());
   }
+  if (order.size() != static_cast<size_t>(out.view.rows)) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: layer {}: a fused projection of {} rows: expected {}, as in other layers",
+                  source_.path().string(), stem, out.view.rows, order.size());
+  }
   const size_t row_bytes = quant_bytes(out.view.type, out.view.cols);
   std::vector<std::byte> rows(row_bytes * order.size());
   for (size_t r = 0; r < order.size(); ++r) {

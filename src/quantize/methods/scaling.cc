@@ -62,8 +62,12 @@ std::vector<ScalingSite> scaling_sites(const ModelConfig& config, const LayerVal
     sites.back().head_dim = config.head_dim;
   }
   if (!config.ffn.gated) return sites;  // the activation is between up and down
-  const int n_experts =
-      config.layers[static_cast<size_t>(layer.layer)].moe ? config.experts.count : 0;
+  const LayerConfig& kind = config.layers[static_cast<size_t>(layer.layer)];
+  const int n_experts = kind.moe ? config.experts.count : 0;
+  // A bound of the product lies between up and down, too.
+  const ActivationFunction f =
+      n_experts > 0 ? kind.expert_activation.value_or(kind.activation) : kind.activation;
+  if (f.kind == Activation::kBoundedSilu || f.kind == Activation::kClampedSilu) return sites;
   if (n_experts == 0) {
     if (find_part(layer, Part::kGateUp, false, -1) != SIZE_MAX) {
       add(Site::kDown, Part::kGateUp, -1);

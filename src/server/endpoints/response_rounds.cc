@@ -290,7 +290,10 @@ net::awaitable<bool> Rounds::generate() {
                                [&] { read = begin_round(call_, tokens_left()); });
   if (!read) co_return co_await fail(shape_.error(read.error()));
   RoundShape round(shape_, [this] { return opening(); });
+  const int most = call_.generation.params.max_tokens;
   for (;;) {
+    // A try that was refused may have been shortened to what the key's budget had then.
+    call_.generation.params.max_tokens = most;
     std::optional<HttpReply> refusal;
     {
       RoundExchange exchange(exchange_, call_.stream, begun_);
