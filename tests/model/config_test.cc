@@ -815,6 +815,22 @@ TEST(Config, LengthsBeyondWhichAttentionChangesAreNotOffered) {
   EXPECT_EQ(length("minicpm", {{"sparse_config", nullptr}}), 128);
 }
 
+TEST(Config, HeadsByLayerOnlyWhereProjectionsAndCachesHaveThem) {
+  Changed fused(kModels / "internlm2");
+  const int n = fused.json_config()["num_key_value_heads"];
+  const json heads = json::array({n, 1});
+  ASSERT_GT(n, 1);
+  fused.json_config()["num_key_value_heads"] = heads;
+  EXPECT_THAT(error_of(fused), HasSubstr("layers with fused projections have equally many"));
+  Changed latent(kModels / "deepseek_v3");
+  const int n_layers = latent.json_config()["num_hidden_layers"];
+  latent.json_config()["num_key_value_heads"] = json::array();
+  for (int i = 0; i < n_layers; ++i) latent.json_config()["num_key_value_heads"].push_back(i + 1);
+  const auto config = read_config(latent);
+  ASSERT_TRUE(config) << config.error().message;
+  for (int i = 0; i < n_layers; ++i) EXPECT_EQ(config->n_kv_heads_of(i), 1);
+}
+
 TEST(Config, BaichuanHasDistancesWhereItHasNoRotation) {
   const auto bias = [](const char* model, const char* file, const json& changes) {
     Changed source(*file == '\0' ? kModels / model : kModels / model / file);
