@@ -1,4 +1,4 @@
-// What posix_spawn() is told of a child process.
+// Owners of posix_spawn()'s file actions and attributes, with the attributes of every child process.
 #pragma once
 #include <signal.h>
 #include <spawn.h>

@@ -106,9 +106,12 @@ void GrammarCache::trim() {
 // For one more grammar beside those that are in use. One that is kept takes none.
 Status GrammarCache::check_room(const grammar::GrammarSpec& spec, const std::string& owner,
                                 std::string_view field) {
+  std::unique_lock lock(mutex_);
+  if (evicted_.empty()) return {};
+  lock.unlock();  // the key's work grows with the grammar's text
   const std::string text_key = grammar_text_key(spec);
-  const std::lock_guard lock(mutex_);
-  if (evicted_.empty() || by_key_.contains(text_key)) return {};
+  lock.lock();
+  if (by_key_.contains(text_key)) return {};
   size_t all = 0, own = 0;
   for (const Evicted& one : evicted_) {
     const auto grammar = one.grammar.lock();

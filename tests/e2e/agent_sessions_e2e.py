@@ -12,6 +12,7 @@ import server_clients_e2e
 from server_clients_e2e import CLIENTS
 
 LIMIT = 600  # seconds for the tests of one environment
+SKIPPED = 77  # exit code that ctest shows as a skipped test
 SUITES = {"requirements-agents.txt": ["agent_sessions", "claude_code_session"]}
 
 
@@ -19,7 +20,7 @@ def run(requirements, tests):
     place = server_clients_e2e.place_of(requirements)
     if not (place / "complete").exists():
         print(f"SKIPPED: {' '.join(tests)}: its packages ({requirements.name}) are not installed, scripts/install_agents does", file=sys.stderr)
-        return 0
+        return SKIPPED
     keep = {key: value for key, value in os.environ.items() if not key.startswith(
         ("OPENAI_", "ANTHROPIC_", "CLAUDE", "AIDER_", "LITELLM_", "LLM_", "HF_"))}
     keep.update(PYTHONPATH=f"{CLIENTS}:{CLIENTS.parent / 'e2e'}", PYTHONPYCACHEPREFIX=str(place / "pycache"), NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")

@@ -34,13 +34,7 @@ SCRIPTS = {
 def setUpModule():
     global server, strict, directory
     directory = tempfile.TemporaryDirectory()
-    usual = dict(script_model.SCRIPTS)
-    script_model.SCRIPTS.update(SCRIPTS)
-    model = script_model.write(pathlib.Path(directory.name) / "script")
-    script_model.SCRIPTS.clear()
-    script_model.SCRIPTS.update(usual)
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 16384}))
+    model = script_model.write(pathlib.Path(directory.name) / "script", {**script_model.SCRIPTS, **SCRIPTS}, context=16384)
     server = Server(model).__enter__()
     strict = Server(model, "--strict-fields").__enter__()
 
@@ -290,9 +284,12 @@ class ClaudeCode(unittest.TestCase):
         reply, warning = post(MESSAGES + "?beta=true", self.body(self.said("plain")))
         self.assertEqual([block["text"] for block in reply["content"]], ["Hello there!"])
         self.assertEqual(reply["context_management"], {"applied_edits": []})
-        for tool in self.TOOLS[1:6]:
+        for tool in self.TOOLS[1:6]:  # of more the header does not tell
             self.assertIn(f"this server cannot run {tool['type']}, it is left out", warning)
         self.assertNotIn("context_management", warning)
+        for tool in self.TOOLS[1:]:
+            _, alone = post(MESSAGES, self.body(self.said("plain"), tools=[self.TOOLS[0], tool]))
+            self.assertIn(f"this server cannot run {tool['type']}, it is left out", alone)
         events = dict(server.events(MESSAGES, self.body(self.said("plain"))))
         self.assertEqual(events["message_delta"]["context_management"], {"applied_edits": []})
         _, warning = post(MESSAGES, self.body(self.said("plain"), tools=[], context_management={"edits": [{"type": "clear_tool_uses_20250919"}]},

@@ -247,7 +247,8 @@ class Members(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.server = Server("--data-dir", cls.folder.name, "--no-log-requests", "--trust-request-chat-template", "--tool-call-parser", "hermes")
+        cls.server = Server("--data-dir", cls.folder.name, "--no-log-requests", "--trust-request-chat-template", "--tool-call-parser", "hermes",
+                            "--chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}{# tools #}")
         cls.server.generate(guided_regex="[a-z]")
 
     @classmethod
@@ -267,12 +268,16 @@ class Members(unittest.TestCase):
 
     def test_many_members_in_every_object(self):
         for path, base in BODIES:
+            if path != "/v1/batches":  # without a file
+                reply = self.within_a_second("POST", path, json.dumps(base))
+                self.assertEqual(reply.status, 200, (path, reply.body[:300]))
             for place, body in with_members(base):
                 with self.subTest(path=path, place=place):
                     self.within_a_second("POST", path, json.dumps(body), place)
 
     def test_many_members_of_what_is_kept(self):
-        for place, items in with_members(ITEMS):
+        answered = 0
+        for place, items in [("none", ITEMS), *with_members(ITEMS)]:
             with self.subTest(place=place):
                 made = self.within_a_second("POST", "/v1/conversations", json.dumps({"items": items}), place).json()
                 path = f"/v1/conversations/{made['id']}"
@@ -282,10 +287,12 @@ class Members(unittest.TestCase):
                     self.within_a_second("GET", f"{path}/items/{item['id']}", what=place)
                 self.within_a_second("POST", "/v1/responses", json.dumps({"conversation": made["id"], "input": "x", "max_output_tokens": 1}), place)
                 reply = self.within_a_second("POST", "/v1/responses", json.dumps({"input": items, "max_output_tokens": 1}), place).json()
-                if "id" in reply:
+                if "id" in reply:  # what was not refused for its unknown fields
+                    answered += 1
                     for rest in ("", "/input_items"):
                         self.within_a_second("GET", f"/v1/responses/{reply['id']}{rest}", what=place)
                     self.within_a_second("POST", "/v1/responses", json.dumps({"previous_response_id": reply["id"], "input": "x", "max_output_tokens": 1}), place)
+        self.assertGreater(answered, 1)
 
 
 class Schemas(unittest.TestCase):

@@ -69,9 +69,10 @@ def write_safetensors(path, tensors):
             values.tofile(file)
 
 
-def write(directory, scripts=None, template=None, width=WIDTH):
+def write(directory, scripts=None, template=None, width=WIDTH, context=1024):
     """scripts: {name: pieces} instead of those above; template: a text that ends in <|go:NAME|> of one of them; width: with
-    more replies the scores of tokens must differ more."""
+    more replies the scores of tokens must differ more; context: most tokens of a sequence.
+    Returns the directory."""
     directory = pathlib.Path(directory)
     scripts = SCRIPTS if scripts is None else scripts
     template = TEMPLATE.replace("NAMES", json.dumps(sorted(scripts))) if template is None else template
@@ -102,7 +103,7 @@ def write(directory, scripts=None, template=None, width=WIDTH):
     ids = [token("<|fim_middle|>", True)] + [token(piece, False) for piece in MIDDLE] + [token("<|fim_pad|>", True)]
     after.update(zip(ids, ids[1:]))
     size = 256 + len(added)
-    write_model(directory, size, after, eos, width)
+    write_model(directory, size, after, eos, width, context)
     tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": list(added.values()),
                  "normalizer": None, "post_processor": None,
                  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
@@ -117,7 +118,7 @@ def write(directory, scripts=None, template=None, width=WIDTH):
     return directory
 
 
-def write_model(directory, size, after, eos, width):
+def write_model(directory, size, after, eos, width, context):
     signs = random.Random(1)
     rows = [array.array("f", (signs.choice((-1.0, 1.0)) for _ in range(width))) for _ in range(size)]
     nothing = array.array("f", bytes(4 * width))
@@ -152,7 +153,7 @@ def write_model(directory, size, after, eos, width):
     (directory / "config.json").write_text(json.dumps({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": width, "intermediate_size": 64,
         "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 1, "vocab_size": size,
-        "max_position_embeddings": 1024, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False,
+        "max_position_embeddings": context, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False,
         "torch_dtype": "float32", "eos_token_id": eos, "bos_token_id": None}))
 
 

@@ -74,7 +74,4 @@ def write(directory, replies, context=32768):
     directory = pathlib.Path(directory)
     used = {script_model.MARKER}  # it would be a special token, with which one reply only could call strict tools
     scripts = {name: scripted_replies.pieces(text, used, 4) for name, text in {"nobody": NOBODY, **replies}.items()}
-    script_model.write(directory, scripts, TEMPLATE, width=512)
-    config = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps({**config, "max_position_embeddings": context}))
-    return directory
+    return script_model.write(directory, scripts, TEMPLATE, width=512, context=context)

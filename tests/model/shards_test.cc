@@ -294,7 +294,8 @@ TEST_P(ShardsOfEncodedModels, GiveWhatTheWholeModelGives) {
   const float difference = max_difference(shared[0], whole) / largest(whole);
   RecordProperty(type, fmt::format("{:.4f}", difference));
   if (!amplifies_rounding(read_config(*source()).value())) {
-    EXPECT_LE(difference, 0.25f);  // matrices that are cut wrong differ by more than 1
+    // Groups of 4 bits begin elsewhere in a rank's columns; measured 0.216 (gemma4_full).
+    EXPECT_LE(difference, type == "nf4" ? 0.25f : 0.1f);
   }
 }
 

@@ -96,9 +96,10 @@ bool Requests::take_adapter(RequestState& state) {
 void Requests::begin_without_adapter(size_t waiting) {
   std::unique_ptr<RequestState> state = std::move(waiting_[waiting]);
   waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(waiting));
-  const uint64_t tenant = tenant_of(state->request);
-  const auto is_of_tenant = [&](const auto& other) { return tenant_of(other->request) == tenant; };
-  if (std::ranges::none_of(waiting_, is_of_tenant)) turns_.forget(tenant);
+  const auto is_of_tenant = [&](const auto& other) {
+    return other->request.tenant == state->request.tenant;
+  };
+  if (std::ranges::none_of(waiting_, is_of_tenant)) turns_.forget(tenant_of(state->request));
   begin_or_refuse(std::move(state));
 }
 

@@ -104,7 +104,7 @@ class ChatSetup {
   Error missing_;  // why prompter_ is absent
   std::string tool_parser_, reasoning_parser_, system_prompt_;
   bool trust_request_template_ = false, ignore_tools_ = false;
-  // Its marks; nullopt: how the model reasons is not known.
+  // Marks around the thoughts of the model; nullopt: they are not known.
   std::optional<ThinkingBudget> thinking_;
   // How the model writes calls is not known, and not because it was told so.
   bool calls_unknown_ = false;

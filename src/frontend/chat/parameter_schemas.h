@@ -13,8 +13,8 @@
 
 namespace penstock {
 
-// What grammars of all tools of a request have taken so far: values that documents and rules copied
-// from schemas, and parameters that are written one by one.
+// Counters of a request's bounds, which all of its tools share. copied: values of schemas that
+// documents and rules copied; members: parameters that grammars write one by one.
 struct SchemaBudget {
   size_t copied = 0;
   int members = 0;
@@ -28,8 +28,6 @@ class SchemaDocument {
   // The budget outlives the object.
   SchemaDocument(const nlohmann::ordered_json& root, SchemaBudget& budget)
       : root_(root), budget_(budget) {}
-
-  const nlohmann::ordered_json& root() const { return root_; }
 
   // Returns the schema itself, or the target of its $ref inside the document (siblings of $ref are
   // ignored); null when the target does not exist.

@@ -1,5 +1,5 @@
 // The cache of a grammar's masks, keyed by the hash of the state that they depend on. Thread-safe.
-// Its memory is bounded: a full cache is cleared.
+// The cache is cleared when it is full.
 #pragma once
 #include <memory>
 #include <mutex>

@@ -24,8 +24,8 @@ struct Evaluated {
   void add(const Evaluated& other);
 };
 
-// What a formula of objects says about the member with one key. values: a list that contains every
-// allowed value, if `listed`.
+// Constraints that a formula of objects sets on the member with one key. values: all values that are
+// allowed, and maybe others, if `listed`.
 struct ToldMember {
   std::vector<const JsonValue*> values;
   bool listed = false, required = false;

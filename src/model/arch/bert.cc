@@ -152,15 +152,9 @@ void jina_v3_names(NameTable& names, const ModelConfig& config) {
 void configure_gte(ConfigReader& reader, ModelConfig& config) {
   configure_jina_v3(reader, config);
   config.ffn.gated = true;
-  const auto expect = [&](std::string_view key, const std::string& wanted) {
-    if (const std::string got = reader.text({"", key}, wanted); got != wanted)
-      reader.fail(ErrorCode::kUnsupported,
-                  fmt::format("{}: expected {}, got '{}'", key, wanted, got));
-  };
-  expect("position_embedding_type", "rope");
-  expect("layer_norm_type", "layer_norm");
-  if (reader.flag({"", "logn_attention_scale"}, false))
-    reader.fail(ErrorCode::kUnsupported, "logn_attention_scale: expected false");
+  reader.expect_text("position_embedding_type", "rope");
+  reader.expect_text("layer_norm_type", "layer_norm");
+  reader.expect_flag("logn_attention_scale", false);
 }
 
 void gte_names(NameTable& names, const ModelConfig& config) {

@@ -92,6 +92,17 @@ std::string ConfigReader::text(Key key, std::string fallback) {
   return fallback;
 }
 
+void ConfigReader::expect_text(std::string_view key, std::string_view wanted) {
+  const std::string found = text({"", key}, std::string(wanted));
+  if (found != wanted)
+    fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got '{}'", key, wanted, found));
+}
+
+void ConfigReader::expect_flag(std::string_view key, bool wanted) {
+  if (flag({"", key}, wanted) != wanted)
+    fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got {}", key, wanted, !wanted));
+}
+
 std::vector<float> ConfigReader::numbers(Key key, size_t max_count) {
   const json* value = find(key);
   std::vector<float> result;

@@ -70,6 +70,9 @@ class ConfigReader {
   float number(Key key, float low, float high, std::optional<float> fallback = {});
   bool flag(Key key, bool fallback);
   std::string text(Key key, std::string fallback);
+  // Record an error (kUnsupported) if config.json has another value; a missing key has the wanted one.
+  void expect_text(std::string_view key, std::string_view wanted);
+  void expect_flag(std::string_view key, bool wanted);
   std::vector<float> numbers(Key key, size_t max_count);  // empty when absent
   // a list, or a number alone; empty when absent
   std::vector<int> integers(Key key, int low, int high);

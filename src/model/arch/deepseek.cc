@@ -75,16 +75,9 @@ void read_shared_experts(ConfigReader& reader, ModelConfig& config) {
 
 namespace {
 
-void expect(ConfigReader& reader, std::string_view key, std::string_view wanted) {
-  const std::string found = reader.text({"", key}, std::string(wanted));
-  if (found != wanted)
-    reader.fail(ErrorCode::kUnsupported,
-                fmt::format("{}: expected {}, got '{}'", key, wanted, found));
-}
-
 // Groups are scored by their best expert; weights are not normalized.
 void read_softmax_routing(ConfigReader& reader, ModelConfig& config) {
-  expect(reader, "scoring_func", "softmax");
+  reader.expect_text("scoring_func", "softmax");
   // Implementations of DeepSeek V2 differ in its effect.
   if (reader.flag({"", "norm_topk_prob"}, false))
     return reader.fail(ErrorCode::kUnsupported, "norm_topk_prob: expected false");
@@ -189,8 +182,8 @@ void configure_deepseek2(ConfigReader& reader, ModelConfig& config) {
 }
 
 void configure_deepseek3(ConfigReader& reader, ModelConfig& config) {
-  expect(reader, "scoring_func", "sigmoid");
-  expect(reader, "topk_method", "noaux_tc");
+  reader.expect_text("scoring_func", "sigmoid");
+  reader.expect_text("topk_method", "noaux_tc");
   read_latent(reader, config);
   read_experts(reader, config);
   read_dense_layers(reader, config);
@@ -432,7 +425,7 @@ extern constinit const Architecture kGlm4MoeLite = {
 
 extern constinit const Architecture kDeepSeek32 = {
     .name = "deepseek32",
-    .title = "DeepSeek V3.2 (sparse attention)",
+    .title = "DeepSeek V3.2 (sparse attention; CPU)",
     .hf_types = {"deepseek_v32", "DeepseekV32ForCausalLM"},
     .configure = configure_deepseek32,
     .forward = decoder_forward,
@@ -446,7 +439,7 @@ extern constinit const Architecture kDeepSeek32 = {
 
 extern constinit const Architecture kGlmDsa = {
     .name = "glm-dsa",
-    .title = "GLM-5, 5.2 (sparse attention)",
+    .title = "GLM-5, 5.2 (sparse attention; CPU)",
     .hf_types = {"glm_moe_dsa", "GlmMoeDsaForCausalLM"},
     .configure = configure_glm_dsa,
     .forward = decoder_forward,

@@ -8,17 +8,10 @@ namespace penstock {
 
 namespace {
 
-void expect_text(ConfigReader& reader, std::string_view key, std::string_view wanted) {
-  const std::string found = reader.text({"", key}, std::string(wanted));
-  if (found != wanted)
-    reader.fail(ErrorCode::kUnsupported,
-                fmt::format("{}: expected {}, got '{}'", key, wanted, found));
-}
-
 void configure_deepseek_moe(ConfigReader& reader, ModelConfig& config) {
   set_rope_pairs(reader, config);
-  expect_text(reader, "scoring_func", "softmax");
-  expect_text(reader, "topk_method", "greedy");
+  reader.expect_text("scoring_func", "softmax");
+  reader.expect_text("topk_method", "greedy");
   read_experts(reader, config);
   read_dense_layers(reader, config);
   read_shared_experts(reader, config);

@@ -66,14 +66,9 @@ void configure_opt(ConfigReader& reader, ModelConfig& config) {
   config.n_kv_heads = config.n_heads;
   if (reader.gguf()) config.ffn.activation = Activation::kRelu;
   config.positions.skipped = 2;
-  const auto expect = [&](std::string_view key, bool usual) {
-    if (reader.flag({"", key}, usual) != usual)
-      reader.fail(ErrorCode::kUnsupported,
-                  fmt::format("{}: expected {}, got {}", key, usual, !usual));
-  };
-  expect("do_layer_norm_before", true);  // OPT 350M
-  expect("_remove_final_layer_norm", false);
-  expect("layer_norm_elementwise_affine", true);
+  reader.expect_flag("do_layer_norm_before", true);  // OPT 350M
+  reader.expect_flag("_remove_final_layer_norm", false);
+  reader.expect_flag("layer_norm_elementwise_affine", true);
   const int width = reader.integer({"", "word_embed_proj_dim"}, 1, 1 << 20, config.model_dim);
   if (width != config.model_dim) {
     reader.fail(ErrorCode::kUnsupported,

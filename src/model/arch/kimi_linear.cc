@@ -110,17 +110,9 @@ void read_kda(ConfigReader& reader, ModelConfig& config) {
     if (!layer.attention) layer.mixer = mixer;
 }
 
-void expect_kimi(ConfigReader& reader, std::string_view key, std::string_view wanted) {
-  const std::string found = reader.text({"", key}, std::string(wanted));
-  if (found != wanted)
-    reader.fail(ErrorCode::kUnsupported,
-                fmt::format("{}: expected {}, got '{}'", key, wanted, found));
-}
-
 void configure_kimi_linear(ConfigReader& reader, ModelConfig& config) {
-  expect_kimi(reader, "moe_router_activation_func", "sigmoid");
-  if (!reader.flag({"", "mla_use_nope"}, true))
-    reader.fail(ErrorCode::kUnsupported, "mla_use_nope: expected true");
+  reader.expect_text("moe_router_activation_func", "sigmoid");
+  reader.expect_flag("mla_use_nope", true);
   configure_glm4_moe_lite(reader, config);
   if (reader.gguf())
     config.experts.routing.normalize = reader.flag({"expert_weights_norm", ""}, true);

@@ -67,8 +67,7 @@ void configure_laguna(ConfigReader& reader, ModelConfig& config) {
   const int n_dense = reader.integer({"leading_dense_block_count", ""}, 0, config.n_layers, 1);
   for (int i = 0; i < n_dense; ++i) config.layers[static_cast<size_t>(i)].moe = false;
   read_mlp_layer_types(reader, config);
-  if (reader.flag({"", "moe_apply_router_weight_on_input"}, false))
-    reader.fail(ErrorCode::kUnsupported, "moe_apply_router_weight_on_input: expected false");
+  reader.expect_flag("moe_apply_router_weight_on_input", false);
   ExpertRouting& routing = config.experts.routing;
   routing.score = RouterScore::kSigmoid;
   routing.scale =

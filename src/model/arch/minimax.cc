@@ -10,18 +10,10 @@ namespace {
 
 void configure_minimax_m2(ConfigReader& reader, ModelConfig& config) {
   config.attention.qk_norm = QkNorm::kRow;
-  const auto expect = [&](std::string_view key, std::string_view wanted) {
-    const std::string found = reader.text({"", key}, std::string(wanted));
-    if (found != wanted)
-      reader.fail(ErrorCode::kUnsupported,
-                  fmt::format("{}: expected {}, got '{}'", key, wanted, found));
-  };
-  expect("scoring_func", "sigmoid");
-  expect("qk_norm_type", "per_layer");
-  for (const std::string_view key : {"use_qk_norm", "use_routing_bias"}) {
-    if (!reader.flag({"", key}, true))
-      reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected true", key));
-  }
+  reader.expect_text("scoring_func", "sigmoid");
+  reader.expect_text("qk_norm_type", "per_layer");
+  for (const std::string_view key : {"use_qk_norm", "use_routing_bias"})
+    reader.expect_flag(key, true);
   if (reader.integer({"", "shared_intermediate_size"}, 0, 1 << 20, 0) > 0)
     reader.fail(ErrorCode::kUnsupported, "shared_intermediate_size: expected no shared experts");
   int& rotary_dim = config.ropes[0].rotary_dim;

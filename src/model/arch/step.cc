@@ -87,8 +87,8 @@ void usual_step(json& object) {
   list_heads(types, "num_key_value_heads", member(other, "num_attention_groups"), object);
 }
 
-// Which layers have experts: mlp_layer_types, or the indices in moe_layers_enum (a list or a text
-// with commas), or all from the third on.
+// Reads which layers have experts: those that mlp_layer_types calls sparse, else those whose indices
+// moe_layers_enum holds (a list, or a text with commas), else all but the first three.
 void read_sparse(ConfigReader& reader, ModelConfig& config) {
   if (reader.gguf() || reader.has({"", "mlp_layer_types"}) ||
       !reader.has({"", "moe_layers_enum"})) {
@@ -157,19 +157,15 @@ ActivationFunction bounded(float bound) {
 }
 
 void check_step(ConfigReader& reader, const ModelConfig& config) {
-  const auto expect = [&](std::string_view key, bool wanted) {
-    if (reader.flag({"", key}, wanted) != wanted)
-      reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}", key, wanted));
-  };
   for (const std::string_view key : {"use_qk_norm", "use_head_wise_attn_gate", "use_moe",
                                      "use_moe_router_bias", "zero_centered"})
-    expect(key, true);
-  for (const std::string_view key : {"sink", "use_bidirectional_attention"}) expect(key, false);
+    reader.expect_flag(key, true);
+  for (const std::string_view key : {"sink", "use_bidirectional_attention"})
+    reader.expect_flag(key, false);
   const json* gating = reader.find({"", "gating"});
   if (gating != nullptr && *gating != true && *gating != "per-head")
     reader.fail(ErrorCode::kUnsupported, "gating: expected true or \"per-head\"");
-  if (reader.text({"", "moe_router_activation"}, "sigmoid") != "sigmoid")
-    reader.fail(ErrorCode::kUnsupported, "moe_router_activation: expected sigmoid");
+  reader.expect_text("moe_router_activation", "sigmoid");
   const json* other = reader.find({"", "attention_other_setting"});
   for (const char* key : {"head_dim", "true_head_dim"}) {
     if (other == nullptr) break;
@@ -200,14 +196,11 @@ void configure_step(ConfigReader& reader, ModelConfig& config) {
   }
   read_experts(reader, config);
   read_sparse(reader, config);
-  ExpertRouting& routing = config.experts.routing;
-  routing.score = RouterScore::kSigmoid;
-  if (reader.integer({"expert_gating_func", ""}, 0, 16, 2) != 2)
-    reader.fail(ErrorCode::kUnsupported, "expert_gating_func: expected 2 (sigmoid)");
+  read_sigmoid_routing(reader, config);
+  ExpertRouting& routing = config.experts.routing;  // whose keys of config.json have other names
   routing.normalize = reader.flag({"expert_weights_norm", "norm_expert_weight"}, true);
   routing.scale =
       reader.number({"expert_weights_scale", "moe_router_scaling_factor"}, -1e6f, 1e6f, 1.0f);
-  config.experts.selection_bias = true;
   config.experts.shared_dim =
       reader.integer({"expert_shared_feed_forward_length", "share_expert_dim"}, 1, 1 << 20,
                      config.experts.ffn_dim);

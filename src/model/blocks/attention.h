@@ -53,7 +53,7 @@ struct AttentionConfig {
   bool head_gates = false;
   // Output gates with one number for each value of each head, by a projection of their own.
   bool value_gates = false;
-  // What the gates of these projections go through: sigmoid, or softplus (Laguna).
+  // Activation of head_gates and value_gates: sigmoid, or softplus (Laguna).
   Activation gate = Activation::kSigmoid;
 
   // Factor of the scores q k. It is always set after reading, usually to head_dim^-1/2.

@@ -140,12 +140,11 @@ class ToolReader {
     const std::string name = function["name"];
     if (asked.functions.is_null()) asked.functions = json::array();
     const bool is_new = names_.insert(name).second;
-    if (!is_new && (asked.forms.contains(name) || renamed_.contains(name))) {
+    if (!is_new && asked.forms.contains(name)) {
       return errorf(ErrorCode::kInvalidArgument,
                     "{}.name: two tools are shown to the model as {}; give one another name", where,
                     name);
     }
-    if (asked.forms.contains(name)) renamed_.insert(name);
     asked.functions.push_back(shown_function(std::move(function)));
     return {};
   }
@@ -172,7 +171,6 @@ class ToolReader {
  private:
   ToolApi api_;
   std::set<std::string, std::less<>> names_;     // shown names
-  std::set<std::string, std::less<>> renamed_;   // shown names that are not plain functions
   std::set<std::string, std::less<>> left_out_;  // types and names of tools that were left out
   // shown names by the names in CallForm
   mutable std::map<std::string, std::string, std::less<>> shown_;

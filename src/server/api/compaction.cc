@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::string_view kMark = "penstock.summary.1:";  // prefix of the base64 text
+constexpr std::string_view kMark = "penstock.summary.1:";
 
 std::string encoded(const std::string& text) {
   std::string out((text.size() + 2) / 3 * 4 + 1, '\0');  // includes the terminating zero
@@ -34,17 +34,25 @@ std::string decoded(std::string_view text) {
 
 }  // namespace
 
+std::string sealed(std::string_view mark, const std::string& text) {
+  return std::string(mark) + encoded(text);
+}
+
+std::string unsealed(std::string_view mark, std::string_view content) {
+  if (!content.starts_with(mark)) return {};
+  std::string text = decoded(content.substr(mark.size()));
+  return unicode::is_valid(text) ? text : std::string();
+}
+
 json compaction_item(const std::string& summary) {
   return {{"id", random_id("cmp_")},
           {"type", "compaction"},
-          {"encrypted_content", std::string(kMark) + encoded(summary)}};
+          {"encrypted_content", sealed(kMark, summary)}};
 }
 
 Result<std::string> text_of_compaction(const json& item, const std::string& where) {
-  const std::string content = get_string(item, "encrypted_content");
-  std::string summary;
-  if (content.starts_with(kMark)) summary = decoded(std::string_view(content).substr(kMark.size()));
-  if (summary.empty() || !unicode::is_valid(summary)) {
+  const std::string summary = unsealed(kMark, get_string(item, "encrypted_content"));
+  if (summary.empty()) {
     return errorf(
         ErrorCode::kInvalidArgument,
         "{}.encrypted_content: expected what /v1/responses/compact of this server has given",

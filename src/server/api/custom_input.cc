@@ -110,12 +110,6 @@ std::string CustomInput::read_string() {
   return text;
 }
 
-std::string CustomInput::rest() const {
-  const auto object = bounded_json<nlohmann::ordered_json>(all_);
-  const auto& input = get_field(object, "input");
-  return input.is_string() ? input.get<std::string>() : all_;
-}
-
 std::string CustomInput::add(std::string_view piece, bool ends) {
   if (state_ == State::kInside) {
     ahead_ += piece;
@@ -127,8 +121,10 @@ std::string CustomInput::add(std::string_view piece, bool ends) {
   if (!ends || complete_) return {};
   // Arguments that were cut before the text began have no text.
   if (state_ == State::kBefore && !all_.empty()) return {};
-  complete_ = state_ == State::kOther && !bounded_json<nlohmann::ordered_json>(all_).is_discarded();
-  return rest();
+  const auto object = bounded_json<nlohmann::ordered_json>(all_);
+  complete_ = state_ == State::kOther && !object.is_discarded();
+  const auto& input = get_field(object, "input");
+  return input.is_string() ? input.get<std::string>() : all_;
 }
 
 std::string custom_input(std::string_view arguments) { return CustomInput().add(arguments, true); }

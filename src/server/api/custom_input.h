@@ -21,7 +21,6 @@ class CustomInput {
   enum class State { kBefore, kInside, kAfter, kOther };
   void begin();
   std::string read_string();
-  std::string rest() const;
 
   State state_ = State::kBefore;
   std::string all_;  // kBefore, kOther: the arguments so far

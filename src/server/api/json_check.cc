@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/ordered_json.h"
-#include "frontend/json_fields.h"
 #include "server/api/field_names.h"
 
 namespace penstock {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/beast/core/detail/base64.hpp>
 #include <string_view>
 
 #include "server/api/api_request.h"
@@ -15,19 +14,7 @@
 namespace penstock {
 namespace {
 
-namespace base64_code = boost::beast::detail::base64;
-
 constexpr std::string_view kSeal = "penstock1.";
-
-// Decodes encrypted_content; nullopt: not made by this server.
-std::optional<std::string> unsealed(const std::string& sealed) {
-  if (!sealed.starts_with(kSeal)) return std::nullopt;
-  const std::string_view code = std::string_view(sealed).substr(kSeal.size());
-  std::string text(base64_code::decoded_size(code.size()), '\0');
-  text.resize(base64_code::decode(text.data(), code.data(), code.size()).first);
-  if (text.empty() || !unicode::is_valid(text)) return std::nullopt;
-  return text;
-}
 
 // Types of call items for tools that run elsewhere, and whether the item includes the result.
 struct CallItem {
@@ -92,11 +79,7 @@ void name_refusals(json& content) {
 
 }  // namespace
 
-std::string sealed_reasoning(const std::string& text) {
-  std::string code(base64_code::encoded_size(text.size()), '\0');
-  code.resize(base64_code::encode(code.data(), text.data(), text.size()));
-  return std::string(kSeal) + code;
-}
+std::string sealed_reasoning(const std::string& text) { return sealed(kSeal, text); }
 
 json& ResponseItems::open_reply() {
   if (!std::exchange(open_, true)) messages.push_back(message_of("assistant", ""));
@@ -154,9 +137,9 @@ Status ResponseItems::add_output(json& item, const std::string& where) {
 
 Status ResponseItems::add_reasoning(const json& item, const std::string& where) {
   std::string text = joined_texts(get_field(item, "content"));
-  const std::string sealed = get_string(item, "encrypted_content");
-  if (text.empty() && !sealed.empty()) {
-    if (auto own = unsealed(sealed)) text = *std::move(own);
+  const std::string content = get_string(item, "encrypted_content");
+  if (text.empty() && !content.empty()) {
+    text = unsealed(kSeal, content);
     if (text.empty())
       warnings.push_back(where + ".encrypted_content: another server sealed it, it is left out");
   }

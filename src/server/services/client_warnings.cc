@@ -24,9 +24,9 @@ std::string printable(std::string_view text, size_t most) {
 void warn_client(const HttpRequest& request, std::string_view warning) {
   if (request.record == nullptr || warning.empty()) return;
   std::vector<std::string>& warnings = request.record->warnings;
-  std::string text = printable(warning, kMostWarning);
   constexpr size_t kMostNoted = 64;  // more do not fit into the header
   if (warnings.size() >= kMostNoted) return;
+  std::string text = printable(warning, kMostWarning);
   if (std::ranges::find(warnings, text) == warnings.end()) warnings.push_back(std::move(text));
 }
 
