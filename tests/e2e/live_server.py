@@ -2,6 +2,7 @@
 
 PENSTOCK_BINARY (else PENSTOCK, as ctest sets it) is the program: a sanitizer build can be put under the same tests.
 """
+import contextlib
 import http.client
 import json
 import os
@@ -59,12 +60,22 @@ class Server:
         return self
 
     def __exit__(self, *exc):
+        children = self.children()
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        wait_for(lambda: not any(map(runs, children)), 10)  # they may write files until they end
         self.log_file.close()
         for sock in self.socks:
             sock.close()
+
+    def children(self):
+        """Ids of the processes that this one started and that run."""
+        ids = []
+        for file in pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # a thread that ended meanwhile
+                ids += file.read_text().split()
+        return ids
 
     def log(self):
         self.log_file.flush()
@@ -180,6 +191,14 @@ def read_until(sock, marker, data=b""):
             raise AssertionError(f"closed before {marker!r}: {data[-300:]!r}")
         data += piece
     return data
+
+
+def runs(process):
+    """Whether a process of this id exists and is more than a zombie."""
+    try:
+        return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def wait_for(what, timeout=60, step=0.05):
