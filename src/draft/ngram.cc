@@ -120,6 +120,16 @@ class NgramDrafter : public Drafter {
     NgramIndex index;
     Reliability reliability;
     int length = 0, n_proposed = 0;  // length of the match; number of proposed tokens
+    // lookups in a row that proposed nothing, steps since the last lookup
+    int n_empty = 0, n_skipped = 0;
+
+    // A lookup costs a hundredth of a short step: after many in vain every fourth step has one.
+    bool looks_up() {
+      constexpr int kMany = 8, kMostSkipped = 3;
+      if (++n_skipped <= std::min(n_empty / kMany, kMostSkipped)) return false;
+      n_skipped = 0;
+      return true;
+    }
   };
 
   void propose(const DraftRequest& request, DraftTree& tree) {
@@ -127,6 +137,8 @@ class NgramDrafter : public Drafter {
     const int n = static_cast<int>(tokens.size());
     State& state = states_[request.id];
     state.n_proposed = 0;
+    if (request.prices != nullptr && !state.looks_up()) return;
+    ++state.n_empty;
     if (state.index.end() > n) state.index = {};
     state.index.extend(tokens, n - 1);  // without the last pair, which would match itself
     const NgramIndex::Match own = state.index.find(tokens, tokens);
@@ -146,6 +158,7 @@ class NgramDrafter : public Drafter {
       }
     }
     state.n_proposed = tree.size();
+    if (!tree.empty()) state.n_empty = 0;
     if (tree.empty()) state.reliability.fade(match.length);
   }
 

@@ -1,5 +1,6 @@
 #include "draft/ngram.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -94,6 +95,36 @@ TEST(NgramDrafter, ASingleTokenIsWorthAFewCheapGuesses) {
 }
 
 constexpr std::array<float, 9> kFifths = {0, 0.2f, 0.4f, 0.6f, 0.8f, 1.0f, 1.2f, 1.4f, 1.6f};
+
+// The step in which a repetition behind n_before different tokens is found, of those that repeat.
+int found_after(int n_before, bool priced) {
+  const auto drafter = ngram_drafter();
+  std::vector<TokenId> tokens;
+  const DraftPrices prices{kFifths};
+  for (int step = 0; step < n_before + 20; ++step) {
+    tokens.push_back(step < n_before ? step : step - n_before);
+    DraftRequest request;
+    request.id = SeqId(1);
+    request.tokens = tokens;
+    request.max_nodes = 4;
+    if (priced) request.prices = &prices;
+    DraftTree tree;
+    (*drafter)->propose({&request, 1}, {&tree, 1});
+    if (!tree.empty()) return step - n_before;
+  }
+  return -1;
+}
+
+TEST(NgramDrafter, LooksUpInEveryFourthStepWhereNothingRepeats) {
+  std::vector<int> priced, always;
+  for (const int n_before : {60, 61, 62, 63}) {
+    priced.push_back(found_after(n_before, true));
+    always.push_back(found_after(n_before, false));
+  }
+  EXPECT_THAT(always, testing::Each(1)) << "two tokens agree";
+  EXPECT_THAT(priced, testing::UnorderedElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(found_after(6, true), 1) << "few lookups in vain";
+}
 
 TEST(NgramDrafter, GivesUpWhereItIsAlwaysWrong) {
   const auto drafter = ngram_drafter();

@@ -88,7 +88,7 @@ struct World {
     if (!trees.empty())
       speculation.note_draft(
           {n, measured(drafting), n_starts > 0 && drafter.start > 0 ? 0 : passes, trees});
-    for (const auto& [id, size, right] : outcomes) speculation.note_outcome(id, n, size, right);
+    for (const auto& [id, size, right] : outcomes) speculation.note_outcome(size, right);
     speculation.note_step(
         {n, rows, gained, measured(seconds(rows)), trees.empty() ? -1 : measured(drafting)});
     tokens += gained;
@@ -167,7 +167,7 @@ TEST(Chooser, StopsWhereNothingIsRight) {
 const std::map<int, double> kTilesOfEight = {{1, 0.44}, {2, 0.5},   {4, 0.72}, {6, 1.06}, {7, 1.2},
                                              {8, 1.35}, {16, 2.43}, {24, 6.4}, {32, 8.6}};
 
-// Whatever the text: where drafts lose they are off, but for probes that cost next to nothing.
+// Whatever the text: where drafts lose they are off, but for trials that cost next to nothing.
 TEST(Chooser, NeverCostsMoreThanTwoHundredths) {
   for (const World::Text& text : {World::Text{0.3, 0.95},
                                   {0.3, 0.95, 0.2},
@@ -218,7 +218,7 @@ TEST(Chooser, CountsWhatAFirstDraftCosts) {
   EXPECT_GT(paid.gain(1, 6000, 300, {0.7, 0.7}, {.pass = 0.04, .start = 15}), 1.2);
 }
 
-// Guesses that are nearly always right pay even so, and are found by probes.
+// Guesses that are nearly always right pay even so, and are found by trials.
 TEST(Chooser, FindsOutThatDraftsPayBesideMany) {
   std::map<int, double> cheap = kTilesOfEight;
   cheap[16] = 1.5, cheap[24] = 2.0;
@@ -269,39 +269,6 @@ TEST(Chooser, TriesOnlyWhereRightGuessesWouldPay) {
   }
 }
 
-class Lookup : public FakeDrafter {
- public:
-  using FakeDrafter::FakeDrafter;
-  bool costs_nothing() const override { return true; }
-};
-
-// A sequence whose text repeats nothing is looked up in every fourth step, one that does in all.
-TEST(Chooser, AsksLessOftenForWhatIsNeverFound) {
-  Speculation speculation(std::make_unique<Lookup>(std::make_shared<DraftScript>()), 0, false);
-  for (const auto& [rows, time] : kTiles) speculation.note_calibration(rows, time);
-  const SeqId ids[] = {SeqId(1), SeqId(2)};
-  std::vector<Speculation::Choice> choices;
-  int n_asked[2] = {};
-  constexpr int kSteps = 400;
-  for (int step = 0; step < kSteps; ++step) {
-    speculation.choose(ids, 2, choices);
-    std::vector<DraftTree> trees;
-    for (int i = 0; i < 2; ++i) {
-      if (choices[static_cast<size_t>(i)].nodes == 0) continue;
-      ++n_asked[i];
-      DraftTree& tree = trees.emplace_back();
-      if (i == 1) tree.add_next(1);
-    }
-    if (!trees.empty()) speculation.note_draft({2, 0, 0, trees});
-    for (int i = 0; i < 2; ++i) {
-      if (choices[static_cast<size_t>(i)].nodes > 0) speculation.note_outcome(ids[i], 2, i, i);
-    }
-  }
-  EXPECT_GT(n_asked[0], kSteps / 5);
-  EXPECT_LT(n_asked[0], kSteps / 3);
-  EXPECT_GT(n_asked[1], kSteps * 9 / 10);
-}
-
 // What one step owes is bounded: the machine may have slept in it.
 TEST(Chooser, DraftsAgainAfterAStepThatWasHeldUp) {
   std::map<int, double> cheap;
@@ -347,7 +314,7 @@ TEST(Chooser, AFewOfManySequencesFindOutWhetherDraftsPay) {
       return std::ranges::count_if(choices, [](const auto& choice) { return choice.nodes > 0; });
     };
     EXPECT_EQ(n_drafting(), 4);
-    world.run(32, 8, chance, 0.1);
+    world.run(32, 20, chance, 0.1);
     EXPECT_EQ(n_drafting(), chance > 0.5 ? 32 : 0);
   }
 }
@@ -358,6 +325,28 @@ TEST(Chooser, TriesAgainWhenTheTextGetsEasier) {
   EXPECT_EQ(world.last_nodes, 0);
   world.run(1, 1500, 0.9, 0.1);
   EXPECT_GT(world.run(1, 500, 0.9, 0.1), 1.8);
+}
+
+// Texts of which every other one is hard: drafts stop in it, and are there again in the next.
+TEST(Chooser, FollowsTextsThatAlternate) {
+  constexpr int kLife = 640, kTexts = 8;
+  for (const int n : {1, 2}) {
+    World world(kTiles);
+    std::vector<SeqId> ids(static_cast<size_t>(n));
+    int n_tried[2] = {};
+    double tokens = 0, time = 0;
+    for (int text = 0; text < kTexts; ++text) {
+      for (SeqId& id : ids) world.speculation.forget(id), id = SeqId(world.next_id++);
+      const double chance = text % 2 == 0 ? 0.02 : 0.9;
+      for (int round = 0; round < kLife; ++round) {
+        time += world.step(ids, {chance, chance}, {.pass = 0.1}, tokens);
+        n_tried[text % 2] += world.n_drafting > 0;
+      }
+    }
+    EXPECT_LT(n_tried[0], kTexts / 2 * kLife / 4) << n << " sequences";
+    EXPECT_GT(n_tried[1], kTexts / 2 * kLife / 2) << n << " sequences";
+    EXPECT_GT(tokens / time * world.seconds(n) / n, 1.15) << n << " sequences";
+  }
 }
 
 // A drafter that needs what the target computed before a draft hears of it in time, and else of

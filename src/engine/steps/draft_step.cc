@@ -238,8 +238,7 @@ void DraftStep::note_outcome(const Step& step, Running& sequence, int n_proposed
   const bool drafted = std::exchange(sequence.drafted, false);
   // One that has lost its blocks since was forgotten by the drafter.
   if (sequence.done || sequence.state != SeqState::kRunning) return;
-  if (drafted)
-    speculation_.note_outcome(sequence.id, step.drafts.n_decoding, n_proposed, n_accepted);
+  if (drafted) speculation_.note_outcome(n_proposed, n_accepted);
   if (!step.drafts.awaited) return;
   std::span<const float> hidden;
   if (speculation_.drafter().wants_hidden()) hidden = parts_.model.hidden(row);
