@@ -47,12 +47,17 @@ int64_t cached_files(const fs::path& folder) {
   return std::max(own, total);
 }
 
-std::optional<int64_t> memory_left(const fs::path& folder) {
+std::optional<int64_t> memory_limit(const fs::path& folder) {
   std::optional<int64_t> limit;
   for (const char* name : {"memory.max", "memory.high", "memory.limit_in_bytes"}) {
     const auto bytes = bytes_in(folder / name);
     if (bytes && (!limit || *bytes < *limit)) limit = bytes;
   }
+  return limit;
+}
+
+std::optional<int64_t> memory_left(const fs::path& folder) {
+  const std::optional<int64_t> limit = memory_limit(folder);
   auto used = bytes_in(folder / "memory.current");
   if (!used) used = bytes_in(folder / "memory.usage_in_bytes");
   if (!limit || !used) return std::nullopt;
@@ -98,6 +103,17 @@ std::vector<fs::path> group_folders(const fs::path& mount, std::string_view grou
   return folders;
 }
 
+// Returns the least value over the groups of memory; nothing if none has one.
+std::optional<int64_t> least_of(const fs::path& mount, std::string_view groups,
+                                std::optional<int64_t> (*value_of)(const fs::path&)) {
+  std::optional<int64_t> least;
+  for (const fs::path& folder : group_folders(mount, groups, "memory")) {
+    const auto value = value_of(folder);
+    if (value && (!least || *value < *least)) least = value;
+  }
+  return least;
+}
+
 }  // namespace
 
 int cgroup_cpus(const fs::path& mount, std::string_view groups) {
@@ -110,12 +126,11 @@ int cgroup_cpus(const fs::path& mount, std::string_view groups) {
 }
 
 std::optional<int64_t> cgroup_memory(const fs::path& mount, std::string_view groups) {
-  std::optional<int64_t> least;
-  for (const fs::path& folder : group_folders(mount, groups, "memory")) {
-    const auto left = memory_left(folder);
-    if (left && (!least || *left < *least)) least = left;
-  }
-  return least;
+  return least_of(mount, groups, memory_left);
+}
+
+std::optional<int64_t> cgroup_memory_limit(const fs::path& mount, std::string_view groups) {
+  return least_of(mount, groups, memory_limit);
 }
 
 std::string own_cgroups() {

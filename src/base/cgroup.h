@@ -23,6 +23,10 @@ int cgroup_cpus(const std::filesystem::path& mount, std::string_view groups);
 // none of the groups has a limit.
 std::optional<int64_t> cgroup_memory(const std::filesystem::path& mount, std::string_view groups);
 
+// Returns the least limit of memory over the groups, in bytes; nothing when none has a limit.
+std::optional<int64_t> cgroup_memory_limit(const std::filesystem::path& mount,
+                                           std::string_view groups);
+
 // Returns the content of /proc/self/cgroup.
 std::string own_cgroups();
 

@@ -16,6 +16,8 @@
 namespace penstock {
 namespace {
 
+constexpr const char* kGroupsFolder = "/sys/fs/cgroup";
+
 // Returns the value of "key: N kB" in /proc/meminfo in bytes; a large number if it is missing.
 int64_t meminfo(const char* wanted) {
   std::ifstream file("/proc/meminfo");
@@ -64,10 +66,14 @@ int64_t resident_memory() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-int64_t total_memory() { return meminfo("MemTotal:"); }
+int64_t total_memory() {
+  const auto limit = cgroup_memory_limit(kGroupsFolder, own_cgroups());
+  const int64_t machine = meminfo("MemTotal:");
+  return limit ? std::min(machine, *limit) : machine;
+}
 
 int64_t available_memory() {
-  const auto granted = cgroup_memory("/sys/fs/cgroup", own_cgroups());
+  const auto granted = cgroup_memory(kGroupsFolder, own_cgroups());
   const int64_t machine = meminfo("MemAvailable:");
   return std::max<int64_t>(0,
                            (granted ? std::min(machine, *granted) : machine) - promised_memory());

@@ -9,7 +9,8 @@
 
 namespace penstock {
 
-// Bytes of memory that the machine has.
+// Bytes of memory that the machine has, or the limit of this process' control groups if that is
+// less.
 int64_t total_memory();
 
 // Bytes of this process that are in memory now.

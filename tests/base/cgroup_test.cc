@@ -26,6 +26,9 @@ class CgroupTest : public ::testing::Test {
   std::optional<int64_t> memory(std::string_view groups) const {
     return cgroup_memory(dir_.path(), groups);
   }
+  std::optional<int64_t> memory_limit(std::string_view groups) const {
+    return cgroup_memory_limit(dir_.path(), groups);
+  }
 
   TempDir dir_;
 };
@@ -98,6 +101,21 @@ TEST_F(CgroupTest, MemoryOfTheTightestGroup) {
   EXPECT_EQ(memory(groups), 2000000) << "above it the group is held back";
   put("system.slice/penstock.service/memory.current", "9000000\n");
   EXPECT_EQ(memory(groups), 0);
+}
+
+// The limit counts though nothing says how much of it is in use.
+TEST_F(CgroupTest, LimitOfTheTightestGroup) {
+  const char* const groups = "0::/system.slice/penstock.service\n";
+  EXPECT_EQ(memory_limit(groups), std::nullopt);
+  put("system.slice/penstock.service/memory.max", "8000000\n");
+  EXPECT_EQ(memory_limit(groups), 8000000);
+  EXPECT_EQ(memory_limit("0::/\n"), std::nullopt);
+  put("system.slice/memory.max", "5000000\n");
+  EXPECT_EQ(memory_limit(groups), 5000000);
+  put("system.slice/penstock.service/memory.high", "3000000\n");
+  EXPECT_EQ(memory_limit(groups), 3000000);
+  put("memory/docker/1/memory.limit_in_bytes", "4000000\n");
+  EXPECT_EQ(memory_limit("4:memory:/docker/1\n"), 4000000);
 }
 
 TEST_F(CgroupTest, MemoryWithoutCachedFiles) {

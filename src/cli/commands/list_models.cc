@@ -7,9 +7,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/memory.h"
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
-#include "cli/console/machine.h"
 #include "cli/console/terminal.h"
 #include "cli/options/models.h"
 #include "formats/weight_source.h"
@@ -75,7 +75,7 @@ ModelRow describe(FoundModel found) {
   row.arch = config->arch;
   row.parameters = config->n_parameters();
   row.context = config->max_seq_len;
-  const int64_t needed = needed_memory(**source, *config), memory = machine_memory();
+  const int64_t needed = needed_memory(**source, *config), memory = total_memory();
   if (needed > memory) {
     row.problem = fmt::format("needs {} of memory, this machine has {}",
                               format_bytes(static_cast<double>(needed)),

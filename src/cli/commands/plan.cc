@@ -11,7 +11,6 @@
 #include "base/memory.h"
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
-#include "cli/console/machine.h"
 #include "cli/console/terminal.h"
 #include "cli/options/flags.h"
 #include "cli/options/models.h"
