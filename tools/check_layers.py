@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DESIGN = ROOT / "docs" / "design.md"
 HOST_TENSOR_LAYERS = {"ops", "quantize"}  # the quantizers compute on the CPU and look into its tensors
 # Files that read the system's files, or standard input by its other names.
-OPENS_FILES = {"cli/console/input.cc", "cli/console/machine.cc", "parallel/host_cpus.cc"}
+OPENS_FILES = {"cli/console/input.cc", "cli/planning/machine_check.cc", "parallel/host_cpus.cc"}
 ISA_FOLDERS = {tables.parent.name for tables in (ROOT / "src/kernels").glob("*/tables.h")}
 
 JSON_READERS = {"base/json_text.h", "base/ordered_json.cc", "formats/safetensors.cc"}  # the first calls the second

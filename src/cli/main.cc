@@ -30,6 +30,16 @@ constexpr const char* kFooter =
     "PENSTOCK_ISA=scalar (or avx2, amx, neon …) forces an instruction set; NO_COLOR turns colours "
     "off.";
 
+// What to type behind the story.
+constexpr const char* kNext =
+    "\nThe built-in model wrote this. Next:\n"
+    "  penstock pull                        models that fit this machine\n"
+    "  penstock run org/name:Q4_K_M         download one of them and chat in the terminal\n"
+    "  penstock serve                       an OpenAI-compatible server and a page for the "
+    "browser: "
+    "http://127.0.0.1:8000\n"
+    "  penstock doctor                      what this machine has, and what to do about it\n";
+
 // Checks that the file is regular, since CLI11 would open anything. Returns the error, or "".
 std::string readable_file(const std::string& path) {
   const Status readable = check_regular_file(path);
@@ -55,7 +65,8 @@ int run_main(int argc, char** argv) {
     subs.push_back(sub);
   }
   std::vector<const char*> args(argv, argv + argc);
-  if (argc == 1) args = {argv[0], "generate"};
+  const bool story = argc == 1;
+  if (story) args = {argv[0], "generate"};
   try {
     app.parse(static_cast<int>(args.size()), args.data());
   } catch (const CLI::ParseError& error) {
@@ -63,7 +74,10 @@ int run_main(int argc, char** argv) {
     return code == 0 ? kExitOk : kExitUsage;
   }
   for (size_t i = 0; i < subs.size(); ++i) {
-    if (subs[i]->parsed()) return carry_out(*subs[i], actions[i], argv);
+    if (!subs[i]->parsed()) continue;
+    const int code = carry_out(*subs[i], actions[i], argv);
+    if (story && code == kExitOk) std::fputs(kNext, stderr);
+    return code;
   }
   std::fputs(app.help().c_str(), stdout);
   return kExitOk;

@@ -50,6 +50,37 @@ class Usage(unittest.TestCase):
             self.assertEqual((command, code), (command, 0))
             self.assertIn("--help", out.decode())
 
+    def test_doctor_says_what_is_there(self):
+        said = penstock_json("doctor", "--json")
+        topics = {found["topic"]: found["text"] for found in said["findings"]}
+        self.assertIn(f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} CPUs", topics["processor"])
+        self.assertRegex(topics["kernels"], r"^cpu/\w+: [1-9]\d* GB/s read, ")
+        self.assertGreater(said["read_bytes_per_second"], 1e8)
+        self.assertLess(0, said["memory_bytes"] / GIB)
+        self.assertLess(said["memory_bytes"], os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        modes = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
+        if modes.exists():
+            self.assertIn(re.search(r"\[(\w+)\]", modes.read_text()).group(1), topics["huge pages"])
+        text = penstock("doctor", env={"HF_HUB_CACHE": "/proc/none"})[1].decode()
+        self.assertIn("-> /proc cannot be written: HF_HUB_CACHE names another folder" if os.getuid() else "/proc/none", text)
+        limited = subprocess.run(["bash", "-c", "ulimit -n 300; exec \"$0\" doctor", PROGRAM], capture_output=True, text=True)
+        self.assertRegex(limited.stdout, r"open files +300, at most 300\n +-> .*ulimit -n 4096")
+
+    def test_pull_without_a_name_suggests_models_that_fit(self):
+        fitting = penstock_json("doctor", "--json")["models"]
+        names = re.findall(r"^  (\S+/\S+) +[\d.]+ [KMG]iB to download, +[\d.]+ [MG]iB in memory; ", penstock("pull")[1].decode(), re.M)
+        self.assertLess(0, len(names))
+        # Other processes may have taken or given back memory between the two.
+        self.assertLessEqual(len(set(names) ^ set(fitting[::-1][:6])), 2)
+
+    def test_the_story_says_what_comes_next(self):
+        code, out, err = penstock()
+        self.assertEqual(code, 0)
+        self.assertTrue(out.startswith(b"Once upon a time"))
+        for command in ("pull", "run", "serve", "doctor"):
+            self.assertIn(f"\n  penstock {command} ", err)
+        self.assertNotIn("penstock doctor", penstock("generate", "-n", 1)[2])
+
     def test_sampling_flags_come_from_the_list(self):
         text = penstock("generate", "--help")[1].decode()
         for flag in ("--temperature", "--top-k", "--top-p", "--min-p", "--typical-p", "--repetition-penalty",

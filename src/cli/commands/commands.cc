@@ -6,7 +6,7 @@ namespace penstock {
 AddCommand add_run, add_generate, add_tokenize, add_render, add_inspect, add_plan, add_score,
     add_perplexity, add_bench, add_serve, add_quantize, add_eval_quant, add_imatrix, add_keys,
     add_models, add_pull, add_rm, add_grammar, add_embed, add_merge_lora, add_rank, add_run_batch,
-    add_route;
+    add_route, add_doctor;
 
 namespace {
 
@@ -31,6 +31,7 @@ constexpr Command kCommands[] = {
     {"imatrix", "which inputs of every layer matter, for quantize --imatrix", add_imatrix},
     {"inspect", "show the contents of a model file", add_inspect},
     {"plan", "memory of weights and KV cache, and how many sequences fit", add_plan},
+    {"doctor", "what this machine has, and what to do about it", add_doctor},
     {"grammar", "test what a schema, regex or grammar allows, and measure its speed", add_grammar},
     {"render", "print the prompt that a chat template makes of a conversation", add_render},
     {"rank", "compute beside another process, which starts this", add_rank},
