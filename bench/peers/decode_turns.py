@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Decoding of one sequence by Penstock and by llama.cpp in turns of a few tokens, on the same GGUF file.
+"""Decoding of one sequence by Penstock and by llama.cpp or ik_llama.cpp in turns of a few tokens, on the same GGUF file.
 
     peer/bin/python bench/peers/decode_turns.py model.gguf --threads 2 --rounds 12
+    bench/peers/decode_turns.py model.gguf --ik-folder ik/bin --threads 2 --rounds 12
 
 On a shared machine what can be read from memory changes by two within a minute, and a run of some seconds says in which of
 them it fell. Here both models stay loaded and take turns of a second, so that both have the same minutes: the ratio is the
-median over the rounds of the ratio of the turns' median times per token. Penstock is `penstock serve`, whose idle threads
-park; between turns the peer's are given the time to do so. Prints one JSON object. Run with the peer's interpreter.
+median over the rounds of the ratio of the turns' median times per token. Penstock is `penstock serve`, ik_llama.cpp its
+`llama-server`, both asked by streaming requests; llama.cpp runs in this process, whose interpreter is the peer's. Idle threads
+park between turns. Prints one JSON object.
 """
 import argparse
 import http.client
@@ -20,44 +22,43 @@ import subprocess
 import sys
 import time
 
-import llama_cpp.llama_cpp as ll
-
-from llama_cpp_peer import Session
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAUSE = 0.26  # seconds; OpenMP's threads spin for 0.2 after their last work
 PROMPT = 4
+SMALL_VOCABULARY = 256  # tokens are drawn of these, which every model has
 
 
-class Penstock:
+class Served:
+    """A server and the moments at which it streams tokens. Subclasses name its command, its route and its request."""
+
     def __init__(self, args):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        self.process = subprocess.Popen(
-            [args.penstock, "serve", "-m", args.model, "-t", str(args.threads), "--port", str(self.port), "-c", "512"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [str(part) for part in self.command(args)]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(600):
             if self.process.poll() is not None:
-                sys.exit(f"{args.penstock} serve: exit code {self.process.returncode}")
+                sys.exit(f"{' '.join(command)}: exit code {self.process.returncode}")
             try:
-                if self.ask({"prompt": [1, 2], "max_tokens": 1}).status == 200:
+                if self.ask([1, 2], 1).status == 200:
                     return
             except OSError:
                 pass
             time.sleep(0.1)
         sys.exit(f"{args.model}: not ready after a minute")
 
-    def ask(self, body):
+    def ask(self, prompt, tokens):
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
-        connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
+        connection.request("POST", self.route, json.dumps({**self.request(prompt, tokens), "temperature": 0, "stream": True}),
+                           {"content-type": "application/json"})
         return connection.getresponse()
 
-    def decode(self, tokens, vocabulary):
-        response = self.ask({"prompt": [random.randrange(vocabulary) for _ in range(PROMPT)], "max_tokens": tokens + 1,
-                             "temperature": 0, "ignore_eos": True, "stream": True})
+    def decode(self, tokens):
+        """Seconds between one token and the next."""
+        response = self.ask([random.randrange(SMALL_VOCABULARY) for _ in range(PROMPT)], tokens + 1)
         if response.status != 200:
-            sys.exit(f"serve: status {response.status}, {response.read()[:200]!r}")
+            sys.exit(f"{self.route}: status {response.status}, {response.read()[:200]!r}")
         times = []
         while line := response.readline():
             if line.startswith(b"data: {"):
@@ -69,14 +70,43 @@ class Penstock:
         self.process.wait()
 
 
+class Penstock(Served):
+    route = "/v1/completions"
+
+    def command(self, args):
+        return [args.penstock, "serve", "-m", args.model, "-t", args.threads, "--port", self.port, "-c", "512"]
+
+    def request(self, prompt, tokens):
+        return {"prompt": prompt, "max_tokens": tokens, "ignore_eos": True}
+
+
+class Ik(Served):
+    name, route = "ik_llama.cpp", "/completion"
+
+    def command(self, args):
+        repack = ["-rtr"] if args.repack else []
+        return [args.ik_folder / "llama-server", "-m", args.model, "-t", args.threads, "--port", self.port, "-c", "512", "-fa", 1, *repack]
+
+    def request(self, prompt, tokens):
+        return {"prompt": prompt, "n_predict": tokens, "ignore_eos": True, "cache_prompt": False}
+
+
 class LlamaCpp:
+    name = "llama.cpp"
+
     def __init__(self, args):
+        import llama_cpp.llama_cpp as ll  # of the peer's interpreter, which only this peer needs
+        from llama_cpp_peer import Session
+
+        silence = ll.llama_log_callback(lambda level, text, data: None)
+        ll.llama_log_set(silence, None)
+        ll.llama_backend_init()
+        self.silence = silence  # called as long as the library lives
         params = ll.llama_model_default_params()
         params.n_gpu_layers = 0
         self.model = ll.llama_model_load_from_file(os.fsencode(args.model), params)
         if not self.model:
             sys.exit(f"{args.model}: llama.cpp cannot load it")
-        self.vocabulary = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(self.model))
         self.session = Session(self.model, args, PROMPT + args.tokens + 1, 1)
         self.session.prefill(list(range(1, PROMPT + 1)))
 
@@ -85,9 +115,12 @@ class LlamaCpp:
         times = []
         for i in range(tokens):
             start = time.perf_counter()
-            self.session.run([(random.randrange(self.vocabulary), PROMPT + i, 0, True)])
+            self.session.run([(random.randrange(SMALL_VOCABULARY), PROMPT + i, 0, True)])
             times.append(time.perf_counter() - start)
         return times
+
+    def close(self):
+        pass
 
 
 def main():
@@ -98,30 +131,30 @@ def main():
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--tokens", type=int, default=16, help="of a turn")
     parser.add_argument("--flash-attention", type=int, default=1)
+    parser.add_argument("--ik-folder", type=pathlib.Path, help="the folder of ik_llama.cpp's llama-server, which is then the peer")
+    parser.add_argument("--repack", action="store_true", help="ik_llama.cpp repacks weights at its start")
     args = parser.parse_args()
-    silence = ll.llama_log_callback(lambda level, text, data: None)
-    ll.llama_log_set(silence, None)
-    ll.llama_backend_init()
-    theirs = LlamaCpp(args)
+    theirs = Ik(args) if args.ik_folder else LlamaCpp(args)
     ours = Penstock(args)
     try:
         rounds = []
         for i in range(args.rounds + 1):  # the first does not count
-            turns = []
-            for decode in (lambda: ours.decode(args.tokens, theirs.vocabulary), lambda: theirs.decode(args.tokens)):
-                turns.append(statistics.median(decode()))
+            turn = {}
+            for side in (ours, theirs) if i % 2 == 0 else (theirs, ours):
+                turn[side] = statistics.median(side.decode(args.tokens))
                 time.sleep(PAUSE)
             if i > 0:
-                rounds.append(turns)
+                rounds.append((turn[ours], turn[theirs]))
     finally:
         ours.close()
+        theirs.close()
     ratios = sorted(peer / own for own, peer in rounds)
     best = [min(turn[side] for turn in rounds) for side in (0, 1)]
     middle = [statistics.median(turn[side] for turn in rounds) for side in (0, 1)]
     print(json.dumps({
         "rounds": len(rounds), "tokens": args.tokens,
         "penstock": {"tokens_per_second": 1 / middle[0], "best_turn": 1 / best[0]},
-        "llama_cpp": {"tokens_per_second": 1 / middle[1], "best_turn": 1 / best[1]},
+        theirs.name: {"tokens_per_second": 1 / middle[1], "best_turn": 1 / best[1]},
         "times_as_good": statistics.median(ratios), "least": ratios[0], "most": ratios[-1]}, indent=1))
 
 
