@@ -41,11 +41,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 
-def run(command):
-    """The output of a command, its seconds and its peak resident MiB."""
+def run(command, merged=False):
+    """The output of a command, its seconds and its peak resident MiB. merged: with what it writes to standard error."""
     start = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen([str(part) for part in command], stdout=out, stderr=err)
+        process = subprocess.Popen([str(part) for part in command], stdout=out, stderr=out if merged else err)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0), err.seek(0)
@@ -104,7 +104,7 @@ def run_ik(args, case):
     best = {}
     for repack in (0, 1):
         for command, rates in ik_llama_cpp.tests(args, case.path, repack):
-            text, _, peak = run(command)
+            text, _, peak = run(command, merged=True)  # tables go to standard error
             for name, rate in rates(text).items():
                 best[name] = max(best.get(name, 0), rate)
             best["peak memory, MiB"] = min(best.get("peak memory, MiB", peak), peak)

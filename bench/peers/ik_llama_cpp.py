@@ -33,7 +33,7 @@ def single(args):
 def single_rates(text):
     """Tokens per second by test, named as ours: pp512, tg48 and tg48@pp4096 are its names."""
     rates = {}
-    for row in json.loads(text):
+    for row in json.loads(text[text.index("[\n"):text.rindex("]") + 1]):  # log lines stand around it
         prompt, generated = row["n_prompt"], row["n_gen"]
         name = f"prefill {prompt}" if generated == 0 else f"decode {generated}" + (f" @ {prompt}" if prompt else "")
         rates[name] = row["avg_ts"]
