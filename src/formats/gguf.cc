@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "formats/byte_reader.h"
+#include "formats/foreign_types.h"
 
 namespace penstock {
 
@@ -16,29 +17,6 @@ constexpr size_t kMaxArrayElements = size_t{1} << 25;  // in all arrays of a fil
 constexpr int kMaxArrayDepth = 4;
 constexpr uint64_t kMaxAlignment = uint64_t{1} << 20;
 constexpr int64_t kMaxShards = 1000;
-
-// Returns the name of an unsupported type number, for messages.
-std::string_view foreign_type(uint32_t id) {
-  struct Foreign {
-    uint32_t id;
-    std::string_view what;
-  };
-  static constexpr Foreign kForeign[] = {
-      {4, "q4_2, no longer part of the format"},
-      {5, "q4_3, no longer part of the format"},
-      {9, "q8_1, which activations have inside products and files never"},
-      {15, "q8_k, which activations have inside products and files never"},
-      {31, "q4_0_4_4, no longer part of the format; q4_0 is what to quantize to"},
-      {32, "q4_0_4_8, no longer part of the format; q4_0 is what to quantize to"},
-      {33, "q4_0_8_8, no longer part of the format; q4_0 is what to quantize to"},
-      {36, "iq4_nl_4_4, no longer part of the format; iq4_nl is what to quantize to"},
-      {37, "iq4_nl_4_8, no longer part of the format; iq4_nl is what to quantize to"},
-      {38, "iq4_nl_8_8, no longer part of the format; iq4_nl is what to quantize to"}};
-  for (const Foreign& foreign : kForeign) {
-    if (foreign.id == id) return foreign.what;
-  }
-  return "unknown";
-}
 
 // Returns the size of a value of this type in the file; for strings and arrays the minimum; 0 for
 // an unknown type.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/file_bytes.h"
+#include "formats/foreign_types.h"
 #include "formats/gguf.h"
 #include "formats/hf_directory.h"
 #include "formats/safetensors.h"
@@ -204,6 +205,21 @@ TEST(HostileGguf, TypesThatAreNone) {
     if (find_ggml_type(number) != nullptr) continue;
     EXPECT_THAT(error(number), HasSubstr(fmt::format("type {} (", number)));
   }
+  EXPECT_THAT(error(139), HasSubstr("type 139 (iq4_k, an encoding of ik_llama.cpp alone; iq4_xs is "
+                                    "what to quantize the original to)"));
+  EXPECT_THAT(error(212), HasSubstr("type 212 (q4_k_r4, rows as ik_llama.cpp repacks them; q4_k"));
+  int named = 0;
+  for (uint32_t number = 0; number < 400; ++number) {
+    const std::string text = foreign_type(number);
+    if (text == "unknown") continue;
+    ++named;
+    EXPECT_EQ(find_ggml_type(number), nullptr) << text;
+    const size_t semicolon = text.find("; ");
+    if (semicolon == text.npos) continue;
+    const std::string instead = text.substr(semicolon + 2, text.find(" is what") - semicolon - 2);
+    EXPECT_NE(find_quant_type(instead), nullptr) << text;
+  }
+  EXPECT_EQ(named, 67);
   EXPECT_THAT(error(0xffffffff), HasSubstr("type 4294967295 (unknown) is not supported"));
   EXPECT_THAT(gguf_error([](auto& f) {
                 f.tensors[1].type = 77;

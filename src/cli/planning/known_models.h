@@ -7,10 +7,10 @@
 namespace penstock {
 
 struct KnownModel {
-  const char* name;        // as `penstock pull` takes it: "org/name:Q4_K_M"
-  const char* about;       // one line: size and purpose
-  int64_t file_bytes = 0;  // size of the download, about that of the weights in memory
-  int64_t read_bytes = 0;  // bytes of weights that one token reads: less than all for mixtures
+  const char* name;         // as `penstock pull` takes it: "org/name:Q4_K_M"
+  const char* about;        // one line: size and purpose
+  int64_t file_bytes = 0;   // size of the download, about that of the weights in memory
+  int64_t read_bytes = 0;   // bytes of weights that one token reads: less than all for mixtures
   int64_t token_bytes = 0;  // bytes of KV cache per token, F16
 };
 

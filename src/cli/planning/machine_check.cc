@@ -42,7 +42,8 @@ std::string processor_name() {
 Finding processor() {
   const int allowed = available_cpus();
   const long there = sysconf(_SC_NPROCESSORS_ONLN);
-  Finding found{"processor", fmt::format("{}, {} of {} CPUs", processor_name(), allowed, there), ""};
+  Finding found{"processor", fmt::format("{}, {} of {} CPUs", processor_name(), allowed, there),
+                ""};
   if (allowed < there) {
     found.advice =
         "the affinity mask or a control group withholds CPUs: taskset, or the container's --cpus";
@@ -178,8 +179,8 @@ MachineCheck check_machine() {
   } else {
     check.findings.push_back({"kernels", ops.error().message, "correct PENSTOCK_ISA"});
   }
-  for (Finding found : {memory(), huge_pages(), numa_nodes(), gpu(), open_files(), address_space(),
-                        downloads()}) {
+  for (Finding found :
+       {memory(), huge_pages(), numa_nodes(), gpu(), open_files(), address_space(), downloads()}) {
     check.findings.push_back(std::move(found));
   }
   std::erase_if(check.findings, [](const Finding& found) { return found.topic.empty(); });
