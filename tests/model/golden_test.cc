@@ -236,7 +236,25 @@ TEST_P(GoldenModels, RaggedBatchEqualsAlone) {
   expect(got, n - n / 2 + 1, n - 1, n);
 }
 
+// A prompt that is one step is computed in F32 from the zeros that it begins with. Later tokens
+// begin with what rounding left, 8 bits of every number: some percent of such random logits, and
+// with experts, of which another one may be chosen, what keys and values in BF16 may cost.
+void expect_states_in_bf16_near(const Model& model, Ops& ops, const Golden& golden) {
+  const double most = model.config().experts.count > 0 ? 0.2 : 0.05;
+  const auto begin = golden.logits.begin(),
+             middle = begin + static_cast<long>(golden.prompt.size());
+  const Rows of_prompt(begin, middle), of_decoded(middle, golden.logits.end());
+  Runner runner = runner_of(model, ops, {KvDType::kF32, StateDType::kBF16});
+  EXPECT_LE(max_difference(runner.run(0, golden.prompt), of_prompt), kTolerance);
+  Rows decoded, stepwise;
+  for (const int token : golden.decoded) decoded.push_back(runner.run(0, {&token, 1}).back());
+  EXPECT_LE(relative_error(decoded, of_decoded), most);
+  for (const int token : golden.prompt) stepwise.push_back(runner.run(1, {&token, 1}).back());
+  EXPECT_LE(relative_error(stepwise, of_prompt), most);
+}
+
 TEST_P(GoldenModels, EveryTypeOfCacheIsNear) {
+  if (model_->config().has_states()) expect_states_in_bf16_near(*model_, *ops_, golden_);
   // Units that multiply BF16 have keys and values of any 16 bits as BF16.
   const std::string_view name = ops_->name();
   const double of_halves = name.starts_with("cpu/amx") || name == "cpu/avx512bf16" ? 0.2 : 0.05;
@@ -252,23 +270,6 @@ TEST_P(GoldenModels, EveryTypeOfCacheIsNear) {
     for (const int token : golden_.decoded) logits.push_back(runner.run(0, {&token, 1}).back());
     EXPECT_LE(relative_error(logits, golden_.logits), most) << static_cast<int>(dtype);
   }
-}
-
-// A prompt that is one step is computed in F32 from the zeros that it begins with. Later tokens
-// begin with what rounding left, 8 bits of every number: some percent of such random logits, and
-// with experts, of which another one may be chosen, what keys and values in BF16 may cost.
-TEST_P(GoldenModels, StatesInBf16AreNear) {
-  if (!model_->config().has_states()) GTEST_SKIP() << "no states";
-  const double most = model_->config().experts.count > 0 ? 0.2 : 0.05;
-  Runner runner = runner_of(*model_, *ops_, {KvDType::kF32, StateDType::kBF16});
-  EXPECT_LE(max_difference(runner.run(0, golden_.prompt), prompt_logits()), kTolerance);
-  Rows decoded, stepwise;
-  for (const int token : golden_.decoded) decoded.push_back(runner.run(0, {&token, 1}).back());
-  const Rows golden(golden_.logits.begin() + static_cast<long>(golden_.prompt.size()),
-                    golden_.logits.end());
-  EXPECT_LE(relative_error(decoded, golden), most);
-  for (const int token : golden_.prompt) stepwise.push_back(runner.run(1, {&token, 1}).back());
-  EXPECT_LE(relative_error(stepwise, prompt_logits()), most);
 }
 
 TEST_P(GoldenModels, EarlyExitIsTheShorterModel) {
