@@ -261,11 +261,13 @@ void measure_steps(EngineParts& parts, const CachePlan& plan, const CacheSpec& s
   int64_t most = std::min<int64_t>(
       {parts.config.max_model_len, parts.config.max_num_batched_tokens, plan.max_tokens,
        std::max(parts.speculation->max_nodes(), ForcedText::kMost) + 1});
-  for (const int n_blocks : plan.n_blocks)
-    most = std::min(most, int64_t{n_blocks} * spec.block_size);
+  for (int g = 0; g < static_cast<int>(plan.n_blocks.size()); ++g)
+    if (g != spec.state_group())  // one of its blocks is for any number of tokens
+      most = std::min(most, int64_t{plan.n_blocks[static_cast<size_t>(g)]} * spec.block_size);
   calibrate(*parts.model,
             {.n_groups = spec.n_groups(),
              .block_size = spec.block_size,
+             .state_group = spec.state_group(),
              .max_rows = static_cast<int>(most)},
             *parts.speculation);
 }

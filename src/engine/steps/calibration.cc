@@ -83,7 +83,7 @@ void calibrate(StepModel& model, const CalibrationConfig& config, Speculation& s
   std::vector<TokenId> tokens;
   for (int i = 0; i < most; ++i) tokens.push_back(i * 131 % model.vocab_size());
   const GroupBlocks kv = consecutive_blocks(0, most, config.block_size);
-  BatchBuilder builder(std::max(1, config.n_groups), config.block_size);
+  BatchBuilder builder(std::max(1, config.n_groups), config.block_size, config.state_group);
   const WorkClock clock(model.computes_here());
   const auto step = [&](int rows) {
     builder.clear();

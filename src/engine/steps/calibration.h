@@ -8,6 +8,7 @@ namespace penstock {
 struct CalibrationConfig {
   int n_groups = 1;  // groups of the cache
   int block_size = 16;
+  int state_group = -1;  // CacheSpec::state_group()
   // most rows of a step; within what the cache, the model and a step's tokens allow
   int max_rows = 32;
   double seconds = 0.15;  // work time after which no new step is begun
