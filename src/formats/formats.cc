@@ -28,7 +28,7 @@ Result<std::unique_ptr<WeightSource>> open_directory_of(const fs::path& path) {
 }
 
 constexpr Format kFormats[] = {
-    {"a GGUF file", false, is_gguf, open_gguf},
+    {"a GGUF file", false, is_gguf, [](const fs::path& path) { return open_gguf(path); }},
     {"a safetensors file", false, is_safetensors, open_directory_of},
     {"a PyTorch file", false, is_pytorch, open_directory_of},
     {"a Hugging Face directory", true, nullptr, open_directory},

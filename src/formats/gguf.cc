@@ -307,7 +307,7 @@ std::string shard_suffix(int64_t number, int64_t count) {
 
 // Opens shards 2..count beside the first and appends their tensors.
 Status add_shards(const std::filesystem::path& first, int64_t count, MappedSource& source,
-                  std::vector<TensorInfo>& tensors) {
+                  FileBytes how, std::vector<TensorInfo>& tensors) {
   const std::string name = first.filename().string();
   const std::string suffix = shard_suffix(1, count);
   if (name.size() < suffix.size() ||
@@ -319,8 +319,8 @@ Status add_shards(const std::filesystem::path& first, int64_t count, MappedSourc
     const std::filesystem::path path =
         first.parent_path() /
         (name.substr(0, name.size() - suffix.size()) + shard_suffix(i, count));
-    ASSIGN_OR_RETURN(MappedFile file, open_fetched(path));
-    ASSIGN_OR_RETURN(GgufFile shard, parse_gguf(file.bytes(), path.string()));
+    ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, source.add_file(path, how));
+    ASSIGN_OR_RETURN(GgufFile shard, parse_gguf(bytes, path.string()));
     ASSIGN_OR_RETURN(const int64_t number,
                      metadata_count(shard.metadata, "split.no", -1, path.string()));
     ASSIGN_OR_RETURN(const int64_t total,
@@ -331,7 +331,6 @@ Status add_shards(const std::filesystem::path& first, int64_t count, MappedSourc
                     i - 1, count, number, total);
     }
     std::move(shard.tensors.begin(), shard.tensors.end(), std::back_inserter(tensors));
-    source.add_file(path, std::move(file));
   }
   return {};
 }
@@ -347,10 +346,11 @@ Result<GgufFile> parse_gguf(std::span<const std::byte> bytes, const std::string&
   return GgufParser(bytes, where).parse();
 }
 
-Result<std::unique_ptr<WeightSource>> open_gguf(const std::filesystem::path& path) {
+Result<std::unique_ptr<WeightSource>> open_gguf(const std::filesystem::path& path, FileBytes how) {
   const std::string where = path.string();
-  ASSIGN_OR_RETURN(MappedFile file, open_fetched(path));
-  ASSIGN_OR_RETURN(GgufFile first, parse_gguf(file.bytes(), where));
+  auto source = std::make_unique<MappedSource>(Naming::kGguf, path);
+  ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, source->add_file(path, how));
+  ASSIGN_OR_RETURN(GgufFile first, parse_gguf(bytes, where));
   ASSIGN_OR_RETURN(const int64_t count, metadata_count(first.metadata, "split.count", 1, where));
   ASSIGN_OR_RETURN(const int64_t number, metadata_count(first.metadata, "split.no", 0, where));
   if (count > kMaxShards) {
@@ -362,9 +362,7 @@ Result<std::unique_ptr<WeightSource>> open_gguf(const std::filesystem::path& pat
                   "{}: this is shard {} of {}; open the first one, ...{}", where, number + 1, count,
                   shard_suffix(1, count));
   }
-  auto source = std::make_unique<MappedSource>(Naming::kGguf, path);
-  source->add_file(path, std::move(file));
-  if (count > 1) RETURN_IF_ERROR(add_shards(path, count, *source, first.tensors));
+  if (count > 1) RETURN_IF_ERROR(add_shards(path, count, *source, how, first.tensors));
   const auto n_tensors = static_cast<int64_t>(first.tensors.size());
   ASSIGN_OR_RETURN(const int64_t expected,
                    metadata_count(first.metadata, "split.tensors.count", n_tensors, where));

@@ -8,7 +8,8 @@ namespace penstock {
 bool is_gguf(std::span<const std::byte> bytes);
 
 // Opens the file and, when it is the first of a sharded model, its other shards.
-Result<std::unique_ptr<WeightSource>> open_gguf(const std::filesystem::path& path);
+Result<std::unique_ptr<WeightSource>> open_gguf(const std::filesystem::path& path,
+                                                FileBytes how = FileBytes::kMapped);
 
 // Content of one file: metadata, and tensors that point into the file's bytes.
 struct GgufFile {

@@ -150,13 +150,13 @@ Result<json> read_json_object(const fs::path& path) {
   return value;
 }
 
-Result<std::vector<TensorInfo>> open_tensors(const fs::path& path, MappedSource& source) {
-  ASSIGN_OR_RETURN(MappedFile file, open_fetched(path));
+Result<std::vector<TensorInfo>> open_tensors(const fs::path& path, MappedSource& source,
+                                             FileBytes how) {
+  ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, source.add_file(path, how));
   std::vector<std::vector<std::byte>> copies;
   ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors,
-                   is_pytorch(file.bytes()) ? parse_pytorch(file.bytes(), path.string(), copies)
-                                            : parse_safetensors(file.bytes(), path.string()));
-  source.add_file(path, std::move(file));
+                   is_pytorch(bytes) ? parse_pytorch(bytes, path.string(), copies)
+                                     : parse_safetensors(bytes, path.string()));
   for (std::vector<std::byte>& bytes : copies) source.add_bytes(std::move(bytes));
   return tensors;
 }

@@ -13,7 +13,8 @@ Result<std::unique_ptr<WeightSource>> open_hf_directory(const std::filesystem::p
 // Opens a safetensors or PyTorch file, told apart by its content, and returns its tensors; `source`
 // owns the bytes that they point into.
 Result<std::vector<TensorInfo>> open_tensors(const std::filesystem::path& path,
-                                             MappedSource& source);
+                                             MappedSource& source,
+                                             FileBytes how = FileBytes::kMapped);
 
 // Reads the JSON object in the file; Python's NaN and infinities become {"__float__": "NaN"}. An
 // error when the file cannot be read, is not JSON, is not an object or is nested too deeply.

@@ -340,7 +340,8 @@ Result<LoraAdapter> open_peft(const fs::path& directory) {
   ASSIGN_OR_RETURN(std::vector<std::string> parameters, read_parameters(config, where));
   auto source = std::make_unique<MappedSource>(Naming::kHuggingFace, path);
   source->set_config(std::move(config));
-  ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, open_tensors(path, *source));
+  ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors,
+                   open_tensors(path, *source, FileBytes::kCopied));
   RETURN_IF_ERROR(source->set_tensors(std::move(tensors)));
   const PeftNames names(std::move(parameters), *source);
   LoraAdapter adapter;
@@ -355,7 +356,7 @@ Result<LoraAdapter> open_peft(const fs::path& directory) {
 
 Result<LoraAdapter> open_gguf_lora(const fs::path& path) {
   LoraAdapter adapter;
-  ASSIGN_OR_RETURN(adapter.source, open_gguf(path));
+  ASSIGN_OR_RETURN(adapter.source, open_gguf(path, FileBytes::kCopied));
   const json& config = adapter.source->config();
   for (const auto& [key, want] :
        {std::pair{"general.type", "adapter"}, std::pair{"adapter.type", "lora"}}) {

@@ -7,8 +7,21 @@
 namespace penstock {
 
 namespace {
+
 constexpr size_t kMaxSideFileBytes = size_t{1} << 30;
+constexpr size_t kMaxCopiedBytes = size_t{16} << 30;
+
+Status check_fetched(std::span<const std::byte> bytes, const std::filesystem::path& path) {
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  if (bytes.size() >= kPointer.size() && bytes.size() < 1024 &&
+      std::memcmp(bytes.data(), kPointer.data(), kPointer.size()) == 0)
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: a pointer of Git LFS, not the file itself: fetch that with git lfs pull",
+                  path.string());
+  return {};
 }
+
+}  // namespace
 
 const TensorInfo* WeightSource::find(std::string_view name) const {
   for (const TensorInfo& tensor : tensors()) {
@@ -69,15 +82,23 @@ Status MappedSource::set_tensors(std::vector<TensorInfo> tensors) {
   return {};
 }
 
+Result<std::span<const std::byte>> MappedSource::add_file(const std::filesystem::path& path,
+                                                          FileBytes how) {
+  if (how == FileBytes::kMapped) {
+    ASSIGN_OR_RETURN(MappedFile map, open_fetched(path));
+    files_.push_back({path, std::move(map)});
+    return files_.back().map.bytes();
+  }
+  ASSIGN_OR_RETURN(std::string content, read_regular_file(path, kMaxCopiedBytes));
+  copies_.push_back(std::make_unique<const std::string>(std::move(content)));
+  const auto bytes = std::as_bytes(std::span(*copies_.back()));
+  RETURN_IF_ERROR(check_fetched(bytes, path));
+  return bytes;
+}
+
 Result<MappedFile> open_fetched(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
-  constexpr std::string_view kPointer = "version https://git-lfs";
-  const std::span<const std::byte> bytes = file.bytes();
-  if (bytes.size() >= kPointer.size() && bytes.size() < 1024 &&
-      std::memcmp(bytes.data(), kPointer.data(), kPointer.size()) == 0)
-    return errorf(ErrorCode::kCorruptFile,
-                  "{}: a pointer of Git LFS, not the file itself: fetch that with git lfs pull",
-                  path.string());
+  RETURN_IF_ERROR(check_fetched(file.bytes(), path));
   return file;
 }
 

@@ -10,6 +10,10 @@
 
 namespace penstock {
 
+// How a source holds a file's bytes. A truncation of a mapped file ends the process that reads it,
+// and writes to it change what is read; a copy is what the file had when it was opened.
+enum class FileBytes : uint8_t { kMapped, kCopied };
+
 class MappedSource : public WeightSource {
  public:
   MappedSource(Naming naming, std::filesystem::path path)
@@ -34,9 +38,10 @@ class MappedSource : public WeightSource {
   void set_side_directory(std::filesystem::path directory) {
     side_directory_ = std::move(directory);
   }
-  void add_file(std::filesystem::path path, MappedFile file) {
-    files_.push_back({std::move(path), std::move(file)});
-  }
+  // Opens a file, adds it and returns its bytes. Errors: those of open_fetched(); kCorruptFile for a
+  // file that is too large to be copied.
+  Result<std::span<const std::byte>> add_file(const std::filesystem::path& path,
+                                              FileBytes how = FileBytes::kMapped);
   // Adds bytes that tensors may point into, beside the files.
   void add_bytes(std::vector<std::byte> bytes) { made_.push_back(std::move(bytes)); }
   // Errors: kCorruptFile when two tensors have the same name.
@@ -57,6 +62,7 @@ class MappedSource : public WeightSource {
   };
   std::vector<File> files_;
   std::vector<std::vector<std::byte>> made_;
+  std::vector<std::unique_ptr<const std::string>> copies_;  // files that are not mapped
   std::vector<TensorInfo> tensors_;
   std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
 };

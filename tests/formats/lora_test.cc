@@ -277,6 +277,24 @@ TEST(Lora, Gguf) {
     expect_refused(open_written_gguf(dir, gguf_lora_writer(), {{name, {2, 6}}}), name);
 }
 
+TEST(Lora, IsWhatTheFileHadWhenItWasOpened) {
+  const TempDir peft_dir, gguf_dir;
+  const LoraShapes pair = {{"blk.0.attn_q.weight.lora_a", {2, 6}},
+                           {"blk.0.attn_q.weight.lora_b", {4, 2}}};
+  auto peft = open_written_peft(peft_dir, peft_config(), two_modules());
+  auto gguf = open_written_gguf(gguf_dir, gguf_lora_writer(), pair);
+  for (const auto* adapter : {&peft, &gguf}) {
+    ASSERT_TRUE(adapter->has_value()) << adapter->error().message;
+    const uint64_t before = lora_fingerprint(**adapter);
+    const std::filesystem::path file = (*adapter)->source->path();
+    std::filesystem::resize_file(file, 0);
+    std::filesystem::resize_file(file, 100'000);  // zeros
+    EXPECT_EQ(lora_fingerprint(**adapter), before);
+    std::filesystem::resize_file(file, 0);
+    EXPECT_EQ(lora_fingerprint(**adapter), before);
+  }
+}
+
 TEST(Lora, KnowsItsBase) {
   const TempDir dir, base_dir;
   auto adapter = open_written_peft(dir, peft_config(), two_modules());
