@@ -161,8 +161,9 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_files(const TokenizerFiles& f
   return from_parts(std::move(parts));
 }
 
-Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const WeightSource& source) {
-  if (source.naming() == Naming::kGguf) return from_gguf(source.config());
+namespace {
+
+TokenizerFiles files_of(const WeightSource& source) {
   TokenizerFiles files;
   const auto read = [&](std::string_view name) {
     return source.side_file(name).value_or(std::string());
@@ -180,7 +181,18 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const WeightSource& source) {
   files.chat_template_jinja = read("chat_template.jinja");
   files.config_json = id_fields(source.config());
   files.generation_config_json = id_fields(source.generation_config());
-  return from_files(files);
+  return files;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const WeightSource& source) {
+  auto tokenizer =
+      source.naming() == Naming::kGguf ? from_gguf(source.config()) : from_files(files_of(source));
+  if (!tokenizer)
+    return errorf(tokenizer.error().code, "{}: {}", source.path().string(),
+                  tokenizer.error().message);
+  return tokenizer;
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {

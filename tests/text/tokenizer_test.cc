@@ -4,8 +4,10 @@
 
 #include <gmock/gmock.h>
 
+#include "formats/weight_source.h"
 #include "golden_cases.h"
 #include "golden_check.h"
+#include "support/test_data.h"
 #include "text/unicode/regex.h"
 #include "text/unicode/unicode.h"
 
@@ -33,6 +35,16 @@ Result<std::unique_ptr<Tokenizer>> open_json(const Json& json) {
 std::string error_of(const Json& json) {
   const auto tokenizer = open_json(json);
   return tokenizer ? "loaded" : tokenizer.error().message;
+}
+
+TEST(Tokenizer, ErrorsNameTheModel) {
+  const auto path = tests_dir() / "golden" / "models" / "lfm2";  // it has no tokenizer
+  const auto source = open_weights(path);
+  ASSERT_TRUE(source) << source.error().message;
+  const auto tokenizer = Tokenizer::load(**source);
+  ASSERT_FALSE(tokenizer);
+  EXPECT_THAT(tokenizer.error().message,
+              testing::StartsWith(path.string() + ": no tokenizer.json"));
 }
 
 TEST(RoundTrip, ByteLevelKeepsAnyBytes) {
