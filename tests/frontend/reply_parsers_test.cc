@@ -87,6 +87,32 @@ std::vector<Case> cases() {
       {"pythonic", "", "Call [now()]", {"", "Call [now()]", {}}},
       {"pythonic", "", "[f(x=1", {"", "[f(x=1", {}}},
       {"lfm2", "", "Hm.<|tool_call_start|>[now()]<|tool_call_end|>Ok", {"", "Hm.Ok", {now}}},
+      {"minicpm3",
+       "minicpm3",
+       "<|thought_start|>\nHm.\n<|thought_end|>\n<|tool_call_start|>\n```python\n"
+       "get_weather(city=\"Zürich\",days=2)\nnow()\n```\n<|tool_call_end|>\nOk",
+       {"Hm.", "Ok", {weather, now}}},
+      {"minicpm3",
+       "",
+       "<|tool_call_start|>\nf(a=[true, null], b=\"``` <|tool_call_end|>\")\n<|tool_call_end|>",
+       {"", "", {{"f", R"({"a":[true,null],"b":"``` <|tool_call_end|>"})"}}}},
+      {"jamba", "", "Ok <tool_calls>[\n    " + json + "\n]</tool_calls>", {"", "Ok", {weather}}},
+      {"gigachat3",
+       "",
+       "Ok<|message_sep|>\n\nfunction call<|role_sep|>\n" + json + "<|message_sep|>\n\n",
+       {"", "Ok", {weather}}},
+      {"gigachat3", "", "function call<|role_sep|>\n" + json, {"", "", {weather}}},
+      {"llama3_json", "", "<|python_start|>" + json + "<|python_end|>", {"", "", {weather}}},
+      {"llama3_json",
+       "",
+       "<|python_start|><|python_end|>" + json + json,
+       {"", "", {weather, weather}}},
+      {"llama3_json", "", "<|python_start|>", {"", "", {}}},
+      {"cohere",
+       "cohere",
+       "<|START_THINKING|>Hm.<|END_THINKING|><|START_TEXT|>Ok<|END_TEXT|>",
+       {"Hm.", "Ok", {}}},
+      {"", "exaone", "<thought>\nHm.\n</thought>\n\nOk", {"Hm.", "Ok", {}}},
       {"deepseek",
        "",
        "Hi<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n" +
@@ -358,8 +384,18 @@ TEST(ReplyParsers, FoundFromTheTemplate) {
   const CallFormat& phi = find_tool_parser("phi4_mini_json")->format;
   EXPECT_EQ(phi.writing_for("{{ message['tools'] + '<|/tool|>' }}").begin, "<|tool_call|>[");
   EXPECT_EQ(phi.writing_for("<|/tool|> formatted as functools[{...}]").begin, "functools[");
+  EXPECT_EQ(detect_tool_parser("formatted as functools[{\"name\": [function name]"),
+            "phi4_mini_json");
+  EXPECT_EQ(detect_tool_parser("<|tool_call_start|>\\n```python\\nfunc1(params)"), "minicpm3");
+  EXPECT_EQ(detect_tool_parser("{% set bom = \"<|bom|>\" %}{% set prefix = \"<tool_calls>\" %}"),
+            "jamba");
+  EXPECT_EQ(detect_tool_parser("[\n    {\"name\": \"func_name1\", \"arguments\": {"), "xlam");
+  EXPECT_EQ(detect_tool_parser("{{ render({'role': 'function call', 'content': call}) }}"),
+            "gigachat3");
   EXPECT_EQ(detect_tool_parser("plain"), "");
   EXPECT_EQ(detect_reasoning("{{ content.split('</think>')[-1] }}"), "think");
+  EXPECT_EQ(detect_reasoning("{{ content.split('</thought>')[-1] }}"), "exaone");
+  EXPECT_EQ(detect_reasoning("<|thought_start|>\n{explain}\n<|thought_end|>"), "minicpm3");
   EXPECT_TRUE(prompt_opens_reasoning("<|assistant|><think>\n", "think"));
   EXPECT_FALSE(prompt_opens_reasoning("<think>\n\n</think>\n\n", "think"));
   EXPECT_FALSE(prompt_opens_reasoning("<think>", ""));

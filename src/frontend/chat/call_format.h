@@ -117,8 +117,8 @@ struct CallFormat {
   bool start_only = false;
   bool keeps_space = false;  // white space around calls is kept as text
   bool one_call = false;     // a reply has at most one call
-  // Special tokens that may enclose the text for the user; empty: none.
-  std::string text_begin = {}, text_end = {};
+  // Special tokens that may enclose the text for the user, before it and behind it; empty: none.
+  std::vector<std::string> text_begins = {}, text_ends = {};
 
   const CallWriting& writing_for(std::string_view chat_template) const;
 };

@@ -95,8 +95,8 @@ CallFormat dsml() {
 }
 
 CallFormat llama3_json() {
-  return {.open = {"<|python_tag|>"},
-          .close = {";", ",", "<|eom_id|>", "<|eot_id|>"},
+  return {.open = {"<|python_tag|>", "<|python_start|><|python_end|>", "<|python_start|>"},
+          .close = {";", ",", "<|eom_id|>", "<|eot_id|>", "<|python_end|>"},
           .read = kJsonCalls,
           .written = {{"", "{\"name\": \"", "\", \"parameters\": ", "}", "; ", ""}},
           .bare = '{',
@@ -139,6 +139,20 @@ CallFormat lfm2() {
           {"<|tool_call_end|>"},
           kPythonCalls,
           {python("<|tool_call_start|>", "<|tool_call_end|>")}};
+}
+
+CallFormat minicpm3() {
+  return {{"<|tool_call_start|>"},
+          {"<|tool_call_end|>"},
+          kFencedPython,
+          {{"<|tool_call_start|>\n```python\n",
+            "",
+            "(",
+            ")",
+            "\n",
+            "\n```\n<|tool_call_end|>",
+            Form::kPython,
+            {"", "=", ", "}}}};
 }
 
 CallFormat olmo3() {
@@ -257,14 +271,21 @@ CallFormat minimax_m1() {
           {json_calls("<tool_calls>\n", "", "", "\n", "\n</tool_calls>")}};
 }
 
+CallFormat jamba() {
+  return {{"<tool_calls>"},
+          {"</tool_calls>"},
+          kJsonCalls,
+          {json_calls("<tool_calls>[\n    ", "", "", ",\n    ", "\n]</tool_calls>")}};
+}
+
 CallFormat cohere() {
   return {.open = {"<|START_ACTION|>"},
           .close = {"<|END_ACTION|>"},
           .read = kJsonCalls,
           .written = {{"<|START_ACTION|>[\n    ", "{\"tool_call_id\": \"{n}\", \"tool_name\": \"",
                        "\", \"parameters\": ", "}", ",\n    ", "\n]<|END_ACTION|>"}},
-          .text_begin = "<|START_RESPONSE|>",
-          .text_end = "<|END_RESPONSE|>"};
+          .text_begins = {"<|START_RESPONSE|>", "<|START_TEXT|>"},
+          .text_ends = {"<|END_RESPONSE|>", "<|END_TEXT|>"}};
 }
 
 CallFormat functionary() {
@@ -275,8 +296,11 @@ CallFormat functionary() {
 }
 
 CallFormat gigachat() {
-  CallFormat format{
-      {"<|function_call|>"}, {}, kJsonCalls, {json_calls("", "<|function_call|>", "", "", "")}};
+  const std::string mark = "<|function_call|>", role = "function call<|role_sep|>\n";
+  CallFormat format{{mark, "<|message_sep|>\n\n" + role, role},
+                    {"<|message_sep|>"},
+                    kJsonCalls,
+                    {json_calls("", mark, "", "", "", mark), json_calls("", role, "", "", "")}};
   format.one_call = true;
   return format;
 }
@@ -325,6 +349,7 @@ std::span<const ToolParserRow> tool_parsers() {
        deepseek(),
        {"deepseek_v3", "deepseek_v31"}},
       {"kimi_k2", "Kimi K2", {"<|tool_calls_section_begin|>"}, kimi()},
+      {"minicpm3", "MiniCPM 3", {"<|tool_call_start|>", "```python"}, minicpm3()},
       {"lfm2",
        "LFM2, LFM2.5",
        {"<|tool_list_start|>"},
@@ -336,7 +361,7 @@ std::span<const ToolParserRow> tool_parsers() {
       {"minimax_m2", "MiniMax M2", {"<minimax:tool_call>"}, minimax_m2()},
       {"cohere", "Command R7B, Command A", {"<|START_ACTION|>"}, cohere(), {"command_r"}},
       {"solar_open", "Solar Open", {"<|tool_call:begin|>"}, solar_open()},
-      {"gigachat3", "GigaChat 3", {"<|function_call|>"}, gigachat()},
+      {"gigachat3", "GigaChat 3", {"<|function_call|>"}, gigachat(), {}, {"'function call'"}},
       {"qwen3_coder",
        "Qwen3-Coder, Nemotron 3",
        {"<tool_call>", "<function=", "<parameter="},
@@ -350,8 +375,9 @@ std::span<const ToolParserRow> tool_parsers() {
        {"<tool_calls>["},
        list_between("<tool_calls>", "</tool_calls>"),
        {"apriel"}},
+      {"jamba", "Jamba 1.5, 1.6", {"\"<tool_calls>\"", "<|bom|>"}, jamba()},
       {"minimax", "MiniMax M1", {"<tool_calls>"}, minimax_m1(), {"minimax_m1"}},
-      {"phi4_mini_json", "Phi-4 mini", {"<|/tool|>"}, phi4(), {"phi4"}},
+      {"phi4_mini_json", "Phi-4 mini", {"<|/tool|>"}, phi4(), {"phi4"}, {"functools["}},
       {"granite", "Granite 3", {"<|tool_call|>"}, granite()},
       {"granite-20b-fc", "Granite 20B function calling", {"<function_call>"}, granite_20b()},
       {"granite4", "Granite 4", {"<|start_of_role|>", "<tool_call>"}, granite4()},
@@ -365,7 +391,7 @@ std::span<const ToolParserRow> tool_parsers() {
        {"[func_name1("},
        pythonic(),
        {"llama4_pythonic"}},
-      {"xlam", "xLAM", {"[{\"name\": \"tool_call_name\""}, xlam()},
+      {"xlam", "xLAM", {"[{\"name\": \"tool_call_name\""}, xlam(), {}, {"\"func_name1\""}},
       {"llama3_json", "Llama 3.1, 3.2, 3.3", {"\"parameters\":"}, llama3_json(), {"llama4_json"}},
   };
   return rows;

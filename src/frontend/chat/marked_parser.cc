@@ -85,9 +85,8 @@ MarkedParser::MarkedParser(const CallFormat& format, std::shared_ptr<const Param
       types_(std::move(types)),
       state_(format.keeps_space ? State::kText : State::kStart),
       constrained_answer_(constrained_answer) {
-  for (const std::string& mark : {format.text_begin, format.text_end}) {
-    if (!mark.empty()) marks_.push_back(mark);
-  }
+  for (const auto* marks : {&format.text_begins, &format.text_ends})
+    marks_.insert(marks_.end(), marks->begin(), marks->end());
 }
 
 ReplyPart MarkedParser::push(std::string_view text) {
@@ -245,14 +244,18 @@ bool MarkedParser::step_between(bool at_end) {
   if (!after_call) space_ += buffer_.substr(0, blank);
   buffer_.erase(0, blank);
   if (buffer_.empty()) return false;
+  // A mark may begin like another one, or like a bare opening.
+  size_t opened = 0;
+  bool wait = false;
   for (const std::string& mark : format_.open) {
-    if (!buffer_.starts_with(mark)) continue;
-    open_call(mark.size());
+    if (buffer_.starts_with(mark)) opened = std::max(opened, mark.size());
+    wait = wait || may_become(buffer_, mark);
+  }
+  if (opened > 0 && wait && !at_end) return false;
+  if (opened > 0) {
+    open_call(opened);
     return true;
   }
-  // A mark may begin like a bare opening.
-  bool wait = std::any_of(format_.open.begin(), format_.open.end(),
-                          [&](const std::string& mark) { return may_become(buffer_, mark); });
   if (opens_bare() && (!wait || at_end)) {
     open_call(0);
     return true;

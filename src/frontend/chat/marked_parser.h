@@ -102,7 +102,8 @@ extern const CallReading kNamedCalls;    // a line with the name, then arguments
 // one call after a mark, by the writings of the format
 extern const CallReading kWrittenCalls;
 extern const CallReading kPythonCalls;
-extern const CallReading kPythonLines;  // without brackets, up to </function_calls>
+extern const CallReading kPythonLines;   // without brackets, up to </function_calls>
+extern const CallReading kFencedPython;  // in a block of code, up to <|tool_call_end|>
 extern const CallReading kGemma4Calls, kFunctionGemmaCalls;
 
 }  // namespace penstock

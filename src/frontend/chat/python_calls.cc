@@ -195,9 +195,20 @@ class PythonReader {
   size_t at_ = 0;
 };
 
+// Returns the content of a block of code: of ```python, a new line, text and ```.
+std::string_view without_fence(std::string_view body) {
+  constexpr std::string_view kFence = "```";
+  std::string_view inner = body.substr(skip_space(body));
+  while (!inner.empty() && is_space_only(inner.substr(inner.size() - 1))) inner.remove_suffix(1);
+  const size_t line = inner.find('\n');
+  if (!inner.starts_with(kFence) || line == std::string_view::npos || !inner.ends_with(kFence))
+    return body;
+  inner.remove_suffix(kFence.size());
+  return inner.substr(std::min(line, inner.size()));
+}
+
 // Reads name(…) on separate lines up to the closing mark, which may also occur inside strings.
-CallText read_python_lines(std::string_view text, CallScan& scan) {
-  constexpr std::string_view kClose = "</function_calls>";
+CallText read_lines_until(std::string_view close, std::string_view text, CallScan& scan) {
   for (; scan.position < text.size(); ++scan.position) {
     const char c = text[scan.position];
     if (scan.escaped) {
@@ -207,18 +218,26 @@ CallText read_python_lines(std::string_view text, CallScan& scan) {
       if (c == scan.quote) scan.quote = 0;
     } else if (c == '"' || c == '\'') {
       scan.quote = c;
-    } else if (const std::string_view rest = text.substr(scan.position); rest.starts_with(kClose)) {
+    } else if (const std::string_view rest = text.substr(scan.position); rest.starts_with(close)) {
       std::vector<ToolCall> calls;
-      const std::string_view body = text.substr(0, scan.position);
+      const std::string_view body = without_fence(text.substr(0, scan.position));
       const bool listed = skip_space(body) < body.size() && body[skip_space(body)] == '[';
       PythonReader reader(body);
       if (!(listed ? reader.calls(calls) : reader.lines(calls))) return CallText::not_a_call();
       return {CallText::Kind::kCalls, scan.position, std::move(calls)};
-    } else if (may_become(rest, kClose)) {
+    } else if (may_become(rest, close)) {
       break;
     }
   }
   return CallText::more();
+}
+
+CallText read_python_lines(std::string_view text, CallScan& scan) {
+  return read_lines_until("</function_calls>", text, scan);
+}
+
+CallText read_fenced_python(std::string_view text, CallScan& scan) {
+  return read_lines_until("<|tool_call_end|>", text, scan);
 }
 
 CallText read_python_calls(std::string_view text, CallScan& scan) {
@@ -248,5 +267,6 @@ std::optional<nlohmann::ordered_json> python_value(std::string_view text) {
 
 const CallReading kPythonCalls{nullptr, read_python_calls};
 const CallReading kPythonLines{nullptr, read_python_lines};
+const CallReading kFencedPython{nullptr, read_fenced_python};
 
 }  // namespace penstock

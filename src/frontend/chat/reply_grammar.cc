@@ -101,6 +101,18 @@ Result<Json> answer_format(const StructuredOutputs& wanted) {
   return tag.is_object() && tag.contains("format") ? Json(tag["format"]) : tag;
 }
 
+Json one_of(const std::vector<std::string>& marks) {
+  Json::array_t ways;
+  for (const std::string& mark : marks) ways.push_back(text(mark));
+  return either(std::move(ways));
+}
+
+Json between_text_marks(const CallFormat& format, Json inner) {
+  if (format.text_begins.empty()) return inner;
+  return sequence_of(optional(one_of(format.text_begins)), std::move(inner),
+                     optional(one_of(format.text_ends)));
+}
+
 // Returns the format of text that no parser reads as a call.
 Json free_text(const CallFormat& format) {
   Json any = any_text(format.open);
@@ -110,9 +122,7 @@ Json free_text(const CallFormat& format) {
            {"pattern", fmt::format(R"(\s*([^\s\{}][\s\S]*)?)", format.bare)},
            {"excludes", format.open}};
   }
-  if (format.text_begin.empty()) return any;
-  return sequence_of(optional(text(format.text_begin)), std::move(any),
-                     optional(text(format.text_end)));
+  return between_text_marks(format, std::move(any));
 }
 
 const char* kSpace = "[ \\t\\r\\n]{0,16}";
@@ -167,10 +177,8 @@ class ReplyGrammar {
 
  private:
   Json in_text_marks(Json answer) const {
-    if (context_.calls == nullptr || context_.calls->format.text_begin.empty()) return answer;
-    const CallFormat& format = context_.calls->format;
-    return sequence_of(optional(text(format.text_begin)), std::move(answer),
-                       optional(text(format.text_end)));
+    if (context_.calls == nullptr) return answer;
+    return between_text_marks(context_.calls->format, std::move(answer));
   }
 
   Result<Json> harmony(std::optional<Json> answer) const {

@@ -185,6 +185,8 @@ std::span<const ReasoningRow> reasoning_formats() {
        "<|START_THINKING|>",
        "<|END_THINKING|>",
        {"cohere_command"}},
+      {"minicpm3", "MiniCPM 3", "<|thought_start|>", "<|thought_end|>"},
+      {"exaone", "EXAONE Deep", "<thought>", "</thought>"},
       {"granite", "Granite 3.2 and later", "Here is my thought process:", "Here is my response:"},
   };
   return rows;
