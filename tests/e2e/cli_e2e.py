@@ -66,6 +66,34 @@ class Usage(unittest.TestCase):
         limited = subprocess.run(["bash", "-c", "ulimit -n 300; exec \"$0\" doctor", PROGRAM], capture_output=True, text=True)
         self.assertRegex(limited.stdout, r"open files +300, at most 300\n +-> .*ulimit -n 4096")
 
+    def test_completion(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "penstock.bash"
+            script.write_bytes(penstock("completion", "bash")[1])
+            (pathlib.Path(folder) / "model.gguf").touch()
+
+            def completed(*words):
+                program = 'source penstock.bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _penstock; printf "%s\\n" "${COMPREPLY[@]}"'
+                return subprocess.run(["bash", "-c", program, "bash", "penstock", *words], cwd=folder, capture_output=True, text=True,
+                                      check=True).stdout.split()
+
+            self.assertEqual(completed("se"), ["serve"])
+            self.assertEqual(completed("keys", "re"), ["revoke"])
+            self.assertEqual(completed("keys", "add", "--na"), ["--name"])
+            self.assertEqual(completed("plan", "--kv-cache-dtype", "f"), ["f32", "f16", "fp8"])
+            self.assertEqual(completed("serve", "-m", "mo"), ["model.gguf"])
+            self.assertEqual(completed("--config", "x.toml", "pla"), ["plan"])
+            self.assertEqual(completed("ra"), [], "the command for child processes is no user's")
+            fish = penstock("completion", "fish")[1].decode()
+            self.assertRegex(fish, r"(?m)^complete -c penstock -n '__penstock_is /plan/' -l kv-cache-dtype -r -f -a 'f32 f16 ")
+            zsh = penstock("completion", "zsh")[1].decode()
+            self.assertIn("'/plan --kv-cache-dtype') compadd -- f32 f16", zsh)
+        page = penstock("completion", "man")[1].decode()
+        self.assertTrue(page.startswith(".TH PENSTOCK 1 "))
+        self.assertIn('.SH "keys add"\nmake a key', page)
+        self.assertIn("\n.TP\n.B \\-m, \\-\\-model", page)
+        self.assertEqual(penstock("completion", "csh")[0], 2)
+
     def test_pull_without_a_name_suggests_models_that_fit(self):
         fitting = penstock_json("doctor", "--json")["models"]
         names = re.findall(r"^  (\S+/\S+) +[\d.]+ [KMG]iB to download, +[\d.]+ [MG]iB in memory; ", penstock("pull")[1].decode(), re.M)

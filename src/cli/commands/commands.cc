@@ -6,7 +6,7 @@ namespace penstock {
 AddCommand add_run, add_generate, add_tokenize, add_render, add_inspect, add_plan, add_score,
     add_perplexity, add_bench, add_serve, add_quantize, add_eval_quant, add_imatrix, add_keys,
     add_models, add_pull, add_rm, add_grammar, add_embed, add_merge_lora, add_rank, add_run_batch,
-    add_route, add_doctor;
+    add_route, add_doctor, add_completion;
 
 namespace {
 
@@ -34,6 +34,7 @@ constexpr Command kCommands[] = {
     {"doctor", "what this machine has, and what to do about it", add_doctor},
     {"grammar", "test what a schema, regex or grammar allows, and measure its speed", add_grammar},
     {"render", "print the prompt that a chat template makes of a conversation", add_render},
+    {"completion", "completions for bash, zsh and fish, and the manual page", add_completion},
     {"rank", "compute beside another process, which starts this", add_rank},
 };
 
