@@ -104,16 +104,24 @@ TEST_F(Exchange, RequestsOfOneTenantOrNobodyWait) {
   }
 }
 
-// Where blocks are missing and not places.
+// Where blocks are missing and not places: two of "many" have what they need until they end, 40
+// blocks of 4 tokens, and "one" finds no room beside them.
 TEST_F(Exchange, MemoryIsExchangedToo) {
-  FakeEngineConfig small = config();
-  small.engine.max_num_seqs = 16;
-  small.n_blocks = {40};  // of 4 tokens
-  FakeEngine fake(small);
-  for (int i = 0; i < 10; ++i) send(fake, "many", 30, 30);
-  for (int i = 0; i < 5; ++i) fake.engine->step();
-  EXPECT_LT(steps_until_end(fake, send(fake, "one", kShort, 20)), 12);
-  expect_whole(fake);
+  for (const double exchange_after : {0.0, 1000.0}) {
+    FakeEngineConfig small = config(exchange_after);
+    small.n_blocks = {40};
+    FakeEngine fake(small);
+    for (int i = 0; i < 2; ++i) send(fake, "many", 40, 40);
+    for (int i = 0; i < 5; ++i) fake.engine->step();
+    const int n_steps = steps_until_end(fake, send(fake, "one", kShort, 80));
+    if (exchange_after == 0)
+      EXPECT_LT(n_steps, kShort + 5);
+    else
+      EXPECT_GT(n_steps, 30);
+    EXPECT_EQ(n_preemptions(fake), exchange_after == 0 ? 1 : 0);
+    expect_whole(fake);
+    all_.clear();
+  }
 }
 
 // Where decoding sequences use up every step, and not places.
@@ -126,6 +134,20 @@ TEST_F(Exchange, TokensOfAStepAreExchangedToo) {
   EXPECT_LT(steps_until_end(fake, send(fake, "one", kShort)), 8 + kShort + 5);
   EXPECT_EQ(n_preemptions(fake), 1);
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(all_[static_cast<size_t>(i)].ended()) << i;
+  expect_whole(fake);
+}
+
+// Where they leave one token, which a long prompt has for as many steps as it has tokens.
+TEST_F(Exchange, TheLastTokensOfAStepAreExchangedToo) {
+  FakeEngineConfig small = config();
+  small.engine.max_num_batched_tokens = 4;
+  FakeEngine fake(small);
+  for (int i = 0; i < 20; ++i) send(fake, "many", kLong);
+  for (int i = 0; i < 20; ++i) fake.engine->step();
+  send(fake, "long", kShort, 40);
+  for (int i = 0; i < 5; ++i) fake.engine->step();
+  EXPECT_LT(steps_until_end(fake, send(fake, "one", kShort)), 30);
+  EXPECT_EQ(n_preemptions(fake), 2);
   expect_whole(fake);
 }
 

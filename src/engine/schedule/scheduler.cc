@@ -47,6 +47,8 @@ constexpr int kBackgroundStep = 128;
 // tokens of a step, and the least prompt tokens in it.
 constexpr double kSomeTime = 5;  // seconds
 constexpr int kShortStepTokens = 32, kLeastOfPrompts = 16;
+// Decoding sequences leave few tokens to prompts when they leave at most this fraction of a step.
+constexpr int kFewOfStep = 64;
 
 bool in_background(const Sequence& sequence) { return sequence.priority == Priority::kBackground; }
 
@@ -121,8 +123,8 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare&
       schedule(*sequence, 1, plan);
   }
   schedule_drafts(plan);
-  const bool used_up = plan.n_tokens >= config_.max_num_batched_tokens;
-  int left = std::min(config_.max_num_batched_tokens - plan.n_tokens, share.n_prompt_tokens);
+  const int beside_decoding = config_.max_num_batched_tokens - plan.n_tokens;
+  int left = std::min(beside_decoding, share.n_prompt_tokens);
   if (std::ranges::any_of(plan.items,
                           [&](const ScheduledItem& item) { return spares(*item.sequence); }))
     left = std::min(left, prefill_limit);
@@ -134,7 +136,8 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare&
     schedule(*sequence, std::min(sequence->gap(), end - plan.n_tokens), plan);
   }
   if (plan.preempted.empty()) {
-    if (used_up)
+    const bool used_up = plan.n_tokens >= config_.max_num_batched_tokens;
+    if (used_up && beside_decoding <= std::max(1, config_.max_num_batched_tokens / kFewOfStep))
       make_way(now, end, plan);
     else
       admit_waiting(now, end, plan);
@@ -328,8 +331,8 @@ void Scheduler::rank_waiting(double now) {
 }
 
 // Called when decoding sequences use all tokens of the step, as they may in every step while they
-// live. Gives a place to the first waiting sequence if it may preempt one, else to one whose tenant
-// has nothing running.
+// live, or leave so few that a prompt which has them is computed for as long. Gives a place to the
+// first waiting sequence if it may preempt one, else to one whose tenant has nothing running.
 void Scheduler::make_way(double now, int end, Plan& plan) {
   if (n_waiting() == 0) return;
   rank_waiting(now);
