@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
@@ -71,21 +72,20 @@ size_t read_escape(std::string_view text, std::string& out) {
 
 // Decides whether the arguments begin with {"input": ".
 void CustomInput::begin() {
-  std::string_view left = all_;
-  for (const std::string_view wanted : {"{", "\"input\"", ":", "\""}) {
-    const size_t begin = left.find_first_not_of(kSpace);
-    if (begin == left.npos) return;
-    left.remove_prefix(begin);
-    const std::string_view there = left.substr(0, wanted.size());
+  constexpr std::string_view kParts[] = {"{", "\"input\"", ":", "\""};
+  for (; n_parts_ < std::size(kParts); ++n_parts_) {
+    const std::string_view wanted = kParts[n_parts_];
+    n_read_ = std::min(all_.find_first_not_of(kSpace, n_read_), all_.size());
+    const std::string_view there = std::string_view(all_).substr(n_read_, wanted.size());
     if (!wanted.starts_with(there)) {
       state_ = State::kOther;
       return;
     }
     if (there.size() < wanted.size()) return;
-    left.remove_prefix(wanted.size());
+    n_read_ += wanted.size();
   }
   state_ = State::kInside;
-  ahead_ = std::string(left);
+  ahead_ = all_.substr(n_read_);
   all_.clear();
 }
 

@@ -24,6 +24,8 @@ class CustomInput {
 
   State state_ = State::kBefore;
   std::string all_;  // kBefore, kOther: the arguments so far
+  // kBefore: bytes of them and parts of {"input": " that need not be read again
+  size_t n_read_ = 0, n_parts_ = 0;
   // kInside: an incomplete escape sequence that is not read yet
   std::string ahead_;
   bool complete_ = false;
