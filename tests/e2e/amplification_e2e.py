@@ -5,9 +5,11 @@ PENSTOCK_BINARY and PENSTOCK_SLOWNESS as for abuse_e2e.py.
 """
 import json
 import pathlib
+import sqlite3
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -318,6 +320,30 @@ class Turns(BatchCase):
             self.assertLess(len(ended), 4)
             posts.join()
             self.assertEqual(ended, [200] * 6)
+
+    def test_chores_of_a_response_are_its_keys(self):
+        """While the database waits, what one key keeps is on one of the two threads: the other one answers another key."""
+        with self.serve("--api-key-file", self.file, *TEMPLATE) as server:
+            self.assertEqual(server.post("/v1/conversations", {}, self.one).status, 200)
+            database = sqlite3.connect(next(self.folder.rglob("penstock.db")), isolation_level=None)
+            database.execute("BEGIN IMMEDIATE")
+            kept = []
+            asks = [("/v1/responses", {"input": "Once", "max_output_tokens": 1}), ("/v1/conversations", {})]
+            threads = [threading.Thread(target=lambda ask=ask: kept.append(server.post(*ask, self.one).status)) for ask in asks]
+            for thread in threads:
+                thread.start()
+                time.sleep(0.5)
+            answered = threading.Event()
+            other = threading.Thread(target=lambda: (server.post("/v1/conversations", {"colour": "red"}, self.two), answered.set()))
+            other.start()
+            in_time = answered.wait(1.5 * SLOW)
+            self.assertEqual(kept, [])
+            database.execute("ROLLBACK")
+            database.close()
+            for thread in [*threads, other]:
+                thread.join()
+            self.assertTrue(in_time)
+            self.assertEqual(kept, [200, 200])
 
     def test_damaged_results(self):
         """They end their batch, and hold up nobody else's."""

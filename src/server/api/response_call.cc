@@ -123,6 +123,7 @@ Status read_storing(Services& services, const HttpRequest& request, json& body, 
   call.store = call.store && stored;
   if (!stored) return {};
   call.owner = stored->owner;
+  call.asker = stored->asker;
   ASSIGN_OR_RETURN(json items, read_earlier(services, *stored, body, call));
   n_earlier = items.size();
   if (storing == nullptr && !call.store) return {};

@@ -30,6 +30,7 @@ struct ResponseCall {
   // With store: the owner, and the conversation as a JSON list of items that ends with this
   // request's.
   std::string owner, items;
+  std::string asker;  // the client whose turns at the store the response uses
   // Id of the conversation in /v1/conversations that is continued and extended; "": none.
   // new_items: the items of this request as a JSON list.
   std::string conversation_id, new_items;

@@ -373,7 +373,7 @@ net::awaitable<void> ResponseShape::finish(std::string reason) {
 net::awaitable<void> ResponseShape::extend() {
   Status added;
   co_await services_.chores.run(
-      call_.owner, [&] { added = extend_conversation(**services_.data.stores(), call_, last_); });
+      call_.asker, [&] { added = extend_conversation(**services_.data.stores(), call_, last_); });
   if (added) co_return;
   services_.log.error(fmt::format("{}: {} does not go on: {}", call_.id, call_.conversation_id,
                                   added.error().message));
@@ -407,7 +407,7 @@ net::awaitable<void> ResponseShape::store() {
   stored.id = call_.id, stored.owner = call_.owner;
   stored.input = call_.items;
   Result<bool> kept;
-  co_await services_.chores.run(call_.owner, [&] {
+  co_await services_.chores.run(call_.asker, [&] {
     stored.reply = last_text();
     if (run_ != nullptr && run_->keeps_events()) stored.events = run_->events() + last_event();
     StoredResponses& responses = *(*services_.data.stores())->responses;
