@@ -1,0 +1,30 @@
+"""Bare roots of Debian 12, in which scripts/test_image builds and scripts/test_release installs."""
+import shutil
+import subprocess
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, **options)
+
+
+def bare_root(work):
+    """Debian 12 with what its image has, and this machine's ways to packages."""
+    root = work / "debian"
+    if root.exists():
+        return root
+    sources = run("apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)", capture_output=True, text=True).stdout.split("\n")
+    mirror = next(line.split()[0] for line in sources if line.endswith(" bookworm") and "security" not in line)
+    part = root.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    run("debootstrap", "--variant=minbase", "bookworm", str(part), mirror, stdout=subprocess.DEVNULL)
+    for name in ("etc/apt", "usr/share/keyrings"):
+        run("cp", "-a", f"/{name}/.", str(part / name))
+    shutil.copy("/etc/resolv.conf", part / "etc/resolv.conf")
+    # Of the sources only Debian's: others' need more than a bare root has.
+    for listed in (part / "etc/apt/sources.list.d").glob("*"):
+        if "debian" not in listed.name:
+            listed.unlink()
+    if (part / "etc/apt/sources.list.d/debian.sources").exists():
+        (part / "etc/apt/sources.list").unlink(missing_ok=True)
+    part.rename(root)
+    return root
