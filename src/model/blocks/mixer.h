@@ -45,6 +45,8 @@ class Mixer {
   virtual int widest_input(const ModelConfig& config) const = 0;
 
   virtual std::unique_ptr<MixerWeights> empty_weights() const = 0;
+  // Visits the tensors of the whole model's layer, with this rank's parts (v.cuts()). Called for the
+  // whole model's mixer; state_values(), widest_input(), scratch() and forward() for of_rank()'s.
   // REQUIRES: `weights` comes from empty_weights().
   virtual void visit(TensorVisitor& v, MixerWeights& weights) const = 0;
   // Called once in a step. forward() must not allocate.
