@@ -5,18 +5,19 @@
 namespace penstock::grammar {
 namespace {
 
-class EbnfParser : RuleScanner {
+class EbnfParser {
  public:
-  using RuleScanner::RuleScanner;
+  EbnfParser(std::string_view text, Rules& rules, const Vocabulary* vocabulary, int max_depth)
+      : scan_(text, rules, vocabulary, max_depth), in_(scan_.in()), rules_(rules) {}
 
   Compiled<uint32_t> run() {
     rules_.begin_scope();
     space();
-    while (!in_.at_end() && !failed_) rule();
+    while (!in_.at_end() && !scan_.failed()) rule();
     const uint32_t root = rules_.find("root");
-    if (!failed_ && (root == kNone || !rules_.rules()[root].body))
-      fail(RefusalKind::kInvalid, "there is no rule \"root\", with which texts begin");
-    if (failed_) return tl::unexpected(std::move(refusal_));
+    if (!scan_.failed() && (root == kNone || !rules_.rules()[root].body))
+      scan_.invalid("there is no rule \"root\", with which texts begin");
+    if (scan_.failed()) return tl::unexpected(std::move(scan_.refusal()));
     return root;
   }
 
@@ -55,21 +56,20 @@ class EbnfParser : RuleScanner {
   void rule() {
     const std::string where = in_.where();
     if (!at_rule()) {
-      fail(RefusalKind::kInvalid, "expected a rule: name ::= ... (or name: ..., which is Lark)");
+      scan_.invalid("expected a rule: name ::= ... (or name: ..., which is Lark)");
       return;
     }
     const uint32_t index = rules_.named(name(), where);
     space();
     in_.take("::=");
     const uint32_t body = alternatives(0);
-    if (failed_) return;
+    if (scan_.failed()) return;
     if (!in_.at_end() && !at_rule()) {
-      fail(RefusalKind::kInvalid, fmt::format("unexpected \"{}\"", in_.peek()));
+      scan_.invalid(fmt::format("unexpected \"{}\"", in_.peek()));
       return;
     }
     if (rules_.rules()[index].body) {
-      fail(RefusalKind::kInvalid,
-           fmt::format("the rule \"{}\" is defined twice", rules_.rules()[index].name));
+      scan_.invalid(fmt::format("the rule \"{}\" is defined twice", rules_.rules()[index].name));
       return;
     }
     rules_.rules()[index].body = body;
@@ -79,17 +79,18 @@ class EbnfParser : RuleScanner {
     std::vector<uint32_t> parts;
     do {
       parts.push_back(sequence(depth));
-    } while (!failed_ && in_.take("|"));
+    } while (!scan_.failed() && in_.take("|"));
     return rules_.choice(std::move(parts));
   }
 
   uint32_t sequence(int depth) {
     std::vector<uint32_t> parts;
     space();
-    while (!failed_ && !in_.at_end() && in_.peek() != '|' && in_.peek() != ')' && !at_rule()) {
+    while (!scan_.failed() && !in_.at_end() && in_.peek() != '|' && in_.peek() != ')' &&
+           !at_rule()) {
       uint32_t part = element(depth);
       space();
-      while (!failed_ && is_suffix()) {
+      while (!scan_.failed() && is_suffix()) {
         part = suffix(part);
         space();
       }
@@ -103,32 +104,32 @@ class EbnfParser : RuleScanner {
     if (c == '"' || c == '\'') return literal(c);
     if (c == '[') return char_class();
     if (c == '(') return group(depth);
-    if (c == '<') return token();
+    if (c == '<') return scan_.token();
     if (in_.take(".")) return rules_.text(ExprPool::kAnyChar);
     const std::string where = in_.where();
     const std::string_view called = name();
     if (!called.empty()) return rules_.rule(rules_.named(called, where));
-    return fail(c == '!' ? RefusalKind::kUnsupported : RefusalKind::kInvalid,
-                fmt::format("unexpected \"{}\"", c));
+    return scan_.fail(c == '!' ? RefusalKind::kUnsupported : RefusalKind::kInvalid,
+                      fmt::format("unexpected \"{}\"", c));
   }
 
   uint32_t group(int depth) {
-    if (depth >= max_depth_)
-      return fail(RefusalKind::kTooLarge, fmt::format("groups nest deeper than {}", max_depth_));
+    if (depth >= scan_.max_depth())
+      return scan_.fail(RefusalKind::kTooLarge,
+                        fmt::format("groups nest deeper than {}", scan_.max_depth()));
     in_.skip(1);
     if (in_.peek() == '=' || in_.peek() == '!')
-      return fail(RefusalKind::kUnsupported, "look-ahead is not supported");
+      return scan_.unsupported("look-ahead is not supported");
     const uint32_t inner = alternatives(depth + 1);
-    if (!failed_ && !in_.take(")")) return fail(RefusalKind::kInvalid, "expected \")\"");
+    if (!scan_.failed() && !in_.take(")")) return scan_.invalid("expected \")\"");
     return inner;
   }
 
   uint32_t literal(char quote) {
     in_.skip(1);
     std::u32string text;
-    while (!failed_ && in_.peek() != quote) {
-      if (in_.at_end())
-        return fail(RefusalKind::kInvalid, "a literal without its closing quotation mark");
+    while (!scan_.failed() && in_.peek() != quote) {
+      if (in_.at_end()) return scan_.invalid("a literal without its closing quotation mark");
       text += character();
     }
     in_.skip(1);
@@ -149,13 +150,13 @@ class EbnfParser : RuleScanner {
       case 'b': return '\b';
       case 'e': return 27;
       case '0': return 0;
-      case 'x': return hex(2);
-      case 'u': return in_.peek() == '{' ? braced_hex() : hex(4);
-      case 'U': return hex(8);
+      case 'x': return scan_.hex(2);
+      case 'u': return in_.peek() == '{' ? scan_.braced_hex() : scan_.hex(4);
+      case 'U': return scan_.hex(8);
       default: break;
     }
     if (is_name_char(c) && c != '-' && c != '_') {
-      fail(RefusalKind::kInvalid, fmt::format("unknown escape \\{}", c));
+      scan_.invalid(fmt::format("unknown escape \\{}", c));
       return 0;
     }
     if (static_cast<unsigned char>(c) >= 0x80) {
@@ -169,15 +170,15 @@ class EbnfParser : RuleScanner {
     in_.skip(1);
     const bool negated = in_.take("^");
     std::vector<CodeRange> ranges;
-    while (!failed_ && in_.peek() != ']') {
-      if (in_.at_end()) return fail(RefusalKind::kInvalid, "\"[\" without \"]\"");
+    while (!scan_.failed() && in_.peek() != ']') {
+      if (in_.at_end()) return scan_.invalid("\"[\" without \"]\"");
       const char32_t first = character();
       char32_t last = first;
       if (in_.peek() == '-' && in_.peek(1) != ']') {
         in_.skip(1);
         last = character();
-        if (!failed_ && last < first)
-          return fail(RefusalKind::kInvalid, "a range whose end is before its begin");
+        if (!scan_.failed() && last < first)
+          return scan_.invalid("a range whose end is before its begin");
       }
       ranges.push_back({first, last});
     }
@@ -195,8 +196,12 @@ class EbnfParser : RuleScanner {
     if (in_.take("*")) return rules_.repeat(part, 0, kNone);
     if (in_.take("+")) return rules_.repeat(part, 1, kNone);
     if (in_.take("?")) return rules_.repeat(part, 0, 1);
-    return counted(part);
+    return scan_.counted(part);
   }
+
+  RuleScanner scan_;
+  TextCursor& in_;
+  Rules& rules_;
 };
 
 }  // namespace

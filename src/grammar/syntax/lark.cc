@@ -13,11 +13,14 @@
 namespace penstock::grammar {
 namespace {
 
-class LarkParser : LarkScanner {
+class LarkParser {
  public:
   LarkParser(std::string_view text, Rules& rules, const GoalOfSchema& goal_of,
              const Vocabulary* vocabulary, Budget& budget)
-      : LarkScanner(text, rules, vocabulary, static_cast<int>(budget.limits().max_depth)),
+      : scan_(text, rules, vocabulary, static_cast<int>(budget.limits().max_depth)),
+        lark_(scan_),
+        in_(scan_.in()),
+        rules_(rules),
         goal_of_(goal_of),
         budget_(budget),
         ignored_rule_(rules.anonymous(rules.sequence({}))),
@@ -25,14 +28,14 @@ class LarkParser : LarkScanner {
 
   Compiled<uint32_t> run() {
     rules_.begin_scope();
-    lines();
-    while (!in_.at_end() && !failed_) statement();
-    while (!instances_.empty() && !failed_) expand();
-    if (!failed_) check_terminals();
+    lark_.lines();
+    while (!in_.at_end() && !scan_.failed()) statement();
+    while (!instances_.empty() && !scan_.failed()) expand();
+    if (!scan_.failed()) check_terminals();
     const uint32_t start = rules_.find("start");
-    if (!failed_ && (start == kNone || !rules_.rules()[start].body))
-      invalid("there is no rule \"start\", with which texts begin");
-    if (failed_) return tl::unexpected(std::move(refusal_));
+    if (!scan_.failed() && (start == kNone || !rules_.rules()[start].body))
+      scan_.invalid("there is no rule \"start\", with which texts begin");
+    if (scan_.failed()) return tl::unexpected(std::move(scan_.refusal()));
     if (ignores_.empty()) return start;
     const uint32_t ignored = rules_.repeat(rules_.choice(std::move(ignores_)), 0, kNone);
     rules_.rules()[ignored_rule_].body = ignored;
@@ -59,36 +62,36 @@ class LarkParser : LarkScanner {
     } else {
       definition();
     }
-    if (failed_) return;
-    space();
+    if (scan_.failed()) return;
+    lark_.space();
     if (!in_.at_end() && in_.peek() != '\n') {
-      invalid(fmt::format("unexpected \"{}\"", in_.peek()));
+      scan_.invalid(fmt::format("unexpected \"{}\"", in_.peek()));
       return;
     }
-    lines();
+    lark_.lines();
   }
 
   void definition() {
     const std::string where = in_.where();
     const bool marked = in_.peek() == '?' || in_.peek() == '!';
     while (in_.peek() == '?' || in_.peek() == '!') in_.skip(1);
-    const std::string defined = name();
+    const std::string defined = lark_.name();
     if (defined.empty()) {
-      invalid(
+      scan_.invalid(
           "expected a definition (name: ...), a directive (%ignore ...), or \"|\" and more of the "
           "one before");
       return;
     }
-    if (!check_name(defined)) return;
-    const bool terminal = is_terminal(defined);
+    if (!lark_.check_name(defined)) return;
+    const bool terminal = LarkScanner::is_terminal(defined);
     if (terminal && marked) {
-      invalid("\"?\" and \"!\" are for rules");
+      scan_.invalid("\"?\" and \"!\" are for rules");
       return;
     }
     std::vector<std::string> parameters;
     const bool is_template = in_.peek() == '{';
     if (is_template && (terminal || !read_parameters(parameters))) {
-      invalid("expected the names of a template's parameters: name{a, b}");
+      scan_.invalid("expected the names of a template's parameters: name{a, b}");
       return;
     }
     if (!head_end()) return;
@@ -102,10 +105,10 @@ class LarkParser : LarkScanner {
   bool read_parameters(std::vector<std::string>& parameters) {
     do {
       in_.skip(1);
-      space();
-      parameters.push_back(name());
-      if (parameters.back().empty() || is_terminal(parameters.back())) return false;
-      space();
+      lark_.space();
+      parameters.push_back(lark_.name());
+      if (parameters.back().empty() || LarkScanner::is_terminal(parameters.back())) return false;
+      lark_.space();
     } while (in_.peek() == ',');
     return in_.take("}");
   }
@@ -113,17 +116,18 @@ class LarkParser : LarkScanner {
   // Reads an optional priority, which has no effect, and the colon.
   bool head_end() {
     if (in_.peek() == '[') {
-      unsupported("attributes of rules ([lazy], [stop=...], [max_tokens=...]) are not supported");
+      scan_.unsupported(
+          "attributes of rules ([lazy], [stop=...], [max_tokens=...]) are not supported");
       return false;
     }
     if (in_.take(".")) {
       if (in_.peek() == '-' || in_.peek() == '+') in_.skip(1);
-      if (!number()) invalid("expected a priority: name.2: ...");
+      if (!scan_.number()) scan_.invalid("expected a priority: name.2: ...");
     }
-    space();
-    if (!failed_ && (!in_.take(":") || in_.peek() == ':'))
-      invalid("expected \":\" behind the name");
-    return !failed_;
+    lark_.space();
+    if (!scan_.failed() && (!in_.take(":") || in_.peek() == ':'))
+      scan_.invalid("expected \":\" behind the name");
+    return !scan_.failed();
   }
 
   void define(const std::string& defined, const std::string& where, bool terminal) {
@@ -137,15 +141,15 @@ class LarkParser : LarkScanner {
 
   void set_body(uint32_t rule, uint32_t body) {
     Rules::Rule& found = rules_.rules()[rule];
-    if (!failed_ && (found.body || templates_.contains(found.name)))
-      invalid(fmt::format("\"{}\" is defined twice", found.name));
-    if (!failed_) found.body = body;
+    if (!scan_.failed() && (found.body || templates_.contains(found.name)))
+      scan_.invalid(fmt::format("\"{}\" is defined twice", found.name));
+    if (!scan_.failed()) found.body = body;
   }
 
   // Parses the body once to find its end and its errors.
   void define_template(const std::string& defined, std::vector<std::string> parameters) {
     if (rules_.find(defined) != kNone || templates_.contains(defined)) {
-      invalid(fmt::format("\"{}\" is defined twice, or used before as a rule", defined));
+      scan_.invalid(fmt::format("\"{}\" is defined twice, or used before as a rule", defined));
       return;
     }
     const size_t body = in_.position();
@@ -162,14 +166,15 @@ class LarkParser : LarkScanner {
     std::vector<uint32_t> parts;
     do {
       parts.push_back(sequence(depth));
-    } while (!failed_ && bar());
+    } while (!scan_.failed() && lark_.bar());
     return rules_.choice(std::move(parts));
   }
 
   uint32_t sequence(int depth) {
     std::vector<uint32_t> parts;
-    for (space(); !failed_ && !sequence_ends(); space()) parts.push_back(item(depth));
-    if (!failed_ && in_.take("->")) alias();
+    for (lark_.space(); !scan_.failed() && !sequence_ends(); lark_.space())
+      parts.push_back(item(depth));
+    if (!scan_.failed() && in_.take("->")) alias();
     return rules_.sequence(std::move(parts));
   }
   bool sequence_ends() const {
@@ -180,19 +185,19 @@ class LarkParser : LarkScanner {
 
   // Reads the name of a syntax-tree node, which has no effect.
   void alias() {
-    space();
-    if (in_terminal_ || name().empty())
-      invalid("expected the name of an alternative of a rule behind \"->\"");
+    lark_.space();
+    if (in_terminal_ || lark_.name().empty())
+      scan_.invalid("expected the name of an alternative of a rule behind \"->\"");
   }
 
   uint32_t item(int depth) {
     const uint32_t part = element(depth);
-    space();
-    if (failed_ || !at_operator()) return part;
+    lark_.space();
+    if (scan_.failed() || !at_operator()) return part;
     const uint32_t repeated = repetition(part);
-    space();
-    if (!failed_ && at_operator())
-      return invalid("a repetition of a repetition: put the inner one into parentheses");
+    lark_.space();
+    if (!scan_.failed() && at_operator())
+      return scan_.invalid("a repetition of a repetition: put the inner one into parentheses");
     return repeated;
   }
   bool at_operator() const {
@@ -204,18 +209,18 @@ class LarkParser : LarkScanner {
     if (in_.take("?")) return rules_.repeat(part, 0, 1);
     if (in_.take("*")) return rules_.repeat(part, 0, kNone);
     if (in_.take("+")) return rules_.repeat(part, 1, kNone);
-    if (in_.peek() == '{') return counted(part);
+    if (in_.peek() == '{') return scan_.counted(part);
     in_.skip(1);
-    space();
-    const std::optional<uint32_t> least = number();
+    lark_.space();
+    const std::optional<uint32_t> least = scan_.number();
     std::optional<uint32_t> most = least;
-    space();
+    lark_.space();
     if (in_.take("..")) {
-      space();
-      most = number();
+      lark_.space();
+      most = scan_.number();
     }
-    if (!least || !most) return invalid("expected ~ n or ~ n..m");
-    return repeated(part, *least, *most);
+    if (!least || !most) return scan_.invalid("expected ~ n or ~ n..m");
+    return scan_.repeated(part, *least, *most);
   }
 
   uint32_t element(int depth) {
@@ -223,43 +228,45 @@ class LarkParser : LarkScanner {
     switch (c) {
       case '(': return group(depth, ")");
       case '[': return rules_.repeat(group(depth, "]"), 0, 1);
-      case '"': return lexeme(string());
-      case '/': return lexeme(regex());
+      case '"': return lexeme(lark_.string());
+      case '/': return lexeme(lark_.regex());
       case '<':
-        return in_terminal_ ? invalid("special tokens are not allowed in terminals")
-                            : lexeme(token());
+        return in_terminal_ ? scan_.invalid("special tokens are not allowed in terminals")
+                            : lexeme(scan_.token());
       case '%': return lexeme(inline_part());
-      case '\'': return invalid("strings stand in double quotes");
-      case '@': return unsupported("other grammars (@name) are not supported");
+      case '\'': return scan_.invalid("strings stand in double quotes");
+      case '@': return scan_.unsupported("other grammars (@name) are not supported");
       case '&':
-      case '~': return unsupported("\"&\" and \"~\" of terminals (and, not) are not supported");
+      case '~':
+        return scan_.unsupported("\"&\" and \"~\" of terminals (and, not) are not supported");
       default: break;
     }
     const size_t begin = in_.position();
-    const std::string called = name();
-    if (called.empty()) return invalid(fmt::format("unexpected \"{}\"", c));
-    return check_name(called) ? reference(called, begin, depth) : 0;
+    const std::string called = lark_.name();
+    if (called.empty()) return scan_.invalid(fmt::format("unexpected \"{}\"", c));
+    return lark_.check_name(called) ? reference(called, begin, depth) : 0;
   }
 
   uint32_t group(int depth, std::string_view close) {
-    if (depth >= max_depth_)
-      return fail(RefusalKind::kTooLarge, fmt::format("groups nest deeper than {}", max_depth_));
+    if (depth >= scan_.max_depth())
+      return scan_.fail(RefusalKind::kTooLarge,
+                        fmt::format("groups nest deeper than {}", scan_.max_depth()));
     in_.skip(1);
     const uint32_t inner = alternatives(depth + 1);
-    if (!failed_ && !in_.take(close))
-      return invalid(fmt::format("expected \"{}\"; a line goes on with \"|\" only", close));
+    if (!scan_.failed() && !in_.take(close))
+      return scan_.invalid(fmt::format("expected \"{}\"; a line goes on with \"|\" only", close));
     return inner;
   }
 
   uint32_t reference(const std::string& called, size_t begin, int depth) {
     if (const auto known = parameters_.find(called); known != parameters_.end())
       return known->second;
-    const bool terminal = is_terminal(called);
+    const bool terminal = LarkScanner::is_terminal(called);
     if (in_.peek() == '{' && !terminal && in_.peek(1) != ',' &&
         (in_.peek(1) < '0' || in_.peek(1) > '9'))
       return use_template(called, begin, depth);
     if (in_terminal_ && !terminal)
-      return invalid(fmt::format(
+      return scan_.invalid(fmt::format(
           "the rule \"{}\" in a terminal: only terminals and literals are allowed", called));
     in_.back_to(begin);
     const uint32_t rule = rules_.named(called, in_.where());
@@ -271,29 +278,31 @@ class LarkParser : LarkScanner {
 
   // Returns a lexeme of a rule, with ignored text before it.
   uint32_t lexeme(uint32_t node) {
-    if (in_terminal_ || failed_) return node;
+    if (in_terminal_ || scan_.failed()) return node;
     const uint32_t made = rules_.sequence({ignored_, node});
     lexemes_.insert(made);
     return made;
   }
 
   uint32_t use_template(const std::string& called, size_t begin, int depth) {
-    if (in_terminal_) return invalid("templates are not allowed in terminals");
-    if (depth >= max_depth_)
-      return fail(RefusalKind::kTooLarge, fmt::format("templates nest deeper than {}", max_depth_));
+    if (in_terminal_) return scan_.invalid("templates are not allowed in terminals");
+    if (depth >= scan_.max_depth())
+      return scan_.fail(RefusalKind::kTooLarge,
+                        fmt::format("templates nest deeper than {}", scan_.max_depth()));
     std::string key = called + '{';
     std::vector<uint32_t> arguments;
     do {
       in_.skip(1);
-      space();
+      lark_.space();
       if (in_.peek() == '(' || in_.peek() == '[')
-        return invalid("a template's argument is a name, a literal or a use of a template");
+        return scan_.invalid("a template's argument is a name, a literal or a use of a template");
       arguments.push_back(element(depth + 1));
-      if (failed_) return 0;
+      if (scan_.failed()) return 0;
       key += spelled(arguments.back()) + ',';
-      space();
+      lark_.space();
     } while (in_.peek() == ',');
-    if (!in_.take("}")) return invalid("expected \",\" or \"}\" behind a template's argument");
+    if (!in_.take("}"))
+      return scan_.invalid("expected \",\" or \"}\" behind a template's argument");
     if (dry_) return arguments.front();
     const size_t known = rules_.rules().size();
     const uint32_t rule = rules_.named(key, in_.where());
@@ -317,8 +326,8 @@ class LarkParser : LarkScanner {
     in_.back_to(made.used_at);
     const auto found = templates_.find(made.name);
     if (found == templates_.end() || found->second.parameters.size() != made.arguments.size()) {
-      invalid(fmt::format("there is no template \"{}\" of {} parameters", made.name,
-                          made.arguments.size()));
+      scan_.invalid(fmt::format("there is no template \"{}\" of {} parameters", made.name,
+                                made.arguments.size()));
       return;
     }
     const Template& of = found->second;
@@ -328,29 +337,29 @@ class LarkParser : LarkScanner {
     in_.back_to(of.body);
     const uint32_t body = alternatives(0);
     if (!budget_.take_schemas((in_.position() - of.body) / 16 + 1))
-      fail(RefusalKind::kTooLarge, "the templates are too large, used as they are");
+      scan_.fail(RefusalKind::kTooLarge, "the templates are too large, used as they are");
     set_body(made.rule, body);
   }
 
   // Reads %json {...}.
   uint32_t inline_part() {
     if (!in_.take("%json"))
-      return unsupported("of what begins with %, only %json is supported in a rule");
-    if (in_terminal_) return invalid("%json is not allowed in terminals");
-    blanks();
+      return scan_.unsupported("of what begins with %, only %json is supported in a rule");
+    if (in_terminal_) return scan_.invalid("%json is not allowed in terminals");
+    scan_.blanks();
     const size_t begin = in_.position();
-    const std::string_view text = in_.rest().substr(0, json_length());
-    auto schema = parse_json(text, max_depth_);
+    const std::string_view text = in_.rest().substr(0, lark_.json_length());
+    auto schema = parse_json(text, scan_.max_depth());
     Compiled<uint32_t> goal = schema ? goal_of_(*schema, false) : tl::unexpected(schema.error());
     in_.skip(text.size());
     if (goal) return rules_.goal(*goal);
     in_.back_to(begin);
-    return fail(goal.error().kind,
-                fmt::format("%json, {}: {}", goal.error().where, goal.error().message));
+    return scan_.fail(goal.error().kind,
+                      fmt::format("%json, {}: {}", goal.error().where, goal.error().message));
   }
   void directive() {
-    const std::string word = name();
-    space();
+    const std::string word = lark_.name();
+    lark_.space();
     if (word == "ignore") {
       in_terminal_ = true;
       terminal_ = kNone;
@@ -359,54 +368,55 @@ class LarkParser : LarkScanner {
     } else if (word == "import") {
       import();
     } else if (word == "llguidance" && in_.take("{")) {
-      blanks();
-      if (!in_.take("}")) unsupported("no option of %llguidance is supported");
+      scan_.blanks();
+      if (!in_.take("}")) scan_.unsupported("no option of %llguidance is supported");
     } else {
-      unsupported(fmt::format("%{} is not supported: %ignore and %import common.NAME are", word));
+      scan_.unsupported(
+          fmt::format("%{} is not supported: %ignore and %import common.NAME are", word));
     }
   }
 
   // Reads common.NAME, common.NAME -> OTHER, or common (NAME, NAME).
   void import() {
-    if (name() != "common") {
-      unsupported("only the module common can be imported from: %import common.NAME");
+    if (lark_.name() != "common") {
+      scan_.unsupported("only the module common can be imported from: %import common.NAME");
       return;
     }
     if (in_.take(".")) {
-      const std::string imported = name();
-      space();
+      const std::string imported = lark_.name();
+      lark_.space();
       std::string as = imported;
       if (in_.take("->")) {
-        space();
-        as = name();
+        lark_.space();
+        as = lark_.name();
       }
       import_as(imported, as);
       return;
     }
-    space();
+    lark_.space();
     if (in_.peek() != '(') {
-      invalid("expected %import common.NAME or %import common (NAME, NAME)");
+      scan_.invalid("expected %import common.NAME or %import common (NAME, NAME)");
       return;
     }
     do {
       in_.skip(1);
-      space();
-      const std::string imported = name();
+      lark_.space();
+      const std::string imported = lark_.name();
       import_as(imported, imported);
-      space();
-    } while (!failed_ && in_.peek() == ',');
-    if (!failed_ && !in_.take(")")) invalid("expected \",\" or \")\"");
+      lark_.space();
+    } while (!scan_.failed() && in_.peek() == ',');
+    if (!scan_.failed() && !in_.take(")")) scan_.invalid("expected \",\" or \")\"");
   }
 
   void import_as(const std::string& imported, const std::string& as) {
     const std::string_view pattern = lark_common_terminal(imported);
     if (pattern.empty()) {
-      unsupported(fmt::format("common has no terminal \"{}\" that is supported: {}", imported,
-                              lark_common_names()));
-    } else if (!is_terminal(as) || !check_name(as)) {
-      invalid("expected the name of a terminal, in upper case");
+      scan_.unsupported(fmt::format("common has no terminal \"{}\" that is supported: {}", imported,
+                                    lark_common_names()));
+    } else if (!LarkScanner::is_terminal(as) || !lark_.check_name(as)) {
+      scan_.invalid("expected the name of a terminal, in upper case");
     } else {
-      const auto expr = parse_terminal_regex(rules_.pool(), pattern, {}, max_depth_);
+      const auto expr = parse_terminal_regex(rules_.pool(), pattern, {}, scan_.max_depth());
       set_body(rules_.named(as, in_.where()), rules_.text(*expr));
     }
   }
@@ -435,14 +445,18 @@ class LarkParser : LarkScanner {
                                    [&](const TerminalUse& use) { return n_used[use.user] != 0; });
     if (left == terminal_uses_.end()) return;
     const Rules::Rule& rule = rules_.rules()[left->user];
-    invalid(fmt::format("the terminal \"{}\" uses itself: only rules may", rule.name));
-    refusal_.where = rule.where;
+    scan_.invalid(fmt::format("the terminal \"{}\" uses itself: only rules may", rule.name));
+    scan_.refusal().where = rule.where;
   }
 
   struct TerminalUse {
     uint32_t user, used;
   };
 
+  RuleScanner scan_;
+  LarkScanner lark_;
+  TextCursor& in_;
+  Rules& rules_;
   const GoalOfSchema& goal_of_;
   Budget& budget_;
   uint32_t ignored_rule_, ignored_;  // text that may precede a lexeme

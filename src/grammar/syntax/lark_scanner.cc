@@ -68,42 +68,43 @@ bool LarkScanner::check_name(std::string_view name) {
   if (lower != is_terminal(name) && (name.front() < '0' || name.front() > '9') &&
       name.front() != '-')
     return true;
-  invalid(fmt::format("\"{}\": rules have names in lower case, terminals in upper case", name));
+  scan_.invalid(
+      fmt::format("\"{}\": rules have names in lower case, terminals in upper case", name));
   return false;
 }
 
 uint32_t LarkScanner::string() {
   std::u32string text = quoted();
-  if (failed_) return 0;
+  if (scan_.failed()) return 0;
   const bool ignores_case = in_.take("i");
   const size_t end = in_.position();
   space();
-  if (in_.take("..")) return ignores_case ? invalid("a range has no flags") : range(text);
+  if (in_.take("..")) return ignores_case ? scan_.invalid("a range has no flags") : range(text);
   in_.back_to(end);
-  ExprPool& pool = rules_.pool();
-  if (!ignores_case) return rules_.text(pool.literal(text));
+  ExprPool& pool = scan_.rules().pool();
+  if (!ignores_case) return scan_.rules().text(pool.literal(text));
   ExprId folded = ExprPool::kEmpty;
   for (size_t i = text.size(); i-- > 0;)
     folded = pool.concat(pool.chars(ignore_case(CharSet::of(text[i]))), folded);
-  return rules_.text(folded);
+  return scan_.rules().text(folded);
 }
 
 uint32_t LarkScanner::range(const std::u32string& first) {
   space();
-  if (in_.peek() != '"') return invalid("expected the end of a range: \"a\"..\"z\"");
+  if (in_.peek() != '"') return scan_.invalid("expected the end of a range: \"a\"..\"z\"");
   const std::u32string last = quoted();
-  if (failed_) return 0;
+  if (scan_.failed()) return 0;
   if (first.size() != 1 || last.size() != 1 || last[0] < first[0])
-    return invalid("a range goes from one character to a later one: \"a\"..\"z\"");
-  return rules_.text(rules_.pool().chars(CharSet{{first[0], last[0]}}));
+    return scan_.invalid("a range goes from one character to a later one: \"a\"..\"z\"");
+  return scan_.rules().text(scan_.rules().pool().chars(CharSet{{first[0], last[0]}}));
 }
 
 std::u32string LarkScanner::quoted() {
   in_.skip(1);
   std::u32string text;
-  while (!failed_ && in_.peek() != '"') {
+  while (!scan_.failed() && in_.peek() != '"') {
     if (in_.at_end() || in_.peek() == '\n') {
-      invalid("a string without its closing quotation mark in this line");
+      scan_.invalid("a string without its closing quotation mark in this line");
     } else {
       text += in_.take("\\") ? escaped() : in_.next();
     }
@@ -122,10 +123,10 @@ char32_t LarkScanner::escaped() {
     case 'r': return '\r';
     case 't': return '\t';
     case 'f': return '\f';
-    case 'x': return hex(2);
-    case 'u': return hex(4);
-    case 'U': return hex(8);
-    default: return invalid("unknown escape: write \\\\ for a backslash");
+    case 'x': return scan_.hex(2);
+    case 'u': return scan_.hex(4);
+    case 'U': return scan_.hex(8);
+    default: return scan_.invalid("unknown escape: write \\\\ for a backslash");
   }
 }
 
@@ -133,7 +134,7 @@ uint32_t LarkScanner::regex() {
   const size_t begin = in_.position();
   in_.skip(1);
   const size_t length = regex_length();
-  if (length == 0) return invalid("expected an expression and its closing \"/\"");
+  if (length == 0) return scan_.invalid("expected an expression and its closing \"/\"");
   const std::string_view pattern = in_.rest().substr(0, length);
   in_.skip(length + 1);
   TerminalFlags flags;
@@ -143,15 +144,15 @@ uint32_t LarkScanner::regex() {
     if (flag == 's') flags.dot_all = true;
     if (flag == 'x') flags.verbose = true;
     if (std::string_view("imsxu").find(flag) == std::string_view::npos)
-      return unsupported(
+      return scan_.unsupported(
           fmt::format("the flag \"{}\" is not supported: i, m, s, u and x are", flag));
   }
   if (!flags.verbose && pattern.find('\n') != std::string_view::npos)
-    return invalid("a line end in an expression without the flag x");
-  auto expr = parse_terminal_regex(rules_.pool(), pattern, flags, max_depth_);
-  if (expr) return rules_.text(*expr);
+    return scan_.invalid("a line end in an expression without the flag x");
+  auto expr = parse_terminal_regex(scan_.rules().pool(), pattern, flags, scan_.max_depth());
+  if (expr) return scan_.rules().text(*expr);
   in_.back_to(begin);
-  return fail(expr.error().kind, expr.error().message);
+  return scan_.fail(expr.error().kind, expr.error().message);
 }
 
 // Returns the offset of the closing slash; 0: missing, or nothing precedes it.

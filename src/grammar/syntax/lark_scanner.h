@@ -4,12 +4,10 @@
 
 namespace penstock::grammar {
 
-class LarkScanner : protected RuleScanner {
- protected:
-  using RuleScanner::RuleScanner;
-  uint32_t unsupported(std::string message) {
-    return fail(RefusalKind::kUnsupported, std::move(message));
-  }
+class LarkScanner {
+ public:
+  // REQUIRES: `scan` outlives this object.
+  explicit LarkScanner(RuleScanner& scan) : scan_(scan), in_(scan.in()) {}
 
   // Skips white space and comments up to the end of the line; a backslash before the line end
   // continues the line.
@@ -37,6 +35,9 @@ class LarkScanner : protected RuleScanner {
   std::u32string quoted();
   char32_t escaped();
   size_t regex_length() const;
+
+  RuleScanner& scan_;
+  TextCursor& in_;
 };
 
 }  // namespace penstock::grammar

@@ -1,5 +1,5 @@
-// The common base of the scanners of rule notations: the cursor, the first refusal, and the shared
-// syntax.
+// What parsers of rule notations share: the cursor, the first refusal, and the syntax of all
+// notations.
 #pragma once
 #include <optional>
 #include <string>
@@ -17,10 +17,18 @@ class RuleScanner {
   RuleScanner(std::string_view text, Rules& rules, const Vocabulary* vocabulary, int max_depth)
       : in_(text), rules_(rules), vocabulary_(vocabulary), max_depth_(max_depth) {}
 
- protected:
+  TextCursor& in() { return in_; }
+  Rules& rules() { return rules_; }
+  int max_depth() const { return max_depth_; }
+  bool failed() const { return failed_; }
+  Refusal& refusal() { return refusal_; }
+
   // Records a refusal with the current position, unless there is one already; returns 0.
   uint32_t fail(RefusalKind kind, std::string message);
   uint32_t invalid(std::string message) { return fail(RefusalKind::kInvalid, std::move(message)); }
+  uint32_t unsupported(std::string message) {
+    return fail(RefusalKind::kUnsupported, std::move(message));
+  }
 
   // Read the rest of an escape: `digits` hexadecimal digits, or {1} to {10FFFF}.
   char32_t hex(size_t digits);
@@ -35,15 +43,15 @@ class RuleScanner {
   std::optional<uint32_t> number();
   void blanks();  // skips white space and line ends
 
+ private:
+  bool token_ids(std::string_view list, std::vector<uint32_t>& nodes);
+
   TextCursor in_;
   Rules& rules_;
   const Vocabulary* vocabulary_;
   int max_depth_;
   bool failed_ = false;
   Refusal refusal_;
-
- private:
-  bool token_ids(std::string_view list, std::vector<uint32_t>& nodes);
 };
 
 }  // namespace penstock::grammar
