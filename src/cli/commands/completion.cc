@@ -23,10 +23,11 @@ struct CompletionCommand {
 
   int run() const {
     const std::vector<CommandText> commands = command_texts(program);
-    const std::string text = shell == "bash"   ? bash_completion(commands)
-                             : shell == "zsh"  ? zsh_completion(commands)
-                             : shell == "fish" ? fish_completion(commands)
-                                               : manual_page(commands, kVersion, program.get_footer());
+    const std::string text = shell == "bash"  ? bash_completion(commands)
+                             : shell == "zsh" ? zsh_completion(commands)
+                             : shell == "fish"
+                                 ? fish_completion(commands)
+                                 : manual_page(commands, kVersion, program.get_footer());
     std::fwrite(text.data(), 1, text.size(), stdout);
     return kExitOk;
   }

@@ -144,9 +144,8 @@ std::string zsh_completion(const std::vector<CommandText>& commands) {
     if (!path.empty()) paths += (paths.empty() ? "" : "|") + path;
     std::string list;
     for (const std::string& name : command.commands) {
-      const auto below = std::ranges::find_if(commands, [&](const CommandText& one) {
-        return joined(one) == path + "/" + name;
-      });
+      const auto below = std::ranges::find_if(
+          commands, [&](const CommandText& one) { return joined(one) == path + "/" + name; });
       list += " " + described(name, below == commands.end() ? "" : below->description);
     }
     for (const std::string& choice : command.choices) list += " " + described(choice, "");
@@ -190,13 +189,11 @@ std::string fish_completion(const std::vector<CommandText>& commands) {
       "end\n";
   for (const CommandText& command : commands) {
     const std::string path = joined(command);
-    const std::string when =
-        path.empty() ? "test (count (commandline -opc)) -eq 1"
-                     : fmt::format("__penstock_is {}/", path);
+    const std::string when = path.empty() ? "test (count (commandline -opc)) -eq 1"
+                                          : fmt::format("__penstock_is {}/", path);
     for (const std::string& name : command.commands) {
-      const auto below = std::ranges::find_if(commands, [&](const CommandText& one) {
-        return joined(one) == path + "/" + name;
-      });
+      const auto below = std::ranges::find_if(
+          commands, [&](const CommandText& one) { return joined(one) == path + "/" + name; });
       text += fmt::format("complete -c penstock -n {} -a {} -d {}\n", fish_quoted(when), name,
                           fish_quoted(below == commands.end() ? "" : below->description));
     }
@@ -238,10 +235,9 @@ std::string manual_page(const std::vector<CommandText>& commands, const std::str
       "models\n.SH SYNOPSIS\n.B penstock\n[\\-\\-config FILE] [COMMAND] [OPTIONS]\n",
       version);
   for (const CommandText& command : commands) {
-    page += command.path.empty()
-                ? ".SH OPTIONS\n"
-                : fmt::format(".SH \"{}\"\n{}", fmt::join(command.path, " "),
-                              text(command.description));
+    page += command.path.empty() ? ".SH OPTIONS\n"
+                                 : fmt::format(".SH \"{}\"\n{}", fmt::join(command.path, " "),
+                                               text(command.description));
     for (const FlagText& flag : command.flags) {
       page += ".TP\n.B " + text(fmt::format("{}{}{}", fmt::join(flag.names, ", "),
                                             flag.value.empty() ? "" : " ", flag.value));
