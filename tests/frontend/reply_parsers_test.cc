@@ -392,6 +392,14 @@ TEST(ReplyParsers, FoundFromTheTemplate) {
   EXPECT_EQ(detect_tool_parser("[\n    {\"name\": \"func_name1\", \"arguments\": {"), "xlam");
   EXPECT_EQ(detect_tool_parser("{{ render({'role': 'function call', 'content': call}) }}"),
             "gigachat3");
+  const CallFormat& mistral = find_tool_parser("mistral")->format;
+  EXPECT_EQ(mistral.writing_for("{{ '[TOOL_CALLS][' }}").begin, "[TOOL_CALLS][");
+  EXPECT_EQ(mistral.writing_for("{{ '[TOOL_CALLS] [' }}").begin, "[TOOL_CALLS] [");
+  const CallFormat& hermes = find_tool_parser("hermes")->format;
+  EXPECT_EQ(hermes.writing_for("'<tool_call>{\\\"name\\\": function_1_name'").name_begin,
+            "<tool_call>{\"name\": \"");
+  EXPECT_EQ(hermes.writing_for("<tool_call>\\n{\"name\": <name>").name_begin,
+            "<tool_call>\n{\"name\": \"");
   EXPECT_EQ(detect_tool_parser("plain"), "");
   EXPECT_EQ(detect_reasoning("{{ content.split('</think>')[-1] }}"), "think");
   EXPECT_EQ(detect_reasoning("{{ content.split('</thought>')[-1] }}"), "exaone");

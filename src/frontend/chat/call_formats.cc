@@ -25,11 +25,12 @@ CallWriting json_list(const std::string& begin, const std::string& end, std::str
   return json_calls(begin + "[", "", "", ", ", "]" + end, std::move(hint));
 }
 
-CallFormat hermes() {
+CallFormat hermes() {  // the first writing is that of EXAONE 4
   return {{"<tool_call>"},
           {"</tool_call>"},
           kJsonCalls,
-          {json_calls("", "<tool_call>\n", "\n</tool_call>", "\n", "")}};
+          {json_calls("", "<tool_call>", "</tool_call>", "\n", "", "<tool_call>{\\\"name\\\""),
+           json_calls("", "<tool_call>\n", "\n</tool_call>", "\n", "")}};
 }
 
 CallFormat granite4() {  // vLLM's parser leaves the text around the calls as it is
@@ -118,6 +119,7 @@ CallFormat mistral() {
           kMistralCalls,
           {{"", "[TOOL_CALLS]", "[CALL_ID]{id}[ARGS]", "", "", "", Form::kJson, {}, "[CALL_ID]"},
            {"", "[TOOL_CALLS]", "[ARGS]", "", "", "", Form::kJson, {}, "[ARGS]"},
+           json_list("[TOOL_CALLS]", "", "[TOOL_CALLS]["),
            json_list("[TOOL_CALLS] ", "")}};
 }
 
@@ -296,11 +298,13 @@ CallFormat functionary() {
 }
 
 CallFormat gigachat() {
-  const std::string mark = "<|function_call|>", role = "function call<|role_sep|>\n";
-  CallFormat format{{mark, "<|message_sep|>\n\n" + role, role},
-                    {"<|message_sep|>"},
-                    kJsonCalls,
-                    {json_calls("", mark, "", "", "", mark), json_calls("", role, "", "", "")}};
+  const std::string mark = "<|function_call|>", turn = "<|message_sep|>\n\n",
+                    role = "function call<|role_sep|>\n";
+  CallFormat format{
+      {mark, turn + role, role},
+      {"<|message_sep|>"},
+      kJsonCalls,
+      {json_calls("", mark, "", "", "", mark), json_calls("", turn + role, "", "", "")}};
   format.one_call = true;
   return format;
 }
