@@ -14,12 +14,12 @@
 namespace penstock {
 namespace {
 
-// Limits bodies of routes that take only a few names, and of clients that may not send a body.
-size_t most_body_of(const Route& route) {
+// Limits bodies of endpoints that take only a few names, and of clients that may not send a body.
+size_t most_body_of(const Endpoint& endpoint) {
   constexpr size_t kFewNames = 64 * 1024;  // bytes
   const bool large =
-      route.takes_forms || (route.request != nullptr && route.access == Access::kKey &&
-                            std::string_view(route.path) != "/v1/batches");
+      endpoint.takes_forms || (endpoint.request != nullptr && endpoint.access == Access::kKey &&
+                               std::string_view(endpoint.path) != "/v1/batches");
   return large ? SIZE_MAX : kFewNames;
 }
 
@@ -248,7 +248,7 @@ void Server::stop() {
 HttpPlan Server::plan(Exchange& exchange) {
   auto decision = std::make_shared<Decision>(decide(exchange));
   const bool reads_body = !decision->refusal;
-  const size_t most_body = reads_body ? most_body_of(*decision->route) : 0;
+  const size_t most_body = reads_body ? most_body_of(*decision->endpoint) : 0;
   return {[this, decision](Exchange& one) { return carry_out(*decision, one); }, reads_body,
           most_body};
 }
@@ -261,15 +261,15 @@ Server::Decision Server::decide(Exchange& exchange) {
   const bool is_bare_root = !config_.root_path.empty() && request.path == config_.root_path;
   exchange.set_path(canonical_path(request.path, config_.root_path));
   std::string allowed;
-  decision.route = find_route(request, allowed);
-  begin_trace(exporter_.get(), exchange, decision.route);
+  decision.endpoint = find_endpoint(request, allowed);
+  begin_trace(exporter_.get(), exchange, decision.endpoint);
   if (const auto refused =
-          origins_->check(exchange, decision.route != nullptr && decision.route->takes_forms))
+          origins_->check(exchange, decision.endpoint != nullptr && decision.endpoint->takes_forms))
     decision.refusal = error_reply(request, *refused);
   if (!decision.refusal) decision.refusal = origins_->preflight(request);
   if (!decision.refusal && is_bare_root) decision.refusal = moved_to(config_.root_path + "/");
   if (!decision.refusal) decision.refusal = check_access(exchange, decision);
-  if (decision.refusal || decision.route != nullptr) return decision;
+  if (decision.refusal || decision.endpoint != nullptr) return decision;
   if (allowed.empty()) {
     decision.refusal = error_reply(
         request, 404, fmt::format("no such route: {} {}", request.method, request.path));
@@ -282,39 +282,40 @@ Server::Decision Server::decide(Exchange& exchange) {
 }
 
 net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
-  const Route* route = decision.route;
+  const Endpoint* endpoint = decision.endpoint;
   const bool refused = decision.refusal.has_value();
-  const bool is_act = route != nullptr && route->access == Access::kAdmin && !refused &&
+  const bool is_act = endpoint != nullptr && endpoint->access == Access::kAdmin && !refused &&
                       exchange.request().method != "GET";
   if (is_act) acts_.note_at_reply(exchange);
   if (refused) {
     co_await exchange.reply(std::move(*decision.refusal));
   } else {
-    const CountedIn load(route->streams ? &under_way_.n_generating : nullptr);
-    co_await answer(services_, *route, exchange);
+    const CountedIn load(endpoint->streams ? &under_way_.n_generating : nullptr);
+    co_await answer(services_, *endpoint, exchange);
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - decision.start;
   RequestRecord& record = record_of(exchange);
   accounts_.note_use(exchange, decision.start);
   record.spending.reset();  // the reservation is converted to use
-  traffic_.note(route == nullptr ? "other" : route->path, route == nullptr ? "" : route->method,
+  traffic_.note(endpoint == nullptr ? "other" : endpoint->path,
+                endpoint == nullptr ? "" : endpoint->method,
                 exchange.gone() ? 0 : exchange.status(), elapsed.count());
   const std::string_view key =
       decision.key == nullptr ? std::string_view() : std::string_view(decision.key->record().id);
   log_->request(exchange, elapsed.count(), key);
   if (record.trace && record.trace->notes_wanted)
-    exporter_->add(spans_of_request(exchange, route->path, key));
+    exporter_->add(spans_of_request(exchange, endpoint->path, key));
   // After the reply, so that the client does not wait for the disk.
   if (is_act && acts_.is_kept()) co_await chores_.run("", [&] { acts_.write(exchange); });
 }
 
-// Keys are checked first, so that clients without one cannot even probe for routes.
+// Keys are checked first, so that clients without one cannot even probe for endpoints.
 std::optional<HttpReply> Server::check_access(Exchange& exchange, Decision& decision) {
-  const Route* route = decision.route;
-  const Access access = route == nullptr ? Access::kKey : route->access;
+  const Endpoint* endpoint = decision.endpoint;
+  const Access access = endpoint == nullptr ? Access::kKey : endpoint->access;
   if (access == Access::kOpen) return std::nullopt;
   if (auto refused = accounts_.check_key(exchange, access, decision.key)) return refused;
-  if (route == nullptr) return std::nullopt;
+  if (endpoint == nullptr) return std::nullopt;
   if (models_.ready() && access == Access::kMetrics) return std::nullopt;
   return readiness_.not_ready(exchange.request());
 }

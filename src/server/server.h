@@ -1,4 +1,4 @@
-// The API server: serves models through the endpoints of routes.cc.
+// The API server: serves models through the endpoints of endpoints.cc.
 #pragma once
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
@@ -52,9 +52,9 @@ class Server {
 
  private:
   Server(const ServerConfig& config, std::unique_ptr<RequestLog> log);
-  // The result of examining a request's head: a route, or a refusal.
+  // The result of examining a request's head: an endpoint, or a refusal.
   struct Decision {
-    const Route* route = nullptr;
+    const Endpoint* endpoint = nullptr;
     std::shared_ptr<ApiKey> key;
     std::optional<HttpReply> refusal;
     std::chrono::steady_clock::time_point start;

@@ -25,9 +25,9 @@ def serve_flags():
     return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text.split("With no command")[0]))
 
 
-def routes():
-    """{path: access} as routes.cc lists them."""
-    text = (SOURCE / "src" / "server" / "endpoints" / "routes.cc").read_text()
+def endpoints():
+    """{path: access} as endpoints.cc lists them."""
+    text = (SOURCE / "src" / "server" / "endpoints" / "endpoints.cc").read_text()
     return dict(re.findall(r'\{\s*"[A-Z]+",\s*"(/[^"]*)",\s*Access::(\w+)', text))
 
 
@@ -169,7 +169,7 @@ class Kubernetes(unittest.TestCase):
         port = self.container["ports"][0]["name"]
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             get = self.container[probe]["httpGet"]
-            self.assertEqual((get["port"], routes()[get["path"]]), (port, "kOpen"))
+            self.assertEqual((get["port"], endpoints()[get["path"]]), (port, "kOpen"))
         with Serving("--api-key", "secret") as server:
             for path in ("/live", "/ready"):
                 self.assertEqual(server.get(path)[0], 200)
@@ -217,7 +217,7 @@ class SeveralHosts(unittest.TestCase):
         name = one["metadata"]["name"]
         hosts = leader["command"][leader["command"].index("--hosts") + 1].split(",")
         self.assertEqual(hosts, ["$(LWS_LEADER_ADDRESS)", *(f"{name}-0-{i}.{name}" for i in range(1, template["size"]))])
-        self.assertEqual(routes()[leader["readinessProbe"]["httpGet"]["path"]], "kOpen")
+        self.assertEqual(endpoints()[leader["readinessProbe"]["httpGet"]["path"]], "kOpen")
 
     def test_mpirun(self):
         for line in self.TEXT.splitlines():

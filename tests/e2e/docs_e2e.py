@@ -28,11 +28,11 @@ def blocks(document=DOC):
             for match in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)]
 
 
-def routes():
-    """[(method, path, access, summary)] as routes.cc lists them."""
-    source = (SOURCE / "src" / "server" / "endpoints" / "routes.cc").read_text()
+def endpoints():
+    """[(method, path, access, summary)] as endpoints.cc lists them."""
+    source = (SOURCE / "src" / "server" / "endpoints" / "endpoints.cc").read_text()
     rows = re.findall(r'\{\s*"([A-Z]+)",\s*"(/[^"]*)",\s*Access::(\w+),\s*\w+,\s*"((?:[^"\\]|\\.)*)"', source)
-    assert len(rows) == source.count("Access::"), "a row of routes.cc was not understood"
+    assert len(rows) == source.count("Access::"), "a row of endpoints.cc was not understood"
     return rows
 
 
@@ -58,7 +58,7 @@ def with_lists(text):
     code = lambda names: ", ".join(f"`{name}`" for name in names.split(","))
     lists = {
         "endpoints": table(["", "path", "access", ""],
-                           [[method, f"`{path}`", ACCESS[access], summary] for method, path, access, summary in routes()]),
+                           [[method, f"`{path}`", ACCESS[access], summary] for method, path, access, summary in endpoints()]),
         "flags": table(["flag", "default", ""],
                        [[code(names), f"`{default}`" if default else "", meaning.replace("|", "\\|")]
                         for names, default, meaning in flags() if "--help" not in names]),
@@ -102,7 +102,7 @@ class Lists(unittest.TestCase):
 
     def test_every_route_is_mentioned(self):
         text = DOC.read_text()
-        self.assertEqual([path for _, path, _, _ in routes() if f"`{path}`" not in text], [])
+        self.assertEqual([path for _, path, _, _ in endpoints() if f"`{path}`" not in text], [])
 
     def test_nothing_is_made_up(self):
         """No flag and no route in the document that the program does not have."""
@@ -111,7 +111,7 @@ class Lists(unittest.TestCase):
         known = {name for names, _, _ in flags() for name in names.split(",")}
         self.assertEqual(set(re.findall(r"^\| .*?`(--[\w-]+)`", generated, re.M)) - known, set())
         listed = re.search(r"<!-- endpoints: .*? -->\n(.*?)<!-- end -->", text, re.S)[1]
-        self.assertEqual(set(re.findall(r"`(/[^`]*)`", listed)), {path for _, path, _, _ in routes()})
+        self.assertEqual(set(re.findall(r"`(/[^`]*)`", listed)), {path for _, path, _, _ in endpoints()})
         for line, language, block in blocks():
             if language != "console":
                 continue

@@ -3,8 +3,8 @@
 #include "server/api/api_request.h"
 #include "server/http/apart_threads.h"
 #include "server/keys/accounts.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/data_folder.h"
 #include "server/services/services.h"
 

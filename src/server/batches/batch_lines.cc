@@ -14,7 +14,7 @@
 #include "server/keys/accounts.h"
 #include "server/keys/ledger/spending.h"
 #include "server/routes/dispatch.h"
-#include "server/routing/route.h"
+#include "server/routing/endpoint.h"
 #include "server/services/request_record.h"
 #include "server/services/services.h"
 
@@ -56,7 +56,7 @@ std::string mistake_of(const json& line, std::string& param) {
   return "";
 }
 
-// As mistake_of(), for the url, which is replaced by the route's path.
+// As mistake_of(), for the url, which is replaced by the endpoint's path.
 std::string mistake_of_url(std::string& url, std::string_view endpoint) {
   url = canonical_path(url, "");
   if (!endpoint.empty())
@@ -162,7 +162,7 @@ void LineComputer::give_up() {
 
 net::awaitable<std::optional<LineResult>> LineComputer::compute(
     const BatchLine& line, HttpRequest request, const std::function<bool()>& wanted) {
-  const Route* route = find_post_route(line.url);
+  const Endpoint* endpoint = find_post_endpoint(line.url);
   request.method = "POST";
   request.path = line.url;
   request.headers = {{"content-type", "application/json"}};
@@ -182,7 +182,7 @@ net::awaitable<std::optional<LineResult>> LineComputer::compute(
     record.spending = services_.accounts.spending_of(caller.payer);
     {
       const Entry entry(under_way_, exchange);
-      co_await answer(services_, *route, exchange);
+      co_await answer(services_, *endpoint, exchange);
     }
     services_.accounts.note_use(exchange, start);
     if (exchange.gone() || !exchange.replied()) break;

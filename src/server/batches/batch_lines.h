@@ -15,7 +15,7 @@
 namespace penstock {
 
 struct Services;
-struct Route;
+struct Endpoint;
 
 // A valid line of an input file.
 struct BatchLine {

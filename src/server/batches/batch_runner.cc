@@ -10,7 +10,7 @@
 
 #include "server/api/api_request.h"
 #include "server/keys/accounts.h"
-#include "server/routing/route.h"
+#include "server/routing/endpoint.h"
 #include "server/services/request_log.h"
 #include "server/services/request_record.h"
 #include "server/services/served_models.h"
@@ -212,7 +212,7 @@ net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
   const std::string id = run.batch.id;
   const auto input = batches_.input_of(run.batch);
   std::vector<BatchMistake> mistakes;
-  if (find_post_route(run.batch.endpoint) == nullptr)
+  if (find_post_endpoint(run.batch.endpoint) == nullptr)
     mistakes.push_back({"invalid_endpoint", "this server has no such endpoint", "endpoint"});
   if (!input) {
     mistakes.push_back({"input_file", input.error().message, "input_file_id"});

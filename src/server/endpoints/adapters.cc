@@ -9,8 +9,8 @@
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/schema_parts.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/adapter_folders.h"
 #include "server/services/client_reason.h"
 #include "server/services/model_loads.h"
@@ -19,7 +19,7 @@
 
 namespace penstock {
 
-RouteSchema load_adapter_request, unload_adapter_request;
+EndpointSchema load_adapter_request, unload_adapter_request;
 
 namespace {
 

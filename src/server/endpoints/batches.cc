@@ -8,14 +8,14 @@
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
 #include "server/batches/batch_runner.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/request_record.h"
 #include "server/services/services.h"
 
 namespace penstock {
 
-RouteSchema batch_request, batch_reply, batches_reply;
+EndpointSchema batch_request, batch_reply, batches_reply;
 
 namespace {
 

@@ -11,13 +11,13 @@
 #include "server/api/schema_parts.h"
 #include "server/api/store_call.h"
 #include "server/http/apart_threads.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/services.h"
 
 namespace penstock {
 
-RouteSchema conversation_request, conversation_update_request, conversation_items_request,
+EndpointSchema conversation_request, conversation_update_request, conversation_items_request,
     conversation_reply, conversation_deleted_reply, conversation_item_reply;
 
 namespace {

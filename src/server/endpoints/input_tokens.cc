@@ -9,15 +9,15 @@
 #include "server/api/schemas.h"
 #include "server/handlers/answer.h"
 #include "server/http/apart_threads.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/client_warnings.h"
 #include "server/services/config.h"
 #include "server/services/services.h"
 
 namespace penstock {
 
-RouteSchema response_tokens_request, input_tokens_reply;
+EndpointSchema response_tokens_request, input_tokens_reply;
 
 namespace {
 

@@ -4,15 +4,15 @@
 #include "server/api/schema_parts.h"
 #include "server/handlers/respond.h"
 #include "server/http/apart_threads.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
 
 namespace penstock {
 
-RouteSchema invocations_request;
+EndpointSchema invocations_request;
 
 namespace {
 
@@ -69,7 +69,7 @@ net::awaitable<void> post_invocations(Services& services, Exchange& exchange) {
   co_await services.run_apart(exchange, [&] { path = path_for(services, exchange.request()); });
   if (!path) co_return co_await exchange.reply(error_reply(path.error()));
   exchange.set_path(*path);
-  co_await respond(services, *find_post_route(*path), exchange);
+  co_await respond(services, *find_post_endpoint(*path), exchange);
 }
 
 }  // namespace penstock

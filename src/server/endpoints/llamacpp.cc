@@ -10,14 +10,14 @@
 #include "server/api/schemas.h"
 #include "server/handlers/answer.h"
 #include "server/http/apart_threads.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/config.h"
 #include "server/services/services.h"
 
 namespace penstock {
 
-RouteSchema llamacpp_completion_request, llamacpp_completion_reply, infill_request;
+EndpointSchema llamacpp_completion_request, llamacpp_completion_reply, infill_request;
 
 namespace {
 

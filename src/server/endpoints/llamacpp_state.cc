@@ -6,8 +6,8 @@
 #include "server/api/api_request.h"
 #include "server/api/llamacpp.h"
 #include "server/api/schema_parts.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
@@ -15,7 +15,7 @@
 
 namespace penstock {
 
-RouteSchema props_reply, slots_reply, slot_action_reply;
+EndpointSchema props_reply, slots_reply, slot_action_reply;
 
 namespace {
 

@@ -5,13 +5,13 @@
 #include "server/api/pooling.h"
 #include "server/api/schema_parts.h"
 #include "server/http/apart_threads.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/services.h"
 
 namespace penstock {
 
-RouteSchema llamacpp_embedding_request, llamacpp_embedding_reply;
+EndpointSchema llamacpp_embedding_request, llamacpp_embedding_reply;
 
 namespace {
 

@@ -13,8 +13,8 @@
 #include "server/http/traffic.h"
 #include "server/replies/cache/kept_replies.h"
 #include "server/routes/router.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/config.h"
 #include "server/services/data_folder.h"
 #include "server/services/request_record.h"
@@ -24,7 +24,7 @@
 
 namespace penstock {
 
-RouteSchema reset_replies_request, reset_replies_reply;
+EndpointSchema reset_replies_request, reset_replies_reply;
 
 namespace {
 

@@ -10,8 +10,8 @@
 #include "server/api/ollama.h"
 #include "server/api/schema_parts.h"
 #include "server/routes/router.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/client_reason.h"
 #include "server/services/model_loads.h"
 #include "server/services/readiness.h"
@@ -21,7 +21,7 @@
 
 namespace penstock {
 
-RouteSchema model_admin_request, model_admin_reply;
+EndpointSchema model_admin_request, model_admin_reply;
 
 namespace {
 

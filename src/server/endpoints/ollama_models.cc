@@ -9,15 +9,15 @@
 #include "server/api/schema_parts.h"
 #include "server/api/schemas.h"
 #include "server/http/apart_threads.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
 
 namespace penstock {
 
-RouteSchema ollama_show_request, ollama_embed_request, ollama_embeddings_request;
+EndpointSchema ollama_show_request, ollama_embed_request, ollama_embeddings_request;
 
 namespace {
 

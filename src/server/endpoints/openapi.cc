@@ -1,8 +1,8 @@
-// GET /openapi.json, generated from the list of routes and their schemas.
+// GET /openapi.json, generated from the list of endpoints and their schemas.
 #include "penstock/version.h"
 #include "server/api/api_request.h"
 #include "server/api/schemas.h"
-#include "server/routing/route.h"
+#include "server/routing/endpoint.h"
 #include "server/services/config.h"
 #include "server/services/services.h"
 
@@ -16,32 +16,32 @@ json error_response(const char* description) {
           {"content", content("application/json", {{"$ref", "#/components/schemas/Error"}})}};
 }
 
-json responses(const Route& route) {
+json responses(const Endpoint& endpoint) {
   json success = {{"description", "success"}};
-  if (route.reply != nullptr) {
-    success["content"] = content("application/json", route.reply());
-  } else if (std::string_view(route.path).ends_with(".json") ||
-             std::string_view(route.method) == "POST") {
+  if (endpoint.reply != nullptr) {
+    success["content"] = content("application/json", endpoint.reply());
+  } else if (std::string_view(endpoint.path).ends_with(".json") ||
+             std::string_view(endpoint.method) == "POST") {
     success["content"] = content("application/json", {{"type", "object"}});
   } else {
     success["content"] = content("text/plain", {{"type", "string"}});
   }
-  const bool is_ollamas = std::string_view(route.path).starts_with("/api/");
+  const bool is_ollamas = std::string_view(endpoint.path).starts_with("/api/");
   const char* stream = is_ollamas ? "application/x-ndjson" : "text/event-stream";
   // Streams: events are described by schema, lines of JSON as text.
-  if (route.streams)
+  if (endpoint.streams)
     success["content"][stream] = {
         {"schema", is_ollamas ? json{{"type", "string"}} : json::object()}};
   json result = {{"200", success}};
   result["401"] = error_response("a key is needed, or it is unknown");
-  if (route.request != nullptr) {
+  if (endpoint.request != nullptr) {
     result["400"] = error_response(
         "the body is not what the schema says, or asks for what the model cannot do");
     result["404"] = error_response("another model's name");
     result["413"] = error_response("the body is too large");
     result["429"] = error_response("the queue is full or a quota is used up");
   }
-  if (std::string_view(route.path).find('{') != std::string_view::npos)
+  if (std::string_view(endpoint.path).find('{') != std::string_view::npos)
     result["404"] = error_response("no such thing");
   result["503"] = error_response("shutting down");
   result["default"] = error_response("an error");
@@ -53,14 +53,14 @@ json responses(const Route& route) {
   return result;
 }
 
-json operation(const Route& route) {
-  json result = {{"summary", route.summary}, {"responses", responses(route)}};
-  if (route.access == Access::kOpen) result["security"] = json::array();
-  if (route.request != nullptr) {
+json operation(const Endpoint& endpoint) {
+  json result = {{"summary", endpoint.summary}, {"responses", responses(endpoint)}};
+  if (endpoint.access == Access::kOpen) result["security"] = json::array();
+  if (endpoint.request != nullptr) {
     result["requestBody"] = {{"required", true},
-                             {"content", content("application/json", route.request())}};
+                             {"content", content("application/json", endpoint.request())}};
   }
-  const std::string_view path = route.path;
+  const std::string_view path = endpoint.path;
   for (size_t at = path.find('{'); at != std::string_view::npos; at = path.find('{', at + 1)) {
     const std::string_view name = path.substr(at + 1, path.find('}', at) - at - 1);
     const json schema = {{"type", "string"}, {"minLength", 1}};
@@ -82,12 +82,12 @@ void open_objects(json& value) {
 
 json document(bool strict) {
   json paths = json::object();
-  for (const Route& route : routes()) {
-    // routes of the web page are not part of the API
-    if (route.access == Access::kOpen && route.reply == nullptr) continue;
-    std::string method = route.method;
+  for (const Endpoint& endpoint : endpoints()) {
+    // endpoints of the web page are not part of the API
+    if (endpoint.access == Access::kOpen && endpoint.reply == nullptr) continue;
+    std::string method = endpoint.method;
     for (char& c : method) c = static_cast<char>(std::tolower(c));
-    paths[route.path][method] = operation(route);
+    paths[endpoint.path][method] = operation(endpoint);
   }
   const json ollama_error = {{"type", "object"},
                              {"properties", {{"error", {{"type", "string"}}}}},

@@ -11,14 +11,14 @@
 #include "server/handlers/answer.h"
 #include "server/handlers/background_stream.h"
 #include "server/http/apart_threads.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/background_runs.h"
 #include "server/services/services.h"
 
 namespace penstock {
 
-RouteSchema response_deleted_reply, response_items_reply;
+EndpointSchema response_deleted_reply, response_items_reply;
 
 namespace {
 

@@ -6,15 +6,15 @@
 #include "server/api/store_call.h"
 #include "server/http/apart_threads.h"
 #include "server/keys/accounts.h"
+#include "server/routing/endpoint.h"
 #include "server/routing/errors.h"
-#include "server/routing/route.h"
 #include "server/services/data_folder.h"
 #include "server/services/request_record.h"
 #include "server/services/services.h"
 
 namespace penstock {
 
-RouteSchema usage_reply, audit_reply;
+EndpointSchema usage_reply, audit_reply;
 
 namespace {
 

@@ -12,10 +12,10 @@ namespace {
 
 // Loads the model that a request names. The returned lease keeps it loaded; null: no model is
 // needed, or the handler will refuse the request. Errors: those of loading.
-net::awaitable<Result<ModelLease>> load_named(Services& services, const Route& route,
+net::awaitable<Result<ModelLease>> load_named(Services& services, const Endpoint& endpoint,
                                               Exchange& exchange) {
-  if (route.access != Access::kKey || route.request == nullptr ||
-      !route.request().contains("/properties/model"_json_pointer) ||
+  if (endpoint.access != Access::kKey || endpoint.request == nullptr ||
+      !endpoint.request().contains("/properties/model"_json_pointer) ||
       !services.models.some_unloaded())
     co_return ModelLease();
   std::string name;
@@ -37,9 +37,9 @@ net::awaitable<Result<ModelLease>> load_named(Services& services, const Route& r
 
 }  // namespace
 
-net::awaitable<void> respond(Services& services, const Route& route, Exchange& exchange) {
-  const auto lease = co_await load_named(services, route, exchange);
-  if (lease) co_return co_await route.handler(services, exchange);
+net::awaitable<void> respond(Services& services, const Endpoint& endpoint, Exchange& exchange) {
+  const auto lease = co_await load_named(services, endpoint, exchange);
+  if (lease) co_return co_await endpoint.handler(services, exchange);
   co_await exchange.reply(error_reply(exchange.request(), 503, lease.error().message));
 }
 

@@ -1,10 +1,10 @@
-// Loads the model that a request names and runs the route's handler.
+// Loads the model that a request names and runs the endpoint's handler.
 #pragma once
-#include "server/routing/route.h"
+#include "server/routing/endpoint.h"
 
 namespace penstock {
 
 // Runs the handler with the model that the request names or that was set for it. May throw.
-net::awaitable<void> respond(Services& services, const Route& route, Exchange& exchange);
+net::awaitable<void> respond(Services& services, const Endpoint& endpoint, Exchange& exchange);
 
 }  // namespace penstock

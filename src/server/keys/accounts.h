@@ -12,7 +12,7 @@
 #include "server/http/traffic.h"
 #include "server/keys/ledger/api_keys.h"
 #include "server/keys/ledger/usage.h"
-#include "server/routing/route.h"
+#include "server/routing/endpoint.h"
 #include "server/services/data_folder.h"
 #include "server/services/served_models.h"
 

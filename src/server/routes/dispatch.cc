@@ -9,14 +9,14 @@
 
 namespace penstock {
 
-net::awaitable<void> answer(Services& services, const Route& route, Exchange& exchange) {
+net::awaitable<void> answer(Services& services, const Endpoint& endpoint, Exchange& exchange) {
   std::string failure;
   std::optional<Error> ended;
   try {
-    if (const RouteConfig* choice = services.router->asked_for(route, exchange.request()))
-      co_await services.router->answer(*choice, route, exchange);
+    if (const RouteConfig* choice = services.router->asked_for(endpoint, exchange.request()))
+      co_await services.router->answer(*choice, endpoint, exchange);
     else
-      co_await respond(services, route, exchange);
+      co_await respond(services, endpoint, exchange);
   } catch (const WorkEnded& work) {
     ended = work.error();
   } catch (const std::exception& error) {

@@ -12,7 +12,7 @@
 #include "server/keys/accounts.h"
 #include "server/routes/held_exchange.h"
 #include "server/routes/route_request.h"
-#include "server/routing/route.h"
+#include "server/routing/endpoint.h"
 #include "server/services/data_folder.h"
 #include "server/services/request_record.h"
 #include "server/services/served_models.h"
@@ -74,8 +74,8 @@ bool Router::may_use(const RouteConfig& config, const std::string& key) const {
   return serves(config.small, key) || serves(config.large, key);
 }
 
-const RouteConfig* Router::asked_for(const Route& route, const HttpRequest& request) const {
-  if (!route.streams) return nullptr;
+const RouteConfig* Router::asked_for(const Endpoint& endpoint, const HttpRequest& request) const {
+  if (!endpoint.streams) return nullptr;
   // Parses the body only if it contains one of the names.
   for (const auto& table : tables_) {
     if (request.body.find('"' + table->config.name + '"') == std::string::npos) continue;
@@ -118,7 +118,7 @@ net::awaitable<RouteDecision> Router::decide(const Table& table, const RouteFeat
                             table.config.threshold.value_or(table.score->threshold));
 }
 
-net::awaitable<void> Router::answer(const RouteConfig& config, const Route& route,
+net::awaitable<void> Router::answer(const RouteConfig& config, const Endpoint& endpoint,
                                     Exchange& exchange) {
   const Table& table = table_of(config);
   RouteFeatures features;
@@ -145,11 +145,11 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Route& rout
   }
   // Stored responses cannot be withdrawn, and background responses are answered before they exist.
   const bool is_kept =
-      std::string_view(route.path) == "/v1/responses" && services_.data.get() != nullptr;
+      std::string_view(endpoint.path) == "/v1/responses" && services_.data.get() != nullptr;
   const bool cascades = has_both && config.cascade && decision.may_cascade && !config.dry_run &&
                         !is_kept && decision.model == config.small;
   if (cascades) {
-    const bool answered = co_await try_small(table, route, exchange, features.question, header);
+    const bool answered = co_await try_small(table, endpoint, exchange, features.question, header);
     if (answered) co_return;
     decision.model = config.large;
   }
@@ -158,20 +158,21 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Route& rout
   RequestRecord& record = record_of(exchange);
   record.model = decision.model;
   const int n_prompt = record.use.prompt_tokens, n_completion = record.use.completion_tokens;
-  co_await respond(services_, route, exchange);
+  co_await respond(services_, endpoint, exchange);
   note_cost(config, decision.model, record.use.prompt_tokens - n_prompt,
             record.use.completion_tokens - n_completion, false);
 }
 
-net::awaitable<bool> Router::try_small(const Table& table, const Route& route, Exchange& exchange,
-                                       const std::string& question, std::string& header) {
+net::awaitable<bool> Router::try_small(const Table& table, const Endpoint& endpoint,
+                                       Exchange& exchange, const std::string& question,
+                                       std::string& header) {
   const RouteConfig& config = table.config;
   const auto start = std::chrono::steady_clock::now();
   HeldExchange held(exchange);
   RequestRecord& record = record_of(held);
   record.model = config.small;
   record.confidence.emplace();
-  co_await respond(services_, route, held);
+  co_await respond(services_, endpoint, held);
   if (held.gone()) co_return true;
   // A client error is the same for every model.
   const bool mistake = held.status() >= 400 && held.status() < 500 && held.status() != 429;
@@ -212,13 +213,13 @@ net::awaitable<std::string> Router::doubt(const Table& table, Exchange& exchange
       filled(filled(cascade.check, "{question}", question), "{answer}", confidence.text);
   const CheckRequest request =
       check_request(table.config.small, !lease->chat().chat_template().empty(), prompt);
-  const Route* const route = find_post_route(request.path);
+  const Endpoint* const endpoint = find_post_endpoint(request.path);
   const auto start = std::chrono::steady_clock::now();
   HeldExchange asked(exchange);
   asked.set_request(request.path, request.body);
   RequestRecord& record = record_of(asked);
   record.model = table.config.small;
-  co_await respond(services_, *route, asked);
+  co_await respond(services_, *endpoint, asked);
   note_cost(table.config, table.config.small, record.use.prompt_tokens,
             record.use.completion_tokens, true);
   services_.accounts.note_use(asked, start);

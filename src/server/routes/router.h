@@ -19,7 +19,7 @@ namespace penstock {
 
 class HeldExchange;
 struct Services;
-struct Route;
+struct Endpoint;
 
 // Thread-safe after open().
 class Router {
@@ -30,11 +30,12 @@ class Router {
                                               const std::vector<RouteConfig>& configs);
 
   // Returns the route table that the request names; null: none, or none that its key may use.
-  const RouteConfig* asked_for(const Route& route, const HttpRequest& request) const;
+  const RouteConfig* asked_for(const Endpoint& endpoint, const HttpRequest& request) const;
   // Returns the route tables with a model that the API key with this id may use.
   std::vector<std::string> names(const std::string& key) const;
   // Chooses a model and runs the handler with it.
-  net::awaitable<void> answer(const RouteConfig& config, const Route& route, Exchange& exchange);
+  net::awaitable<void> answer(const RouteConfig& config, const Endpoint& endpoint,
+                              Exchange& exchange);
 
   struct Counts {
     // by model and kind of reason
@@ -60,7 +61,7 @@ class Router {
                                        Exchange& exchange);
   // Lets the small model answer; returns true if the answer was acceptable and has been sent.
   // question: for the cascade's check.
-  net::awaitable<bool> try_small(const Table& table, const Route& route, Exchange& exchange,
+  net::awaitable<bool> try_small(const Table& table, const Endpoint& endpoint, Exchange& exchange,
                                  const std::string& question, std::string& header);
   net::awaitable<std::string> doubt(const Table& table, Exchange& exchange,
                                     const HeldExchange& held, const std::string& question);

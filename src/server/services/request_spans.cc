@@ -120,12 +120,12 @@ std::vector<Span> spans_of_request(const Exchange& exchange, std::string_view ro
   return SpanMaker(exchange, route).make(key);
 }
 
-void begin_trace(const OtlpExporter* exporter, Exchange& exchange, const Route* route) {
+void begin_trace(const OtlpExporter* exporter, Exchange& exchange, const Endpoint* endpoint) {
   const HttpRequest& request = exchange.request();
   auto context = read_trace(request.header("traceparent"), request.header("tracestate"));
-  // Monitoring routes are not traced.
-  const bool records = exporter != nullptr && route != nullptr &&
-                       (route->access == Access::kKey || route->access == Access::kAdmin);
+  // Monitoring endpoints are not traced.
+  const bool records = exporter != nullptr && endpoint != nullptr &&
+                       (endpoint->access == Access::kKey || endpoint->access == Access::kAdmin);
   if (!context && !records) return;
   const bool begins = !context;
   if (begins) context = new_trace();

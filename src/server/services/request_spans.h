@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/routing/route.h"
+#include "server/routing/endpoint.h"
 #include "server/services/request_record.h"
 #include "server/telemetry/otlp_exporter.h"
 #include "server/telemetry/span.h"
@@ -18,7 +18,7 @@ std::vector<Span> spans_of_request(const Exchange& exchange, std::string_view ro
                                    std::string_view key);
 
 // Starts the trace of an exchange from the request's headers and the exporter's sampling. exporter:
-// null: no export. route: null: none matched.
-void begin_trace(const OtlpExporter* exporter, Exchange& exchange, const Route* route);
+// null: no export. endpoint: null: none matched.
+void begin_trace(const OtlpExporter* exporter, Exchange& exchange, const Endpoint* endpoint);
 
 }  // namespace penstock

@@ -1,7 +1,7 @@
 // The list of endpoints. A new endpoint is a file in this folder, which may define its schemas, a
 // declaration here and a row.
 #include "server/api/schemas.h"
-#include "server/routing/route.h"
+#include "server/routing/endpoint.h"
 
 namespace penstock {
 
@@ -20,7 +20,7 @@ Handler get_live, get_health, get_ready, get_load, get_version, get_metrics, get
     post_invocations, post_chat_batch, post_compact, post_conversation, get_conversation,
     post_conversation_update, delete_conversation, post_conversation_items, get_conversation_items,
     get_conversation_item, delete_conversation_item, get_mcp_servers;
-RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema,
+EndpointSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema,
     classify_request, classify_reply, score_request, score_reply, rerank_request, rerank_reply,
     ollama_show_request, ollama_embed_request, ollama_embeddings_request, ollama_models_reply,
     ollama_show_reply, ollama_chat_reply, ollama_generate_reply, load_adapter_request,
@@ -36,7 +36,7 @@ RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply
 
 namespace {
 
-constexpr Route kRoutes[] = {
+constexpr Endpoint kEndpoints[] = {
     {"GET", "/", Access::kOpen, get_page, "the web page", nullptr, nullptr},
     {"GET", "/dashboard", Access::kOpen, get_page, "the web page, opened at its live charts",
      nullptr, nullptr},
@@ -204,6 +204,6 @@ constexpr Route kRoutes[] = {
 
 }  // namespace
 
-std::span<const Route> routes() { return kRoutes; }
+std::span<const Endpoint> endpoints() { return kEndpoints; }
 
 }  // namespace penstock
