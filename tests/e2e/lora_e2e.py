@@ -9,7 +9,7 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from live_server import LARGER_MODEL, MODEL, PROGRAM, SOURCE, Server
+from live_server import LARGER_MODEL, MODEL, PROGRAM, SOURCE, Server, in_threads
 from lora_model import write_adapter
 from server_ops_e2e import bearer, idle, keys
 
@@ -206,6 +206,19 @@ class Running(Case):
             self.assertEqual(self.load(server, "other", large, base_model_name="large").status, 200)
             self.assertEqual(self.names(server), ["small", "style", "large", "other"])
             self.text(server, "other")
+
+    def test_a_name_is_one_models(self):
+        """Whoever asks at the same time, and whatever else has names: who is told of success is served by that name."""
+        path = self.folder / "models.json"
+        path.write_text(json.dumps({"models": [{"name": name, "model": str(MODEL), "kv_cache_memory": "8M"} for name in ("one", "two")],
+                                    "routes": [{"name": "auto", "small": "one", "large": "two"}]}))
+        with Server("--models-config", path, "--lora-dir", self.folder, "--io-threads", "4", model=None) as server:
+            self.assertEqual(self.load(server, "auto", self.paths[0]).status, 400)
+            for _ in range(20):
+                statuses = in_threads(6, lambda i: self.load(server, "mine", self.paths[0], base_model_name=("one", "two")[i % 2]).status)
+                self.assertEqual(sorted(statuses), [200] + [400] * 5)
+                self.assertEqual(self.names(server).count("mine"), 1)
+                self.assertEqual(server.post("/v1/unload_lora_adapter", {"lora_name": "mine"}).status, 200)
 
 
 if __name__ == "__main__":

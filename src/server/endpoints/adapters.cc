@@ -13,6 +13,7 @@
 #include "server/routing/errors.h"
 #include "server/services/adapter_folders.h"
 #include "server/services/client_reason.h"
+#include "server/services/config.h"
 #include "server/services/model_loads.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
@@ -51,15 +52,10 @@ Result<AdapterLoad> read_adapter_load(Services& services, const HttpRequest& req
     return errorf(ErrorCode::kInvalidArgument, "lora_name: expected at most {} bytes, got {}",
                   kMostName, load.adapter.name.size());
   ASSIGN_OR_RETURN(load.base, services.models.find(get_string(body, "base_model_name")));
-  // Names must be unique among all models and adapters.
-  for (const auto& model : services.models.all()) {
-    const auto& names = model->names();
-    const bool is_model = std::ranges::find(names, load.adapter.name) != names.end();
-    const bool known = model->adapters().find(load.adapter.name) != nullptr;
-    if (is_model || (known && (model.get() != load.base || !load.replace)))
-      return errorf(ErrorCode::kInvalidArgument, "lora_name: expected a new name, got {}",
-                    load.adapter.name);
-  }
+  const auto is_route = [&](const RouteConfig& route) { return route.name == load.adapter.name; };
+  if (std::ranges::any_of(services.config.routes, is_route))
+    return errorf(ErrorCode::kInvalidArgument, "lora_name: expected a new name, got {}",
+                  load.adapter.name);
   return load;
 }
 

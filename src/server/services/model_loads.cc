@@ -14,7 +14,8 @@ net::awaitable<Status> ModelLoads::add_adapter(ServedModel& model, const Adapter
                                                bool replace) {
   Status added;
   co_await run_on(thread_, [&] {
-    added = models_.load(model);
+    added = models_.check_adapter_name(adapter.name, model, replace);
+    if (added) added = models_.load(model);
     if (!added) return;
     const ModelLease lease = model.lease();
     added = lease == nullptr ? Status(errorf(ErrorCode::kCancelled,

@@ -91,6 +91,16 @@ Status ServedModels::add(std::unique_ptr<ServedModel> model) {
   return {};
 }
 
+Status ServedModels::check_adapter_name(std::string_view name, const ServedModel& base,
+                                        bool replace) const {
+  for (const auto& model : models_) {
+    const bool may_have_it = replace && model.get() == &base;
+    if (has_name(*model, name) || (!may_have_it && model->adapters().find(name) != nullptr))
+      return errorf(ErrorCode::kInvalidArgument, "lora_name: expected a new name, got {}", name);
+  }
+  return {};
+}
+
 ServedModel* ServedModels::named(std::string_view name) const {
   for (const auto& model : models_) {
     if (has_name(*model, name) || model->adapters().find(name) != nullptr) return model.get();

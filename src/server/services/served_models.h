@@ -37,6 +37,10 @@ class ServedModels {
   // name "": the first model that `key` may use. Errors: kNotFound, "model: expected A or B, got
   // C", listing only models that the key may use.
   Result<ServedModel*> find(std::string_view name, std::string_view key = {}) const;
+  // Checks a name for an adapter of `base`: no model and no other model's adapter has it, and
+  // without `replace` none of `base`. Holds until another adapter is added. Errors:
+  // kInvalidArgument.
+  Status check_adapter_name(std::string_view name, const ServedModel& base, bool replace) const;
   // Finds a model by its or an adapter's name, without regard to keys; null: none.
   ServedModel* named(std::string_view name) const;
   // Leases a model for immediate use. Errors: those of find(); kCancelled (not loaded; the message
