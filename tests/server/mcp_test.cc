@@ -397,6 +397,18 @@ TEST(McpMessages, AreReadInBoundedWork) {
   EXPECT_TRUE(read_rpc("{").is_discarded());
 }
 
+// Chat templates take nothing that is not UTF-8.
+TEST(McpMessages, ALongErrorIsCutBetweenCharacters) {
+  for (const std::string begin : {"", "x"}) {
+    std::string text = begin;
+    for (int i = 0; i < 3000; ++i) text += "é";
+    const auto outcome = rpc_outcome(McpJson{{"error", {{"code", 1}, {"message", text}}}});
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_LT(outcome.error().message.size(), 2100u);
+    EXPECT_NO_THROW((void)McpJson(outcome.error().message).dump());
+  }
+}
+
 TEST(McpEventData, WhereverItIsCut) {
   const std::string text = ": note\r\ndata: one\r\ndata:two\r\n\r\ndata: three\n\nid: 4\n\rdata: x";
   for (size_t cut = 0; cut <= text.size(); ++cut) {

@@ -4,6 +4,7 @@
 #include "base/ordered_json.h"
 #include "frontend/json_fields.h"
 #include "server/mcp/mcp_config.h"
+#include "server/mcp/tool_result.h"
 
 namespace penstock {
 namespace {
@@ -55,8 +56,8 @@ Result<McpJson> rpc_outcome(const McpJson& response) {
   const McpJson& error = get_field(response, "error");
   if (!error.is_null()) {
     constexpr size_t kMost = 2000;
-    const std::string message = get_string(error, "message", "an error without a message");
-    return errorf(ErrorCode::kUnsupported, "{} (code {})", message.substr(0, kMost),
+    std::string message = get_string(error, "message", "an error without a message");
+    return errorf(ErrorCode::kUnsupported, "{} (code {})", cut_text(std::move(message), kMost),
                   get_int(error, "code", 0));
   }
   const McpJson& result = get_field(response, "result");
