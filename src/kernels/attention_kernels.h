@@ -30,25 +30,31 @@ struct KvUnitLayout {
   int64_t v_offset = 0, k_scales = 0, v_scales = 0, bytes = 0;
 
   // values_in_keys: number of a key's features that are its value (1..head_dim); 0: values are
-  // stored, with head_dim features.
-  static constexpr KvUnitLayout make(KvFormat format, int head_dim, int values_in_keys = 0) {
+  // stored, with value_dim features (1..head_dim; 0: head_dim).
+  static constexpr KvUnitLayout make(KvFormat format, int head_dim, int values_in_keys = 0,
+                                     int value_dim = 0) {
     constexpr int kSizes[] = {4, 2, 2, 1};
     KvUnitLayout layout;
     layout.format = format;
     layout.head_dim = head_dim;
     layout.padded_dim = (head_dim + 15) / 16 * 16;
     layout.values_in_keys = values_in_keys > 0;
-    layout.value_dim = layout.values_in_keys ? values_in_keys : head_dim;
+    layout.value_dim = layout.values_in_keys ? values_in_keys
+                       : value_dim > 0       ? value_dim
+                                             : head_dim;
     layout.padded_value_dim = (layout.value_dim + 15) / 16 * 16;
-    const int64_t keys =
-        int64_t{kUnitTokens} * layout.padded_dim * kSizes[static_cast<int>(format)];
+    const int64_t row = int64_t{kUnitTokens} * kSizes[static_cast<int>(format)];
+    const int64_t keys = row * layout.padded_dim,
+                  values = layout.values_in_keys ? 0 : row * layout.padded_value_dim;
     const int64_t scales = format == KvFormat::kI8 ? kUnitTokens * 4 : 0;
     layout.v_offset = layout.values_in_keys ? 0 : keys;
-    layout.k_scales = keys + layout.v_offset;
+    layout.k_scales = keys + values;
     layout.v_scales = layout.k_scales + (layout.values_in_keys ? 0 : scales);
     layout.bytes = layout.v_scales + scales;
     return layout;
   }
+  // Values are stored, with as many features as keys; the kernels of matrix units need it.
+  constexpr bool has_equal_values() const { return !values_in_keys && value_dim == head_dim; }
 };
 
 // One query: one head of one token.
@@ -148,8 +154,8 @@ struct AttentionKernels {
                 int padded_value_dim);
   // to[0..n) = from[0..n) * factor
   void (*scale_row)(const float* from, float factor, int n, float* to);
-  // Writes K and V of one token ([head_dim] each; v is not read where values are in keys) as token
-  // `lane` of a unit.
+  // Writes K and V of one token ([head_dim] and [value_dim]; v is not read where values are in keys)
+  // as token `lane` of a unit.
   void (*store[kNumKvFormats])(const KvUnitLayout& layout, const float* k, const float* v,
                                std::byte* unit, int lane);
   // Writes the scores of the tokens of units [begin, end) to scores[0 .. 16 * (end - begin)). The

@@ -12,7 +12,7 @@ struct Element {
 };
 
 Element v_element(const KvUnitLayout& layout, int lane, int d) {
-  const int64_t dim = layout.padded_dim, at = lane * dim + d;
+  const int64_t dim = layout.padded_value_dim, at = lane * dim + d;
   switch (layout.format) {
     case KvFormat::kF32: return {layout.v_offset + at * 4, 4};
     case KvFormat::kF16: return {layout.v_offset + at * 2, 2};
@@ -47,7 +47,7 @@ void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from
     case KvFormat::kBF16: copy_key<4>(from, from_lane, to, to_lane, dim / 2); break;
     case KvFormat::kI8: copy_key<4>(from, from_lane, to, to_lane, dim / 4); break;
   }
-  for (int d = 0; d < layout.head_dim && !layout.values_in_keys; ++d)
+  for (int d = 0; d < layout.value_dim && !layout.values_in_keys; ++d)
     copy(v_element(layout, from_lane, d), v_element(layout, to_lane, d));
   if (layout.format != KvFormat::kI8) return;
   for (const int64_t scales : {layout.k_scales, layout.v_scales}) {

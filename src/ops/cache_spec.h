@@ -32,7 +32,7 @@ struct KvLayerSpec {
   // layers of one group share block tables; group 0 keeps all tokens
   int group = 0;
   // > 0: a token's value is the first values_in_keys features of its key and is not stored (latent
-  // attention); 0: values have head_dim features.
+  // attention); 0: values are stored.
   int values_in_keys = 0;
   // Chunked attention: the sequence is divided into chunks of `window` tokens, and a query sees
   // only tokens of its own chunk.
@@ -40,8 +40,13 @@ struct KvLayerSpec {
   // Bidirectional attention: a query also sees later tokens; with a window those less than `window`
   // tokens away.
   bool both_ways = false;
+  // Features of a stored value, 1..head_dim; 0: head_dim.
+  int stored_value_dim = 0;
 
-  int value_dim() const { return values_in_keys > 0 ? values_in_keys : head_dim; }
+  int value_dim() const {
+    if (values_in_keys > 0) return values_in_keys;
+    return stored_value_dim > 0 ? stored_value_dim : head_dim;
+  }
 };
 
 struct CacheSpec {
@@ -73,8 +78,10 @@ struct CacheSpec {
   }
   // Bytes of one token in one layer: K and V, with the scales of 8-bit types.
   static int64_t token_bytes(const KvLayerSpec& layer, KvDType dtype) {
-    const int64_t rows = layer.values_in_keys > 0 ? layer.n_kv_heads : 2LL * layer.n_kv_heads;
-    const int64_t values = rows * layer.head_dim;
+    const bool stores_values = layer.values_in_keys == 0;
+    const int64_t rows = stores_values ? 2LL * layer.n_kv_heads : layer.n_kv_heads;
+    const int64_t values =
+        int64_t{layer.n_kv_heads} * (layer.head_dim + (stores_values ? layer.value_dim() : 0));
     switch (dtype) {
       case KvDType::kF32: return values * 4;
       case KvDType::kI8:

@@ -214,10 +214,10 @@ Result<FoldedScales> folded_scales(const Opened& a, const Opened& b, int layer) 
     if (factors.empty()) continue;
     scales.output[part] = factors;
     if (part == Part::kV) {
-      const auto dim = static_cast<size_t>(config.head_dim);
+      const auto dim = static_cast<size_t>(config.value_dim_of(layer));
       const auto repeat =
           static_cast<size_t>(config.n_heads_of(layer) / config.n_kv_heads_of(layer));
-      std::vector<float> repeated(static_cast<size_t>(config.q_dim_of(layer)));
+      std::vector<float> repeated(static_cast<size_t>(config.attended_dim_of(layer)));
       for (size_t i = 0; i < repeated.size(); ++i)
         repeated[i] = factors[i / (dim * repeat) * dim + i % dim];
       factors = std::move(repeated);

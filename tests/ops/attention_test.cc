@@ -20,13 +20,13 @@ struct Shape {
   // all features of a token's key, of queries of ones; else random
   float (*level)(int index) = nullptr;
   std::vector<float> sinks = {}, slopes = {};  // [n_heads] or empty
-  int values_in_keys = 0;
+  int values_in_keys = 0, stored_value_dim = 0;
   bool chunked = false, both_ways = false;
   int block_size = 16;
   bool drops_blocks = false;  // that no query sees any more: tables begin later in the sequence
 
   KvLayerSpec layer() const {
-    return {n_kv_heads, head_dim, window, 0, values_in_keys, chunked, both_ways};
+    return {n_kv_heads, head_dim, window, 0, values_in_keys, chunked, both_ways, stored_value_dim};
   }
 };
 
@@ -58,7 +58,8 @@ class AttentionFixture {
   std::vector<float> step(const std::vector<int>& counts, const std::vector<uint64_t>& masks = {},
                           unsigned seed = 1) {
     const int q_cols = shape_.n_heads * shape_.head_dim,
-              kv_cols = shape_.n_kv_heads * shape_.head_dim;
+              kv_cols = shape_.n_kv_heads * shape_.head_dim,
+              v_cols = shape_.n_kv_heads * shape_.layer().value_dim();
     std::vector<int32_t> positions, slots, seq_offsets = {0}, lens, table_offsets = {0},
                                            first_positions;
     const int block_size = shape_.block_size;
@@ -79,13 +80,13 @@ class AttentionFixture {
         const unsigned own = seed * 7919 + s * 104729 + index;
         append(q, random_floats(q_cols, own * 3));
         append(k, random_floats(kv_cols, own * 3 + 1));
-        append(v, random_floats(kv_cols, own * 3 + 2));
+        append(v, random_floats(v_cols, own * 3 + 2));
         if (shape_.level != nullptr) {
           std::fill(q.end() - q_cols, q.end(), 1.0f);
           std::fill(k.end() - kv_cols, k.end(), shape_.level(index));
         }
-        keep(k.data() + k.size() - kv_cols, k_[s]);
-        keep_value(s, v.data() + v.size() - kv_cols);
+        keep(k.data() + k.size() - kv_cols, shape_.head_dim, k_[s]);
+        keep_value(s, v.data() + v.size() - v_cols);
       }
       lens.push_back(old + counts[s]);
       seq_offsets.push_back(static_cast<int>(positions.size()));
@@ -99,7 +100,7 @@ class AttentionFixture {
     const Batch batch = {tokens, positions, seq_offsets, lens, {&view, 1}, masks, {}};
     const int n = batch.n_tokens(), rows = ops_.begin_step(&batch).tokens;
     const Tensor tq = rows_with(q, rows, q_cols), tk = rows_with(k, rows, kv_cols);
-    const Tensor tv = shape_.values_in_keys > 0 ? Tensor() : rows_with(v, rows, kv_cols);
+    const Tensor tv = shape_.values_in_keys > 0 ? Tensor() : rows_with(v, rows, v_cols);
     const Tensor out = ops_.new_tensor(rows, shape_.n_heads * shape_.layer().value_dim());
     ops_.rope_and_store(tq, tk, tv, nullptr, *cache_, 1);
     AttentionParams params = {
@@ -142,11 +143,11 @@ class AttentionFixture {
   }
 
   // Appends a token's K or V as the cache keeps it.
-  void keep(const float* x, std::vector<double>& to) const {
-    for (int h = 0; h < shape_.n_kv_heads; ++h, x += shape_.head_dim) {
+  void keep(const float* x, int dim, std::vector<double>& to) const {
+    for (int h = 0; h < shape_.n_kv_heads; ++h, x += dim) {
       float most = 0;
-      for (int d = 0; d < shape_.head_dim; ++d) most = std::max(most, std::fabs(x[d]));
-      for (int d = 0; d < shape_.head_dim; ++d) {
+      for (int d = 0; d < dim; ++d) most = std::max(most, std::fabs(x[d]));
+      for (int d = 0; d < dim; ++d) {
         switch (shape_.dtype) {
           case KvDType::kF32: to.push_back(x[d]); break;
           case KvDType::kF16: to.push_back(to_float(to_half(x[d]))); break;
@@ -165,7 +166,7 @@ class AttentionFixture {
 
   // Of the token whose key was kept last.
   void keep_value(int s, const float* v) {
-    if (shape_.values_in_keys == 0) return keep(v, v_[s]);
+    if (shape_.values_in_keys == 0) return keep(v, shape_.layer().value_dim(), v_[s]);
     const ptrdiff_t dim = shape_.head_dim;
     for (ptrdiff_t h = shape_.n_kv_heads; h > 0; --h) {
       const auto key = k_[s].end() - h * dim;
@@ -248,7 +249,7 @@ class AttentionFixture {
     // CUDA rounds queries and weights of many tokens of a sequence as the cache's numbers, and has
     // of few two numbers for each.
     const bool halves = shape_.dtype == KvDType::kF16 || shape_.dtype == KvDType::kBF16;
-    const bool flash = flash_ && halves && shape_.values_in_keys == 0 && dim % 16 == 0;
+    const bool flash = flash_ && halves && value_dim == dim && dim % 16 == 0;
     const double of_many = shape_.dtype == KvDType::kF16 ? 3e-3 : 2.5e-2;
     EXPECT_LT(worst, rounds ? 4e-2 : flash ? of_many : exact) << "head_dim " << dim;
     EXPECT_LT(worst_of_few, rounds                                    ? 4e-2
@@ -331,6 +332,23 @@ TEST_P(AttentionTest, ValuesInKeys) {
       shape.n_heads = 4, shape.n_kv_heads = 2, shape.window = 9;
       AttentionFixture windows(*ops_, shape, 1, 100);
       windows.step({71});
+      windows.step({1});
+    }
+  }
+}
+
+TEST_P(AttentionTest, ValuesNarrowerThanKeys) {
+  for (const KvDType dtype : cache_types()) {
+    for (const auto& [dim, value_dim] :
+         {std::pair{8, 4}, {24, 20}, {33, 17}, {96, 64}, {192, 128}}) {
+      Shape shape = {.head_dim = dim, .dtype = dtype, .stored_value_dim = value_dim};
+      AttentionFixture f(*ops_, shape, 2, 100);
+      f.step({37, 3});
+      f.step({1, 1});
+      f.step({1, 40});
+      shape.n_heads = 6, shape.n_kv_heads = 1, shape.window = 9, shape.sinks = {1, 0, 2, -1, 0, 1};
+      AttentionFixture windows(*ops_, shape, 1, 130);
+      windows.step({101});
       windows.step({1});
     }
   }

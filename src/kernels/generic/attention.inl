@@ -790,7 +790,7 @@ inline float store_i8(const float* x, int n, int8_t* to, int64_t stride, int n_t
 template <KvFormat K>
 void store_token(const KvUnitLayout& layout, const float* k, const float* v, std::byte* unit,
                  int lane) {
-  const int n = layout.head_dim, dim = layout.padded_dim;
+  const int n = layout.head_dim, n_values = layout.value_dim, dim = layout.padded_value_dim;
   std::byte* values = unit + layout.v_offset;
   if constexpr (K == KvFormat::kI8) {
     auto* k_scales = reinterpret_cast<float*>(unit + layout.k_scales);
@@ -798,15 +798,16 @@ void store_token(const KvUnitLayout& layout, const float* k, const float* v, std
     if (layout.values_in_keys) return;
     auto* v_scales = reinterpret_cast<float*>(unit + layout.v_scales);
     auto* v_four = reinterpret_cast<int8_t*>(values) + static_cast<int64_t>(lane / 4) * dim * 4;
-    v_scales[lane] = store_i8(v, n, v_four + lane % 4, 4, 1);
+    v_scales[lane] = store_i8(v, n_values, v_four + lane % 4, 4, 1);
   } else if constexpr (K == KvFormat::kBF16) {
     store_values<K>(k, n, unit + lane * 4, 2 * kUnitTokens, 2);
     if (layout.values_in_keys) return;
-    store_values<K>(v, n, values + (static_cast<int64_t>(lane / 2) * dim * 2 + lane % 2) * 2, 2, 1);
+    store_values<K>(v, n_values, values + (static_cast<int64_t>(lane / 2) * dim * 2 + lane % 2) * 2,
+                    2, 1);
   } else {
     store_values<K>(k, n, unit + lane * value_bytes(K), kUnitTokens, 1);
     if (layout.values_in_keys) return;
-    store_values<K>(v, n, values + static_cast<int64_t>(lane) * dim * value_bytes(K), 1, 1);
+    store_values<K>(v, n_values, values + static_cast<int64_t>(lane) * dim * value_bytes(K), 1, 1);
   }
 }
 

@@ -54,6 +54,7 @@ std::string_view difference(const AttentionConfig& a, const AttentionConfig& b) 
   return first_difference(
       {{"norms", a.qk_norm == b.qk_norm && a.rope_before_norm == b.rope_before_norm &&
                      a.value_norm == b.value_norm},
+       {"sizes of values", a.value_dim == b.value_dim},
        {"clamped values", nearly(a.clip, b.clip)},
        {"gates of heads", a.gated == b.gated && a.head_gates == b.head_gates &&
                               a.value_gates == b.value_gates && a.gate == b.gate},
@@ -69,15 +70,17 @@ std::string_view difference(const AttentionConfig& a, const AttentionConfig& b) 
 void visit(TensorVisitor& v, AttentionWeights& w) {
   const auto& c = v.config();
   const int i = v.layer(), dim = c.model_dim, head = c.head_dim_of(i), q = c.q_dim_of(i),
-            kv = c.kv_dim_of(i);
+            kv = c.kv_dim_of(i), value = c.value_dim_of(i), attended = c.attended_dim_of(i);
   const auto& kind = c.layers[static_cast<size_t>(i)];
   const int per_head = c.attention.gated ? 2 : 1;
   const Cut own = rows_of(times(v.cuts().heads(i), per_head * head)),
-            own_kv = rows_of(times(v.cuts().kv_heads(i), head));
+            own_kv = rows_of(times(v.cuts().kv_heads(i), head)),
+            own_values = rows_of(times(v.cuts().kv_heads(i), value));
   LinearSpec queries{&tensor::kQ, WeightRole::kQ,   per_head * q, dim,
                      own,         Site::kAttention, Part::kQ},
       keys{&tensor::kK, WeightRole::kK, kv, dim, own_kv, Site::kAttention, Part::kK},
-      values{&tensor::kV, WeightRole::kV, kv, dim, own_kv, Site::kAttention, Part::kV};
+      values{&tensor::kV, WeightRole::kV,   c.v_dim_of(i), dim,
+             own_values,  Site::kAttention, Part::kV};
   for (LinearSpec* spec : {&queries, &keys, &values}) spec->in_factor = c.attention.in_factor;
   keys.out_factors = {{kv, c.attention.key_factor}};
   if (kind.kv_layer >= 0) {
@@ -99,18 +102,18 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
     const Cut gates = rows_of(times(v.cuts().heads(i), n / c.n_heads_of(i)));
     v.linear({&tensor::kGates, role, n, dim, gates, Site::kAttention}, w.gates);
   }
-  if (c.attention.sinks)
+  if (c.attention.sinks && kind.has_sinks)
     v.vector({.name = &tensor::kSinks,
               .size = c.n_heads_of(i),
               .part = v.cuts().heads(i),
               .is_bias = true},
              w.sinks);
-  if (c.norm.sub_norms) v.norm({&tensor::kAttnSubNorm, q}, w.sub_norm);
+  if (c.norm.sub_norms) v.norm({&tensor::kAttnSubNorm, attended}, w.sub_norm);
   v.linear({&tensor::kO,
             WeightRole::kO,
             dim,
-            q,
-            columns_of(times(v.cuts().heads(i), head)),
+            attended,
+            columns_of(times(v.cuts().heads(i), value)),
             Site::kAttentionOut,
             Part::kO,
             {},
@@ -125,11 +128,11 @@ AttentionBlock::AttentionBlock(Sublayer& sublayer) : s_(sublayer) {
   const ModelConfig& config = s_.config;
   q_ = s_.ops.new_tensor(s_.n, config.q_dim());
   k_ = s_.ops.new_tensor(s_.n, config.kv_dim());
-  v_ = s_.ops.new_tensor(s_.n, config.kv_dim());
-  attended_ = s_.ops.new_tensor(s_.n, config.q_dim());
+  v_ = s_.ops.new_tensor(s_.n, config.v_dim());
+  attended_ = s_.ops.new_tensor(s_.n, config.attended_dim());
   if (config.attention.gated) gated_q_ = s_.ops.new_tensor(s_.n, 2 * config.q_dim());
   if (config.attention.head_gates) gates_ = s_.ops.new_tensor(s_.n, config.most_heads());
-  if (config.attention.value_gates) gates_ = s_.ops.new_tensor(s_.n, config.q_dim());
+  if (config.attention.value_gates) gates_ = s_.ops.new_tensor(s_.n, config.attended_dim());
 }
 
 void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
@@ -137,7 +140,7 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
   const LayerWeights& layer = s_.weights.layers[i];
   const Heads heads = project_heads(i, h);
   const RopeParams* const rope = prepare_heads(i, heads);
-  const Tensor attended = attended_.narrowed(s_.config.q_dim_of(i));
+  const Tensor attended = attended_.narrowed(s_.config.attended_dim_of(i));
   const AttentionParams params{
       kind.kv_layer >= 0 ? kind.kv_layer : i,
       s_.config.n_heads_of(i),
@@ -157,7 +160,7 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
     s_.ops.activate_mul(half_heads(gated_q_, 1), by_head, Activation::kSigmoid, by_head);
   }
   if (s_.config.attention.head_gates)
-    s_.ops.gate_rows(attended.reshaped(s_.config.head_dim),
+    s_.ops.gate_rows(attended.reshaped(s_.config.value_dim_of(i)),
                      gates_.narrowed(s_.config.n_gates_of(i)).reshaped(1),
                      s_.config.attention.gate);
   if (s_.config.attention.value_gates)
@@ -186,7 +189,7 @@ AttentionBlock::Heads AttentionBlock::project_heads(int i, const NormedInput& h)
     return {q, {}, {}};
   }
   const int kv_dim = s_.config.kv_dim_of(i);
-  const Heads heads{q, k_.narrowed(kv_dim), v_.narrowed(kv_dim)};
+  const Heads heads{q, k_.narrowed(kv_dim), v_.narrowed(s_.config.v_dim_of(i))};
   const bool gated = s_.config.attention.gated;
   LinearTarget targets[4] = {layer.attention.q.into(gated ? gated_q_ : heads.q),
                              layer.attention.k.into(heads.k)};

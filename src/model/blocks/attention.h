@@ -46,6 +46,9 @@ struct AttentionConfig {
   // order; 0: the projection has no shards.
   int qkv_shards = 0;
 
+  // Features of a head's value, at most head_dim; 0: as many as a key has.
+  int value_dim = 0;
+
   // Output gates: the sigmoid of a projection fused with the query's multiplies the attended
   // values.
   bool gated = false;
@@ -63,7 +66,7 @@ struct AttentionConfig {
   // Soft bound of scores, softcap * tanh(score / softcap); 0 = no bound.
   float softcap = 0.0f;
   // Attention sinks: a score for each head that takes part in the softmax and has no value
-  // (gpt-oss).
+  // (gpt-oss). LayerConfig::has_sinks says which layers have them.
   bool sinks = false;
   // Factors of the input of the q, k and v projections (in layers that also have a mixer), of the
   // block's output, and of keys (Falcon-H1).
@@ -114,9 +117,9 @@ class AttentionBlock {
 
   Sublayer& s_;
   Tensor q_, k_, v_;  // of the widest layer
-  Tensor attended_;   // as q
+  Tensor attended_;   // [n, attended_dim]
   Tensor gated_q_;    // for every head its query, then its gate
-  Tensor gates_;      // [n, n_heads] or [n, q_dim]
+  Tensor gates_;      // [n, n_heads] or [n, attended_dim]
 };
 
 }  // namespace penstock

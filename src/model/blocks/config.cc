@@ -45,7 +45,8 @@ CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
     const bool stores = layer.attention && layer.kv_layer < 0;
     const int at = static_cast<int>(i);
     spec.layers.push_back({stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window,
-                           layer.group, latent.kv_rank, layer.chunked, !attention.causal});
+                           layer.group, latent.kv_rank, layer.chunked, !attention.causal,
+                           latent.kv_rank > 0 ? 0 : attention.value_dim});
     if (has_states())
       spec.state_values.push_back(layer.mixer != nullptr ? layer.mixer->state_values(*this) : 0);
   }

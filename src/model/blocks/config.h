@@ -63,12 +63,16 @@ struct LayerConfig {
   int window = 0;
   // Windows are chunks that do not slide (KvLayerSpec::chunked).
   bool chunked = false;
+  // Where its norms stand, if not where ResidualConfig says.
+  std::optional<NormPlacement> norms;
   // Cache group. Layers of one group keep their tokens for the same time.
   int group = 0;
   // Index into ModelConfig::ropes; -1 = no rotation.
   int rope = 0;
   // Mixture of experts that replaces the dense feed-forward, or that is computed beside it.
   bool moe = false;
+  // In models with AttentionConfig::sinks.
+  bool has_sinks = true;
   // Queries grow with their position (AttentionConfig::query_scale).
   bool query_scale = false;
   // Sizes of this layer that differ from the model's; 0 = the model's. Read them by
@@ -153,14 +157,24 @@ struct ModelConfig {
   int per_layer_rows() const { return per_layer.vocab > 0 ? per_layer.vocab : vocab_size; }
   int q_dim_of(int layer) const { return n_heads_of(layer) * head_dim_of(layer); }
   int kv_dim_of(int layer) const { return n_kv_heads_of(layer) * head_dim_of(layer); }
+  int value_dim_of(int layer) const {
+    return attention.value_dim > 0 ? attention.value_dim : head_dim_of(layer);
+  }
+  int v_dim_of(int layer) const { return n_kv_heads_of(layer) * value_dim_of(layer); }
+  // Features that attention gives to the output projection.
+  int attended_dim_of(int layer) const { return n_heads_of(layer) * value_dim_of(layer); }
   // Number of output gates of attention that have a projection of their own; 0 = none.
   int n_gates_of(int layer) const {
-    return attention.value_gates ? q_dim_of(layer) : attention.head_gates ? n_heads_of(layer) : 0;
+    return attention.value_gates  ? attended_dim_of(layer)
+           : attention.head_gates ? n_heads_of(layer)
+                                  : 0;
   }
   // Sizes of the widest layer.
   int q_dim() const { return largest(&ModelConfig::q_dim_of, n_heads * head_dim); }
   int most_heads() const { return largest(&ModelConfig::n_heads_of, n_heads); }
   int kv_dim() const { return largest(&ModelConfig::kv_dim_of, n_kv_heads * head_dim); }
+  int v_dim() const { return largest(&ModelConfig::v_dim_of, 0); }
+  int attended_dim() const { return largest(&ModelConfig::attended_dim_of, 0); }
   int widest_ffn() const { return largest(&ModelConfig::ffn_dim_of, ffn_dim); }
   // whether sizes differ, or some layers attend to keys and values of others
   bool layers_differ() const;

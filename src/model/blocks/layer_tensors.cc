@@ -32,9 +32,9 @@ void visit_feed_forward(TensorVisitor& v, LayerWeights& w) {
 void visit_layer(TensorVisitor& v, LayerWeights& w) {
   const ModelConfig& c = v.config();
   const int i = v.layer(), dim = c.model_dim;
-  const bool post =
-      c.residual.norms == NormPlacement::kPost || c.residual.norms == NormPlacement::kBoth;
-  const bool pre = c.residual.norms != NormPlacement::kPost;
+  const NormPlacement norms = c.layers[static_cast<size_t>(i)].norms.value_or(c.residual.norms);
+  const bool post = norms == NormPlacement::kPost || norms == NormPlacement::kBoth;
+  const bool pre = norms != NormPlacement::kPost;
   if (pre && (i > 0 || c.residual.first_norm))
     v.norm({&tensor::kAttnNorm, dim, Part::kAttentionNorm}, w.attn_norm);
   visit_mixer(v, w);

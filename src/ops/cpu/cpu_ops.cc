@@ -447,7 +447,8 @@ void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope
   const KvLayerSpec& spec = cache.spec().layers[layer];
   const int dim = spec.head_dim, n_heads = q.cols / dim, n_tokens = batch_.n_tokens();
   const bool has_values = spec.values_in_keys == 0;
-  PENSTOCK_CHECK(k.cols == spec.n_kv_heads * dim && v.cols == (has_values ? k.cols : 0) &&
+  const int value_dim = has_values ? spec.value_dim() : 0;
+  PENSTOCK_CHECK(k.cols == spec.n_kv_heads * dim && v.cols == spec.n_kv_heads * value_dim &&
                  q.cols % dim == 0);
   const Angles* angle = rope != nullptr ? &angles(*rope) : nullptr;
   const KvUnitLayout& layout = cpu_cache.layout(layer);
@@ -465,7 +466,8 @@ void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope
       for (int h = 0; h < spec.n_kv_heads; ++h) {
         float* key = f32(k, t) + static_cast<ptrdiff_t>(h) * dim;
         rotate(key, 1, t);
-        const float* value = has_values ? f32(v, t) + static_cast<ptrdiff_t>(h) * dim : nullptr;
+        const float* value =
+            has_values ? f32(v, t) + static_cast<ptrdiff_t>(h) * value_dim : nullptr;
         store(layout, key, value, cpu_cache.unit_of_slot(layer, h, slot), slot % kUnitTokens);
       }
     }

@@ -36,7 +36,8 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec,
   int64_t bytes = 0;
   for (const KvLayerSpec& layer : spec.layers) {
     const KvUnitLayout layout =
-        KvUnitLayout::make(static_cast<KvFormat>(spec.dtype), layer.head_dim, layer.values_in_keys);
+        KvUnitLayout::make(static_cast<KvFormat>(spec.dtype), layer.head_dim, layer.values_in_keys,
+                           layer.stored_value_dim);
     cache->layers_.push_back({layout, nullptr});
     offsets.push_back(bytes);
     const int64_t n_units = (int64_t{n_blocks[layer.group]} + kSpareBlocks) *

@@ -22,8 +22,8 @@ float* CacheAttention::sums_of_pieces(const AttentionOnDevice& attention, int n_
 
 bool CacheAttention::flashes(const KvLayerOnDevice& layer) const {
   const bool halves = layer.code == KvCode::kF16 || layer.code == KvCode::kBF16;
-  return flash_ && !invariant_ && halves && layer.has_values() && layer.head_dim % 16 == 0 &&
-         layer.head_dim <= 256;
+  return flash_ && !invariant_ && halves && layer.has_values() &&
+         layer.value_dim == layer.head_dim && layer.head_dim % 16 == 0 && layer.head_dim <= 256;
 }
 
 // Attention of the tokens for which FlashPieces is made.

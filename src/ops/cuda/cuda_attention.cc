@@ -28,7 +28,7 @@ void CudaOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rop
                              int layer) {
   const KvLayerSpec& spec = cache.spec().layers[static_cast<size_t>(layer)];
   PENSTOCK_CHECK(k.cols == spec.n_kv_heads * spec.head_dim && q.cols % spec.head_dim == 0 &&
-                 v.cols == (spec.values_in_keys == 0 ? k.cols : 0));
+                 v.cols == (spec.values_in_keys == 0 ? spec.n_kv_heads * spec.value_dim() : 0));
   const Rotation rotation = rope != nullptr ? rotation_of(*rope) : Rotation{};
   const Rows queries = rope != nullptr ? rows_of(q) : Rows{};
   const KvLayerOnDevice& place = static_cast<const CudaKvCache&>(cache).layer(layer);

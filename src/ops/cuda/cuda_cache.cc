@@ -23,13 +23,12 @@ KvLayerOnDevice layer_of(const CacheSpec& spec, const KvLayerSpec& layer, int n_
   made.n_kv_heads = layer.n_kv_heads, made.head_dim = layer.head_dim,
   made.value_dim = layer.value_dim();
   made.row_bytes = layer.head_dim * kSizes[static_cast<int>(spec.dtype)];
-  made.part_bytes = int64_t{layer.n_kv_heads} * KvLayerOnDevice::kUnitTokens * made.row_bytes;
-  made.values_at = n_parts == 2 ? made.part_bytes : 0;
-  made.scales_at = n_parts * made.part_bytes;
-  const int64_t scales =
-      made.has_scales()
-          ? int64_t{layer.n_kv_heads} * KvLayerOnDevice::kUnitTokens * int64_t{sizeof(float)}
-          : 0;
+  made.value_row_bytes =
+      n_parts == 2 ? made.value_dim * kSizes[static_cast<int>(spec.dtype)] : made.row_bytes;
+  const int64_t rows = int64_t{layer.n_kv_heads} * KvLayerOnDevice::kUnitTokens;
+  made.values_at = n_parts == 2 ? rows * made.row_bytes : 0;
+  made.scales_at = rows * made.row_bytes + (n_parts == 2 ? rows * made.value_row_bytes : 0);
+  const int64_t scales = made.has_scales() ? rows * int64_t{sizeof(float)} : 0;
   made.value_scales_at = made.scales_at + (n_parts == 2 ? scales : 0);
   made.unit_bytes = (made.scales_at + n_parts * scales + 15) / 16 * 16;
   made.block_size = spec.block_size;

@@ -59,7 +59,7 @@ std::vector<ScalingSite> scaling_sites(const ModelConfig& config, const LayerVal
   if (sites.size() > n_before) {
     const auto index = static_cast<int>(layer.layer);
     sites.back().repeat = config.n_heads_of(index) / config.n_kv_heads_of(index);
-    sites.back().head_dim = config.head_dim;
+    sites.back().head_dim = config.value_dim_of(index);
   }
   if (!config.ffn.gated) return sites;  // the activation is between up and down
   const LayerConfig& kind = config.layers[static_cast<size_t>(layer.layer)];

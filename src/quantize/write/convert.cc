@@ -269,6 +269,7 @@ bool same_sizes(const ModelConfig& a, const ModelConfig& b, int layer) {
          a.n_kv_heads_of(layer) == b.n_kv_heads_of(layer) &&
          a.ffn_dim_of(layer) == b.ffn_dim_of(layer) &&
          a.layers[i].kv_layer == b.layers[i].kv_layer &&
+         a.layers[i].has_sinks == b.layers[i].has_sinks &&
          a.layers[i].selecting_layer == b.layers[i].selecting_layer &&
          a.layers[i].keys_as_values == b.layers[i].keys_as_values;
 }

@@ -27,32 +27,32 @@ PENSTOCK_DEVICE void store_number(KvCode code, std::byte* row, int i, float x) {
   if (code == KvCode::kBF16) reinterpret_cast<uint16_t*>(row)[i] = float_to_bf16(x);
 }
 
-// Stores a head's row in the cache's type. REQUIRES: called by a whole warp.
-PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, const float* x,
+// Stores a head's row of n numbers in the cache's type. REQUIRES: called by a whole warp.
+PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, const float* x, int n,
                                std::byte* row, float* scale) {
   if (!layer.has_scales()) {
     constexpr int kAtOnce = 4;  // loads in flight per lane
-    for (int from = t.lane(); from < layer.head_dim; from += kAtOnce * kWarp) {
+    for (int from = t.lane(); from < n; from += kAtOnce * kWarp) {
       float numbers[kAtOnce];
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
         const int i = from + j * kWarp;
-        numbers[j] = i < layer.head_dim ? x[i] : 0.0f;
+        numbers[j] = i < n ? x[i] : 0.0f;
       }
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
         const int i = from + j * kWarp;
-        if (i < layer.head_dim) store_number(layer.code, row, i, numbers[j]);
+        if (i < n) store_number(layer.code, row, i, numbers[j]);
       }
     }
     return;
   }
   float most = 0.0f;
-  for (int i = t.lane(); i < layer.head_dim; i += kWarp) most = fmaxf(most, fabsf(x[i]));
+  for (int i = t.lane(); i < n; i += kWarp) most = fmaxf(most, fabsf(x[i]));
   most = warp_max(t, most);
   const bool floats = layer.code == KvCode::kF8;
   const float largest = floats ? 448.0f : 127.0f, up = most > 0.0f ? largest / most : 0.0f;
-  for (int i = t.lane(); i < layer.head_dim; i += kWarp) {
+  for (int i = t.lane(); i < n; i += kWarp) {
     const float code = x[i] * up;
     row[i] = floats ? std::byte{float_to_f8(code)}
                     : static_cast<std::byte>(static_cast<int8_t>(roundf(code)));
@@ -96,11 +96,11 @@ PENSTOCK_BODY void StoreKv::operator()(const Thread& t) const {
   const int slot = is_token ? batch->kv[group].slots[t.x]
                             : layer.spare_slot + (t.x - n_tokens) % layer.block_size;
   if (is_key) {
-    store_row(t, layer, k.row(t.x) + head * dim, layer.key(slot, head),
+    store_row(t, layer, k.row(t.x) + head * dim, dim, layer.key(slot, head),
               layer.key_scale(slot, head));
   } else {
-    store_row(t, layer, v.row(t.x) + head * dim, layer.value(slot, head),
-              layer.value_scale(slot, head));
+    store_row(t, layer, v.row(t.x) + head * layer.value_dim, layer.value_dim,
+              layer.value(slot, head), layer.value_scale(slot, head));
   }
 }
 PENSTOCK_KERNEL(StoreKv)

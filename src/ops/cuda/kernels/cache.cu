@@ -6,9 +6,10 @@ namespace penstock::cuda {
 
 // A thread copies the same bytes of every token, so overlapping moves take effect in order.
 PENSTOCK_BODY void MoveKv::operator()(const Thread& t) const {
-  const int n_words = (layer.row_bytes + 3) / 4, bytes = layer.row_bytes;
   for (int i = 0; i < n; ++i) {
     for (int part = 0; part < (layer.has_values() ? 2 : 1); ++part) {
+      const int bytes = part == 0 ? layer.row_bytes : layer.value_row_bytes;
+      const int n_words = (bytes + 3) / 4;
       const std::byte* const source =
           part == 0 ? layer.key(from[i], t.x) : layer.value(from[i], t.x);
       std::byte* const target = part == 0 ? layer.key(to[i], t.x) : layer.value(to[i], t.x);

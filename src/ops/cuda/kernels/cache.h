@@ -1,5 +1,5 @@
 // Layout of a layer's K and V in device memory: units of 16 tokens, [unit][K, V][kv head][16
-// tokens][head_dim]; a block is a sequence of units. Codes of 8 bits have scales [K, V][kv head][16
+// tokens][head_dim or value_dim]; a block is a sequence of units. Codes of 8 bits have scales [K, V][kv head][16
 // tokens] after the elements of a unit.
 #pragma once
 #include <cstddef>
@@ -16,9 +16,8 @@ struct KvLayerOnDevice {
   std::byte* data;
   KvCode code;
   int n_kv_heads, head_dim, value_dim, block_size;
-  int spare_slot;      // first slot of a block that no table names
-  int row_bytes;       // per token and head
-  int64_t part_bytes;  // of K, or of V, per unit
+  int spare_slot;                  // first slot of a block that no table names
+  int row_bytes, value_row_bytes;  // of a key and of a value, per token and head
   // offsets in a unit; if values are part of keys, those of keys
   int64_t values_at, scales_at, value_scales_at;
   int64_t unit_bytes;
@@ -33,7 +32,9 @@ struct KvLayerOnDevice {
   PENSTOCK_DEVICE std::byte* key(int slot, int head) const {
     return unit(slot) + static_cast<int64_t>(row_at(slot, head)) * row_bytes;
   }
-  PENSTOCK_DEVICE std::byte* value(int slot, int head) const { return key(slot, head) + values_at; }
+  PENSTOCK_DEVICE std::byte* value(int slot, int head) const {
+    return unit(slot) + values_at + static_cast<int64_t>(row_at(slot, head)) * value_row_bytes;
+  }
   PENSTOCK_DEVICE float* key_scale(int slot, int head) const {
     return reinterpret_cast<float*>(unit(slot) + scales_at) + row_at(slot, head);
   }
