@@ -28,6 +28,8 @@ struct DeltaStrip {
   float* out;  // [n_features]
   ptrdiff_t out_stride;
   float skip = 0;  // for state_space
+  // for channel_scan: [key_dim][kDeltaLanes] rates
+  const float* rates = nullptr;
 };
 
 inline constexpr int kScanChunk = 16;  // maximum tokens of a chunk
@@ -79,6 +81,10 @@ struct RecurrenceKernels {
   // the time step:
   //   S = decay S + k (beta v)^T;  out = S^T q + skip v.
   Kernel state_space[kStateFormats];
+  // A scan of Mamba 1: lanes are channels, beta [n_features] time steps, one for each channel, and
+  // decay is not read:
+  //   S = exp(rates beta) S + k (beta v)^T;  out = S^T q.
+  Kernel channel_scan[kStateFormats];
   // Chunked kernels, for all features of a value head and at most kScanChunk tokens, with F32
   // states. n_features may be any number; the state consists of consecutive strips of kDeltaLanes
   // features. First `keys` computes what `scan` needs of q, k and decays by key, once for all heads

@@ -25,6 +25,7 @@
 #include "ops/batch.h"
 #include "ops/cache_spec.h"
 #include "ops/limits.h"
+#include "ops/recurrence_params.h"
 #include "ops/tensor.h"
 #include "parallel/shard.h"
 #include "parallel/wire.h"
@@ -146,61 +147,6 @@ struct SelectParams {
   int layer = 0;    // of the cache
   int n_heads = 0;  // of queries
   int top_k = 0;    // tokens that are selected
-};
-
-// A causal depthwise convolution over each sequence's tokens.
-struct ConvParams {
-  // [taps, channels]; the last tap is that of the token itself
-  const Vector* weight = nullptr;
-  const Vector* bias = nullptr;  // [channels] or null
-  int taps = 0;
-  int layer = 0;
-  // Offset in the layer's state of the inputs of the previous taps - 1 tokens: [taps - 1,
-  // channels].
-  int64_t state_offset = 0;
-};
-
-// The gated delta rule. Each value head keeps a state S [key_dim, value_dim] for every sequence,
-// zeros before the first token. q and k of its key head are normalized to unit length, and q is
-// divided by sqrt(key_dim). For every token
-//   S = decay S;  S += k (sigmoid(b) (v - S^T k))^T;  out = S^T q;
-//   decay = exp(rate softplus(a + bias)),
-// where decay is one number, or one for each row of S.
-struct DeltaParams {
-  const Vector* rate = nullptr;  // [n_value_heads]
-  const Vector* bias = nullptr;  // [n_value_heads * decays_per_head()]
-  int n_key_heads = 0, n_value_heads = 0, key_dim = 0, value_dim = 0;
-  // Value head h uses key head h % n_key_heads; false: neighbouring value heads share a key head.
-  bool key_heads_in_turn = false;
-  bool decay_by_key = false;
-  int layer = 0;
-  // Offset in the layer's state of state_values() values, in the backend's layout.
-  int64_t state_offset = 0;
-
-  int decays_per_head() const { return decay_by_key ? key_dim : 1; }
-
-  // States have space for whole groups of features, for backends that compute with vectors.
-  static constexpr int kFeatureGroup = 16;
-  static int64_t state_values(int n_value_heads, int key_dim, int value_dim) {
-    const int64_t groups = (value_dim + kFeatureGroup - 1) / kFeatureGroup;
-    return groups * kFeatureGroup * n_value_heads * key_dim;
-  }
-};
-
-// A scan of Mamba 2. Each head keeps a state S [state_dim, head_dim] for every sequence, zeros
-// before the first token. With B and C of its group, for every token
-//   step = clamp(softplus(dt + bias));  S = exp(rate step) S + B (step x)^T;  out = S^T C + skip x.
-struct StateSpaceParams {
-  const Vector* rate = nullptr;  // [n_heads]
-  const Vector* bias = nullptr;  // [n_heads]
-  const Vector* skip = nullptr;  // [n_heads]
-  int n_groups = 0, n_heads = 0, state_dim = 0,
-      // n_heads / n_groups neighbouring heads share a group
-      head_dim = 0;
-  float min_step = 0.0f, max_step = 0.0f;
-  int layer = 0;
-  // See DeltaParams; the state has DeltaParams::state_values(n_heads, state_dim, head_dim) values.
-  int64_t state_offset = 0;
 };
 
 // Multiplies x of the token at position p by 1 + beta * log(1 + floor((p + offset) / period)).

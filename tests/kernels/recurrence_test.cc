@@ -29,9 +29,11 @@ struct Inputs {
     };
     const float unit = 1.0f / std::sqrt(static_cast<float>(dim));
     fill(q, dim, unit), fill(k, dim, unit), fill(v, kDeltaLanes, 1.0f);
-    fill(decay, dim, 0.05f), fill(beta, 1, 0.1f);
+    fill(decay, dim, 0.05f), fill(beta, kDeltaLanes, 0.1f);
     for (float& x : decay) x = 0.9f + std::fmod(std::fabs(x), 0.1f);
     for (float& x : beta) x = 0.5f + x;
+    rates.resize(size_t(dim) * kDeltaLanes);
+    for (float& x : rates) x = -std::fabs(normal(generator));
   }
   // Tokens [first, first + n), for a state behind those before.
   DeltaStrip strip(int first, int n, void* state, float* out) const {
@@ -41,14 +43,15 @@ struct Inputs {
     strip.n_tokens = n;
     strip.q = q.data() + keys, strip.k = k.data() + keys;
     strip.v = v.data() + ptrdiff_t{first} * kDeltaLanes;
-    strip.decay = decay.data() + keys, strip.beta = beta.data() + first;
-    strip.decay_stride = key_dim, strip.beta_stride = 1;
+    strip.decay = decay.data() + keys, strip.rates = rates.data();
+    strip.beta = beta.data() + ptrdiff_t{first} * kDeltaLanes;
+    strip.decay_stride = key_dim, strip.beta_stride = kDeltaLanes;
     strip.out = out + ptrdiff_t{first} * kDeltaLanes, strip.out_stride = kDeltaLanes;
     return strip;
   }
 
   int key_dim, n_tokens;
-  std::vector<float> q, k, v, decay, beta;
+  std::vector<float> q, k, v, decay, beta, rates;
 };
 
 size_t place_of(size_t i) {
@@ -70,7 +73,8 @@ std::vector<float> run(RecurrenceKernels::Kernel kernel, const Inputs& inputs,
 // What is between two tokens is what a kernel of F32 has there, rounded to nearest even.
 TEST_P(StateKernels, AreRoundedBehindEveryToken) {
   const RecurrenceKernels& kernels = *GetParam().recurrence;
-  for (const auto& of : {kernels.delta_rule, kernels.delta_rule_by_key, kernels.state_space}) {
+  for (const auto& of :
+       {kernels.delta_rule, kernels.delta_rule_by_key, kernels.state_space, kernels.channel_scan}) {
     for (const int key_dim : {1, 6, 16, 128}) {
       const Inputs inputs(key_dim, 9);
       const auto n = static_cast<size_t>(key_dim) * kDeltaLanes;
@@ -92,7 +96,8 @@ TEST_P(StateKernels, AreRoundedBehindEveryToken) {
 // Strips of several tokens are those of each after the other.
 TEST_P(StateKernels, CutsChangeNothing) {
   const RecurrenceKernels& kernels = *GetParam().recurrence;
-  for (const auto& of : {kernels.delta_rule, kernels.delta_rule_by_key, kernels.state_space}) {
+  for (const auto& of :
+       {kernels.delta_rule, kernels.delta_rule_by_key, kernels.state_space, kernels.channel_scan}) {
     constexpr int kDim = kDeltaLanes;  // then all of a token's rows have one stride
     const Inputs inputs(kDim, 12);
     std::vector<uint16_t> whole(size_t{kDim} * kDeltaLanes, 0), cut = whole;

@@ -127,6 +127,13 @@ struct DeltaCase {
   bool in_turn;
   bool scan = false;  // of Mamba 2: x, B and C lie in this order, and b is not read
   bool by_key = false;
+  bool by_channel = false;  // a scan of Mamba 1, with value_dim 1
+  float write_factor = 1.0f;
+  int rates() const { return n_value_heads * (by_channel ? key_dim : 1); }
+  int64_t state_values() const {
+    return by_channel ? DeltaParams::state_values(1, key_dim, n_value_heads)
+                      : DeltaParams::state_values(n_value_heads, key_dim, value_dim);
+  }
   int decays_per_head() const { return by_key ? key_dim : 1; }
   int decays() const { return n_value_heads * decays_per_head(); }
   int keys() const { return n_key_heads * key_dim; }
@@ -161,7 +168,7 @@ std::vector<double> delta_reference(const DeltaCase& c, const DeltaInput& in, in
       const float* row = in.qkv.data() + static_cast<size_t>(t) * c.channels();
       const std::vector<double> q = unit(row + key_head * c.key_dim, c.key_dim),
                                 k = unit(row + c.keys() + key_head * c.key_dim, c.key_dim);
-      const double beta = 1 / (1 + std::exp(-in.b[t * c.n_value_heads + h]));
+      const double beta = c.write_factor / (1 + std::exp(-in.b[t * c.n_value_heads + h]));
       for (int i = 0; i < c.key_dim; ++i) {
         const int at = h * c.decays_per_head() + (c.by_key ? i : 0);
         const double decay =
@@ -197,14 +204,14 @@ std::vector<double> scan_reference(const DeltaCase& c, const DeltaInput& in, int
       const float* x = in.qkv.data() + static_cast<size_t>(t) * c.channels();
       const float* key = x + c.values() + group * c.key_dim;
       const double free = std::log1p(std::exp(in.a[t * c.n_value_heads + h] + bias[h]));
-      const double step = std::clamp<double>(free, kMinStep, kMaxStep),
-                   decay = std::exp(rate[h] * step);
+      const double step = std::clamp<double>(free, kMinStep, kMaxStep);
       for (int v = 0; v < c.value_dim; ++v) {
         const double input = x[h * c.value_dim + v];
         double read = bias[h] * input;  // the skip's weights are the biases
         for (int i = 0; i < c.key_dim; ++i) {
           double& s = state[i * c.value_dim + v];
-          s = decay * s + key[i] * step * input;
+          const float own = rate[c.by_channel ? h * c.key_dim + i : h];
+          s = std::exp(own * step) * s + key[i] * step * input;
           read += s * key[c.keys() + i];
         }
         out[static_cast<size_t>(t) * c.values() + h * c.value_dim + v] = read;
@@ -224,8 +231,7 @@ std::vector<float> run_delta(Ops& ops, const DeltaCase& c, std::vector<DeltaInpu
   constexpr int kOffset = 16, kLayer = 1;
   CacheSpec spec;
   spec.layers.assign(2, KvLayerSpec{1, 16, 0, 0});
-  spec.state_values = {
-      16, kOffset + DeltaParams::state_values(c.n_value_heads, c.key_dim, c.value_dim)};
+  spec.state_values = {16, kOffset + c.state_values()};
   spec.state_dtype = type;
   const int n_blocks[] = {8, 4};
   const auto cache = ops.make_cache(spec, n_blocks).value();
@@ -271,15 +277,16 @@ std::vector<float> run_delta(Ops& ops, const DeltaCase& c, std::vector<DeltaInpu
       return tensor_of(ops, values, shape.tokens, cols);
     };
     const Tensor out = ops.new_tensor(shape.tokens, c.values());
-    const DeltaParams params{
-        packed_rate.get(), packed_bias.get(), c.n_key_heads, c.n_value_heads, c.key_dim,
-        c.value_dim,       c.in_turn,         c.by_key,      kLayer,          kOffset};
+    const DeltaParams params{packed_rate.get(), packed_bias.get(), c.n_key_heads,
+                             c.n_value_heads,   c.key_dim,         c.value_dim,
+                             c.in_turn,         c.by_key,          kLayer,
+                             kOffset,           c.write_factor};
     StateSpaceParams scan;
     scan.rate = packed_rate.get(), scan.bias = packed_bias.get(), scan.skip = packed_bias.get();
     scan.n_groups = c.n_key_heads, scan.n_heads = c.n_value_heads;
     scan.state_dim = c.key_dim, scan.head_dim = c.value_dim;
     scan.min_step = kMinStep, scan.max_step = kMaxStep, scan.layer = kLayer,
-    scan.state_offset = kOffset;
+    scan.state_offset = kOffset, scan.by_channel = c.by_channel;
     const Tensor x = tensor(qkv, c.channels()), first = tensor(a, c.decays()),
                  second = tensor(b, c.n_value_heads);
     if (c.scan) {
@@ -303,7 +310,7 @@ constexpr int kLength = 23;
 
 struct DeltaInputs {
   explicit DeltaInputs(const DeltaCase& c)
-      : rate(random_floats(c.n_value_heads, 3)), bias(random_floats(c.decays(), 4)) {
+      : rate(random_floats(c.rates(), 3)), bias(random_floats(c.decays(), 4)) {
     for (float& r : rate) r = -std::exp(r);
     for (unsigned s = 0; s < 3; ++s) {
       const auto heads = static_cast<size_t>(kLength) * c.n_value_heads;
@@ -351,6 +358,12 @@ TEST_P(Recurrence, DeltaRuleIsItsDefinitionInAnySteps) {
   check_delta(GetParam(), {3, 3, 20, 36, false});  // parts of 16 features, and a smaller one
   check_delta(GetParam(), {1, 2, 128, 128, false});
   check_delta(GetParam(), {1, 1, 3, 1, false});
+  check_delta(GetParam(), {.n_key_heads = 2,
+                           .n_value_heads = 4,
+                           .key_dim = 12,
+                           .value_dim = 24,
+                           .in_turn = false,
+                           .write_factor = 2.0f});
 }
 
 TEST_P(Recurrence, DeltaRuleWithDecaysByKeyIsItsDefinitionInAnySteps) {
@@ -365,6 +378,12 @@ TEST_P(Recurrence, ScansAreTheirDefinitionInAnySteps) {
   check_delta(GetParam(), {3, 6, 20, 8, false, true});
   check_delta(GetParam(), {2, 2, 128, 64, false, true});
   check_delta(GetParam(), {1, 3, 3, 33, false, true});
+}
+
+// As many channels as strips of 16 have, fewer, and some more.
+TEST_P(Recurrence, ScansByChannelAreTheirDefinitionInAnySteps) {
+  for (const auto& [channels, state_dim] : {std::pair{32, 16}, {7, 5}, {83, 20}, {1, 1}})
+    check_delta(GetParam(), {1, channels, state_dim, 1, false, true, false, true});
 }
 
 // States in BF16. What is rounded behind every token is the same in any steps; otherwise a sequence
@@ -405,6 +424,7 @@ TEST_P(Recurrence, StatesInHalfTheBytesAreNearAndTheSameInAnySteps) {
   check_bf16(GetParam(), {2, 2, 128, 128, false, false, true});
   check_bf16(GetParam(), {3, 6, 20, 8, false, true});
   check_bf16(GetParam(), {2, 2, 128, 64, false, true});
+  check_bf16(GetParam(), {1, 83, 20, 1, false, true, false, true});
 }
 
 // What block 0 has is in 1 and 2 behind two copies.

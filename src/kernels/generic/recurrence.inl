@@ -1,6 +1,7 @@
 // RecurrenceKernels over Simd. Included after an instruction set's simd.h.
 #pragma once
 #include "kernels/generic/chunks.inl"
+#include "kernels/generic/simd_math.inl"
 #include "kernels/recurrence_kernels.h"
 
 namespace penstock {
@@ -152,10 +153,31 @@ void state_space(const DeltaStrip& strip) {
   }
 }
 
+template <class State>
+void channel_scan(const DeltaStrip& strip) {
+  auto* const state = static_cast<typename State::Value*>(strip.state);
+  for (ptrdiff_t t = 0; t < strip.n_tokens; ++t) {
+    const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride;
+    const F v = Simd::load_n(strip.v + t * strip.stride, strip.n_features);
+    const F step = Simd::load_n(strip.beta + t * strip.beta_stride, strip.n_features);
+    const F added = Simd::mul(step, v);
+    KeySum out;
+    for_keys(strip.key_dim, [&](int key, int i) {
+      auto* const at = state + key * kDeltaLanes;
+      const F decay = exp(Simd::mul(Simd::load(strip.rates + key * kDeltaLanes), step));
+      const F s = Simd::fma(Simd::set1(k[key]), added, Simd::mul(decay, State::load(at)));
+      State::store(at, s);
+      out.parts[i] = Simd::fma(Simd::set1(q[key]), s, out.parts[i]);
+    });
+    Simd::store_n(strip.out + t * strip.out_stride, out.total(), strip.n_features);
+  }
+}
+
 constexpr RecurrenceKernels kRecurrenceKernels = {
     {delta_rule<F32State>, delta_rule<Bf16State>},
     {delta_rule_by_key<F32State>, delta_rule_by_key<Bf16State>},
     {state_space<F32State>, state_space<Bf16State>},
+    {channel_scan<F32State>, channel_scan<Bf16State>},
     {chunk_keys<Rule::kDelta>, scan_chunk<Rule::kDelta>},
     {chunk_keys<Rule::kDeltaByKey>, scan_chunk<Rule::kDeltaByKey>},
     {chunk_keys<Rule::kStateSpace>, scan_chunk<Rule::kStateSpace>},

@@ -90,7 +90,7 @@ class DeltaNet final : public Mixer {
     return ((c_.taps - int64_t{1}) * c_.channels() + kGroup - 1) / kGroup * kGroup;
   }
   GroupedHeads value_heads(int before, int each) const {
-    if (c_.decay_by_key) return {};
+    if (c_.decay_by_key || c_.separate) return {};
     return {before, each, c_.n_key_heads, c_.n_value_heads};
   }
   void visit_by_key(TensorVisitor& v, DeltaNetWeights& w) const;
@@ -109,7 +109,8 @@ std::string_view DeltaNet::difference(const Mixer& other) const {
   if (a.taps != b.taps) return "convolutions";
   return a.n_key_heads == b.n_key_heads && a.n_value_heads == b.n_value_heads &&
                  a.key_dim == b.key_dim && a.value_dim == b.value_dim &&
-                 a.decay_by_key == b.decay_by_key
+                 a.decay_by_key == b.decay_by_key && a.write_factor == b.write_factor &&
+                 a.norm_eps == b.norm_eps
              ? ""
              : "delta networks";
 }
@@ -152,6 +153,14 @@ void DeltaNet::visit_by_head(TensorVisitor& v, DeltaNetWeights& w) const {
   const WeightRole role = WeightRole::kQkv, small = WeightRole::kLatent;
   const LinearSpec z =
       rows(&tensor::kDeltaZ, small, values, own_values, value_heads(0, c_.value_dim));
+  if (c_.separate) {
+    v.linear(rows(&tensor::kDeltaQ, WeightRole::kQ, keys, own_keys), w.q);
+    v.linear(rows(&tensor::kDeltaK, WeightRole::kK, keys, own_keys), w.k);
+    v.linear(rows(&tensor::kDeltaV, WeightRole::kV, values, own_values), w.v);
+    v.linear(z, w.z);
+    v.linear(rows(&tensor::kDeltaB, small, heads, rows_of(own.heads)), w.b);
+    return v.linear(rows(&tensor::kDeltaA, small, heads, rows_of(own.heads)), w.a);
+  }
   JoinedSpec all{
       .name = &tensor::kDeltaQkvz, .role = role, .order = qkvz_rows(c_), .apart_across = true};
   if (own.heads.count < heads) {
@@ -178,7 +187,7 @@ void DeltaNet::visit_vectors(TensorVisitor& v, DeltaNetWeights& w) const {
   const bool by_head = !c_.decay_by_key;
   ConvSpec conv{.name = &tensor::kDeltaConv, .channels = {c_.channels()}, .taps = c_.taps};
   conv.heads = value_heads(2 * keys, c_.value_dim);
-  if (!by_head) conv.channels = {keys, keys, values}, conv.letters = "qkv";
+  if (!by_head || c_.separate) conv.channels = {keys, keys, values}, conv.letters = "qkv";
   conv.own = {own_keys, behind(keys, own_keys), behind(2 * keys, own_values)};
   v.conv(conv, w.conv, nullptr);
   v.vector({.name = &tensor::kDeltaRate,
@@ -268,10 +277,11 @@ void DeltaNet::forward(Sublayer& s, const MixerScratch& scratch, int i, const No
   const DeltaParams params{w.rate.get(),         w.bias.get(),    c_.n_key_heads,
                            c_.n_value_heads,     c_.key_dim,      c_.value_dim,
                            c_.key_heads_in_turn, c_.decay_by_key, i,
-                           state_offset()};
+                           state_offset(),       c_.write_factor};
   s.ops.gated_delta(scratch[kConvolved], scratch[kA], scratch[kB], params, s.cache, out);
   const Tensor heads = out.reshaped(c_.value_dim);
-  s.ops.norm(heads, {w.norm.get(), nullptr, s.config.norm.eps}, heads);
+  const float eps = c_.norm_eps > 0 ? c_.norm_eps : s.config.norm.eps;
+  s.ops.norm(heads, {w.norm.get(), nullptr, eps}, heads);
   s.ops.activate_mul(scratch[kZ], out, c_.decay_by_key ? Activation::kSigmoid : Activation::kSilu,
                      out);
   s.add_product(out, w.out, x, layer.attn_post_norm, next);

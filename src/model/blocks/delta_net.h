@@ -21,6 +21,10 @@ inline constexpr TensorName kDeltaRate{"ssm_a", "linear_attn.A_log"};
 inline constexpr TensorName kDeltaBias{"ssm_dt.bias", "linear_attn.dt_bias"};
 inline constexpr TensorName kDeltaNorm{"ssm_norm", "linear_attn.norm"};
 inline constexpr TensorName kDeltaOut{"ssm_out", "linear_attn.out_proj"};
+// With DeltaConfig::separate.
+inline constexpr TensorName kDeltaQ{"attn_q", "linear_attn.q_proj"};
+inline constexpr TensorName kDeltaK{"attn_k", "linear_attn.k_proj"};
+inline constexpr TensorName kDeltaV{"attn_v", "linear_attn.v_proj"};
 inline constexpr TensorName kDeltaAIn{"", ""};
 inline constexpr TensorName kDeltaZIn{"", ""};
 }  // namespace tensor
@@ -41,6 +45,13 @@ struct DeltaConfig {
   // Kimi Delta Attention: a decay for each row of a head's state, and sigmoid gates, both projected
   // through key_dim dimensions; queries, keys and values have separate tensors.
   bool decay_by_key = false;
+  // Queries, keys and values have tensors and convolutions of their own, as with decays by key
+  // (OLMo Hybrid).
+  bool separate = false;
+  // Factor of write strengths, which are sigmoids.
+  float write_factor = 1.0f;
+  // Added to the mean square in the norm of the output; 0: NormConfig::eps.
+  float norm_eps = 0.0f;
 
   int keys() const { return n_key_heads * key_dim; }
   int decays() const { return n_value_heads * (decay_by_key ? key_dim : 1); }

@@ -169,7 +169,7 @@ void prepare_token(const VectorKernels& kernels, const DeltaTensors& tensors,
   for (int h = 0; h < params.n_value_heads; ++h) {
     for (int i = h * each; i < (h + 1) * each; ++i)
       a[i] = std::exp(rate[h] * softplus(a[i] + bias[i]));
-    b[h] = 1.0f / (1.0f + std::exp(-b[h]));
+    b[h] = params.write_factor / (1.0f + std::exp(-b[h]));
   }
 }
 
@@ -228,8 +228,8 @@ void scan_widened(DeltaStrip strip, RecurrenceKernels::Kernel kernel, int n_valu
 
 struct RuleKernels {
   const RecurrenceKernels::Kernel (&by_token)[kStateFormats];
-  const RecurrenceKernels::Chunks& chunks;
-  bool by_key;  // then heads do not share what chunks.keys makes
+  const RecurrenceKernels::Chunks* chunks;  // null: all runs are computed token by token
+  bool by_key;                              // then heads do not share what chunks.keys makes
 };
 
 // The recurrence of a step over all states of its sequences. make(run, head, first feature) returns
@@ -258,7 +258,7 @@ class StepScan {
         context_.scratch.allocate_array<int32_t>(static_cast<size_t>(batch.n_seqs()));
     const auto in_chunks = [&](int32_t s) {
       const auto i = static_cast<size_t>(s);
-      return !context_.batch_invariant &&
+      return !context_.batch_invariant && kernels_.chunks != nullptr &&
              batch.seq_offsets[i + 1] - batch.seq_offsets[i] >= kScanChunk &&
              states_.table_offsets[i + 1] - states_.table_offsets[i] == 1;
     };
@@ -340,9 +340,9 @@ class StepScan {
         DeltaStrip strip = make_(chunk, head, 0);
         strip.n_features = shape_.value_dim;
         strip.state = states + int64_t{head - first} * values;
-        if (strip.k != done || kernels_.by_key) kernels_.chunks.keys(strip, of_keys);
+        if (strip.k != done || kernels_.by_key) kernels_.chunks->keys(strip, of_keys);
         done = strip.k;
-        kernels_.chunks.scan(strip, of_keys);
+        kernels_.chunks->scan(strip, of_keys);
       }
     }
     if (!f32_) narrow(wide, n * values, static_cast<BFloat16*>(kept));
@@ -383,7 +383,7 @@ void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tenso
       context,
       {params.n_value_heads, params.key_dim, params.value_dim, params.layer, params.state_offset},
       {by_key ? kernels.delta_rule_by_key : kernels.delta_rule,
-       by_key ? kernels.delta_rule_by_key_chunks : kernels.delta_rule_chunks, by_key},
+       by_key ? &kernels.delta_rule_by_key_chunks : &kernels.delta_rule_chunks, by_key},
       [&](const StateRun& run, int head, int feature) {
         return strip_of(tensors, params, run.first, run.n, head, feature);
       })
@@ -392,13 +392,14 @@ void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tenso
 
 namespace {
 
-// The step, and how much of the state stays.
+// The step, and how much of the state stays; of scans by channel the step alone.
 void prepare_step(const DeltaTensors& tensors, const StateSpaceParams& params, int t) {
   const float *rate = data_of(params.rate), *bias = data_of(params.bias);
   float *const decay = f32(tensors.a, t), *const dt = f32(tensors.b, t);
   for (int h = 0; h < params.n_heads; ++h) {
-    dt[h] = std::clamp(softplus(dt[h] + bias[h]), params.min_step, params.max_step);
-    decay[h] = std::exp(rate[h] * dt[h]);
+    dt[h] = std::clamp(softplus(bias != nullptr ? dt[h] + bias[h] : dt[h]), params.min_step,
+                       params.max_step);
+    if (!params.by_channel) decay[h] = std::exp(rate[h] * dt[h]);
   }
 }
 
@@ -425,6 +426,61 @@ DeltaStrip strip_of(const DeltaTensors& tensors, const StateSpaceParams& params,
 
 }  // namespace
 
+namespace {
+
+// Strips of kDeltaLanes channels, which have one state [state_dim, n_heads] together.
+void scan_channels(const RecurrenceContext& context, const DeltaTensors& tensors,
+                   const StateSpaceParams& params, const float* rates) {
+  const int n = params.n_heads;
+  StepScan(context, {1, params.state_dim, n, params.layer, params.state_offset},
+           {context.kernels.recurrence->channel_scan, nullptr, false},
+           [&](const StateRun& run, int, int channel) {
+             DeltaStrip strip{};
+             strip.key_dim = params.state_dim;
+             strip.n_features = std::min(kDeltaLanes, n - channel);
+             strip.n_tokens = run.n;
+             const float* const row = f32(tensors.qkv, run.first);
+             strip.v = row + channel, strip.k = row + n, strip.q = strip.k + params.state_dim;
+             strip.stride = tensors.qkv.row_stride;
+             strip.beta = f32(tensors.b, run.first) + channel;
+             strip.beta_stride = tensors.b.row_stride;
+             strip.rates = rates + int64_t{channel} * params.state_dim;
+             strip.out = f32(tensors.out, run.first) + channel;
+             strip.out_stride = tensors.out.row_stride;
+             return strip;
+           })
+      .run();
+  const float* const skip = data_of(params.skip);
+  context.pool.for_ranges(context.batch.n_tokens(), 4, [&](int64_t begin, int64_t end, int) {
+    for (int t = static_cast<int>(begin); t < end; ++t) {
+      float* const out = f32(tensors.out, t);
+      const float* const x = f32(tensors.qkv, t);
+      for (int c = 0; c < n; ++c) out[c] += skip[c] * x[c];
+    }
+  });
+}
+
+// Returns the rates of strips: [strip][state_dim][kDeltaLanes], zeros beyond the last channel.
+std::vector<float> rates_of_strips(ThreadPool& pool, const StateSpaceParams& params) {
+  const int n_strips = (params.n_heads + kDeltaLanes - 1) / kDeltaLanes, dim = params.state_dim;
+  const int64_t each = int64_t{dim} * kDeltaLanes;
+  std::vector<float> rates(static_cast<size_t>(n_strips * each));
+  const float* const from = data_of(params.rate);
+  pool.for_ranges(n_strips, 8, [&](int64_t begin, int64_t end, int) {
+    for (int64_t strip = begin; strip < end; ++strip) {
+      float* const to = rates.data() + strip * each;
+      for (int lane = 0; lane < kDeltaLanes; ++lane) {
+        const int64_t channel = strip * kDeltaLanes + lane;
+        for (int i = 0; i < dim && channel < params.n_heads; ++i)
+          to[i * kDeltaLanes + lane] = from[channel * dim + i];
+      }
+    }
+  });
+  return rates;
+}
+
+}  // namespace
+
 void cpu_state_space(const RecurrenceContext& context, const DeltaTensors& tensors,
                      const StateSpaceParams& params) {
   const int values = params.n_heads * params.head_dim;
@@ -434,10 +490,12 @@ void cpu_state_space(const RecurrenceContext& context, const DeltaTensors& tenso
   context.pool.for_ranges(context.batch.n_tokens(), 16, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) prepare_step(tensors, params, static_cast<int>(t));
   });
+  if (params.by_channel)
+    return scan_channels(context, tensors, params, rates_of_strips(context.pool, params).data());
   const RecurrenceKernels& kernels = *context.kernels.recurrence;
   StepScan(context,
            {params.n_heads, params.state_dim, params.head_dim, params.layer, params.state_offset},
-           {kernels.state_space, kernels.state_space_chunks, false},
+           {kernels.state_space, &kernels.state_space_chunks, false},
            [&](const StateRun& run, int head, int feature) {
              return strip_of(tensors, params, run, head, feature);
            })

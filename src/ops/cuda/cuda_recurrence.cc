@@ -32,7 +32,7 @@ void CudaOps::gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& par
       a.cols == params.n_value_heads * params.decays_per_head() && b.cols == params.n_value_heads);
   launch(PrepareDelta{rows_of(qkv), rows_of(a), rows_of(b), device_data(params.rate),
                       device_data(params.bias), params.n_key_heads, params.key_dim,
-                      params.decays_per_head(), batch()},
+                      params.decays_per_head(), params.write_factor, batch()},
          Grid{qkv.rows});
   ScanStates scan{};
   scan.qkv = rows_of(qkv), scan.decay = rows_of(a), scan.beta = rows_of(b), scan.out = rows_of(out);
@@ -49,18 +49,20 @@ void CudaOps::state_space(Tensor x, Tensor dt, Tensor decay, const StateSpacePar
                           KvCache& cache, Tensor out) {
   const int values = params.n_heads * params.head_dim, keys = params.n_groups * params.state_dim;
   PENSTOCK_CHECK(out.cols == values && x.cols == values + 2 * keys && dt.cols == params.n_heads);
-  launch(PrepareSteps{rows_of(dt), rows_of(decay), device_data(params.rate),
+  const bool by_channel = params.by_channel;
+  launch(PrepareSteps{rows_of(dt), rows_of(decay), by_channel ? nullptr : device_data(params.rate),
                       device_data(params.bias), params.min_step, params.max_step, batch()},
          Grid{x.rows});
   ScanStates scan{};
   scan.qkv = rows_of(x), scan.decay = rows_of(decay), scan.beta = rows_of(dt),
   scan.out = rows_of(out);
   scan.q_at = values + keys, scan.k_at = values, scan.v_at = 0;
-  scan.n_key_heads = params.n_groups, scan.n_heads = params.n_heads;
-  scan.key_dim = params.state_dim, scan.value_dim = params.head_dim;
+  scan.n_key_heads = params.n_groups, scan.n_heads = by_channel ? 1 : params.n_heads;
+  scan.key_dim = params.state_dim, scan.value_dim = by_channel ? params.n_heads : params.head_dim;
   scan.decays_per_head = 1, scan.skip = device_data(params.skip);
+  scan.rates = by_channel ? device_data(params.rate) : nullptr;
   scan.states = states_of(cache, params.layer, params.state_offset), scan.batch = batch();
-  launch(scan, Grid{x.rows, params.n_heads * ScanStates::parts_of(params.head_dim)});
+  launch(scan, Grid{x.rows, scan.n_heads * ScanStates::parts_of(scan.value_dim)});
 }
 
 }  // namespace penstock::cuda

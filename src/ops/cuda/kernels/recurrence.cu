@@ -80,7 +80,8 @@ PENSTOCK_BODY void PrepareDelta::operator()(const Thread& t) const {
   float *const decays = a.row(t.x), *const betas = b.row(t.x);
   for (int i = t.index; i < a.cols; i += kThreads)
     decays[i] = expf(rate[i / decays_per_head] * softplus(decays[i] + bias[i]));
-  for (int i = t.index; i < b.cols; i += kThreads) betas[i] = 1.0f / (1.0f + expf(-betas[i]));
+  for (int i = t.index; i < b.cols; i += kThreads)
+    betas[i] = write_factor / (1.0f + expf(-betas[i]));
 }
 PENSTOCK_KERNEL(PrepareDelta)
 
@@ -88,8 +89,9 @@ PENSTOCK_BODY void PrepareSteps::operator()(const Thread& t) const {
   if (t.x >= batch->n_tokens) return;
   for (int h = t.index; h < dt.cols; h += kThreads) {
     float& step = dt.row(t.x)[h];
-    step = fminf(fmaxf(softplus(step + bias[h]), min_step), max_step);
-    decay.row(t.x)[h] = expf(rate[h] * step);
+    const float unbounded = softplus(bias != nullptr ? step + bias[h] : step);
+    step = fminf(fmaxf(unbounded, min_step), max_step);
+    if (rate != nullptr) decay.row(t.x)[h] = expf(rate[h] * step);
   }
 }
 PENSTOCK_KERNEL(PrepareSteps)
@@ -108,12 +110,14 @@ PENSTOCK_BODY void ScanStates::operator()(const Thread& t) const {
                                                                                key_head * key_dim;
       const float* const decays = decay.row(rows.first + i) + head * decays_per_head;
       const float value = row[v_at + head * value_dim + feature],
-                  weight = beta.row(rows.first + i)[head];
+                  weight = beta.row(rows.first + i)[rates != nullptr ? feature : head];
       const auto* const before = values + rows.before(states, i) + at;
       auto* const after = values + rows.after(states, i) + at;
       const auto decayed = [&](int j) {
         const float s =
             rows.starts(i) ? 0.0f : widened(before[static_cast<int64_t>(j) * value_dim]);
+        if (rates != nullptr)
+          return s * expf(rates[static_cast<int64_t>(feature) * key_dim + j] * weight);
         return s * decays[decays_per_head > 1 ? j : 0];
       };
       float known = 0.0f;
@@ -126,7 +130,7 @@ PENSTOCK_BODY void ScanStates::operator()(const Thread& t) const {
         read += s * query[j];
       }
       out.row(rows.first + i)[head * value_dim + feature] =
-          skip != nullptr ? read + skip[head] * value : read;
+          skip != nullptr ? read + skip[rates != nullptr ? feature : head] * value : read;
     }
   });
 }

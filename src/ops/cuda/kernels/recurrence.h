@@ -42,11 +42,13 @@ struct PrepareDelta {
   Rows qkv, a, b;
   const float *rate, *bias;
   int n_key_heads, key_dim, decays_per_head;
+  float write_factor;
   const BatchOnDevice* batch;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// dt becomes the step size, `decay` the factor of the state. Grid::x = rows.
+// dt becomes the step size, `decay` the factor of the state (without rates it is unchanged).
+// Grid::x = rows.
 struct PrepareSteps {
   static constexpr int kThreads = 32;
   Rows dt, decay;
@@ -57,7 +59,8 @@ struct PrepareSteps {
 };
 
 // State [head][key][feature] per sequence. With `delta`: S = decay S; S += k (beta (v - S^T k))^T;
-// out = S^T q. Otherwise: S = decay S + k (beta v)^T; out = S^T q + skip v. Grid::x = maximum
+// out = S^T q. Otherwise: S = decay S + k (beta v)^T; out = S^T q + skip v. With `rates` there is
+// one head, each feature has its own beta and skip, and decay = exp(rates beta). Grid::x = maximum
 // number of sequences, Grid::y = heads * groups of kThreads features.
 struct ScanStates {
   static constexpr int kThreads = 32;
@@ -67,7 +70,8 @@ struct ScanStates {
   int key_dim, value_dim;
   bool delta, key_heads_in_turn;
   int decays_per_head;
-  const float* skip;  // [n_heads] or null
+  const float* skip;   // [n_heads], with rates [value_dim], or null
+  const float* rates;  // [value_dim, key_dim] or null
   States states;
   const BatchOnDevice* batch;
 
