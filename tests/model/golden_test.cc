@@ -244,7 +244,8 @@ void expect_states_in_bf16_near(const Model& model, Ops& ops, const Golden& gold
   const auto begin = golden.logits.begin(),
              middle = begin + static_cast<long>(golden.prompt.size());
   const Rows of_prompt(begin, middle), of_decoded(middle, golden.logits.end());
-  Runner runner = runner_of(model, ops, {KvDType::kF32, StateDType::kBF16});
+  Runner runner(model, ops, 64, 16, {KvDType::kF32, StateDType::kBF16},
+                static_cast<int>(golden.logits.size()));
   EXPECT_LE(max_difference(runner.run(0, golden.prompt), of_prompt), kTolerance);
   Rows decoded, stepwise;
   for (const int token : golden.decoded) decoded.push_back(runner.run(0, {&token, 1}).back());
