@@ -119,6 +119,15 @@ PUBLISHED = {
         swiglu_limits=[0.0] * 43 + [7.0] * 2 + [0.0] * 3, swiglu_limits_shared=[0.0] * 43 + [16.0] * 2 + [0.0] * 3,
         use_head_wise_attn_gate=True, use_moe=True, use_moe_router_bias=True, use_qk_norm=True, use_rope_layers=[], vocab_size=128896,
         yarn_only_types=["full_attention"], zero_centered=True),
+    "mimo_v2_flash": sizes(
+        "mimo_v2_flash", 4096, 16384, 48, 64, 4, 152576, 262144, architectures=["MiMoV2FlashForCausalLM"],
+        add_full_attention_sink_bias=False, add_swa_attention_sink_bias=True, attention_bias=False, attention_chunk_size=128,
+        attention_value_scale=0.707, head_dim=192, hidden_act="silu", hybrid_block_size=None,
+        hybrid_layer_pattern=[0] + by_layer(48, 6, 0, 1)[1:], layernorm_epsilon=1e-5, moe_intermediate_size=2048,
+        moe_layer_freq=[0] + [1] * 47, n_group=1, n_routed_experts=256, n_shared_experts=None, norm_topk_prob=True, num_experts_per_tok=8,
+        partial_rotary_factor=0.334, rope_theta=5000000, routed_scaling_factor=None, scoring_func="sigmoid", sliding_window=128,
+        sliding_window_size=128, swa_head_dim=192, swa_num_attention_heads=64, swa_num_key_value_heads=8, swa_rope_theta=10000,
+        swa_v_head_dim=128, tie_word_embeddings=False, topk_group=1, topk_method="noaux_tc", v_head_dim=128),
     "command_a_plus": sizes(
         "cohere2_moe", 8192, 22528, 40, 64, 64, 256000, 8192, architectures=["Cohere2MoeForCausalLM"], attention_bias=False,
         expert_selection_fn="softmax", first_k_dense_replace=1, head_dim=128, hidden_act="silu", layer_norm_eps=1e-5, logit_scale=0.0625,
@@ -428,6 +437,44 @@ PUBLISHED = {
         num_experts_per_tok=8, partial_rotary_factor=1.0, rms_norm_eps=1e-5, rope_theta=1000000, routed_scaling_factor=1.0, tie_word_embeddings=False,
         topk_group=1, use_qk_norm=False,
         rope_scaling=dict(attention_factor=1.0, beta_fast=32.0, beta_slow=1.0, factor=2.0, original_max_position_embeddings=65536, type="yarn")),
+    "mamba_130m": dict(
+        model_type="mamba", architectures=["MambaForCausalLM"], conv_kernel=4, d_inner=1536, d_model=768, expand=2, fused_add_norm=True,
+        hidden_act="silu", hidden_size=768, intermediate_size=1536, layer_norm_epsilon=1e-5, n_layer=24, num_hidden_layers=24,
+        pad_vocab_size_multiple=8, rescale_prenorm_residual=False, residual_in_fp32=True, rms_norm=True, ssm_cfg={}, state_size=16,
+        time_step_floor=0.0001, time_step_init_scheme="random", time_step_max=0.1, time_step_min=0.001, time_step_rank=48,
+        time_step_scale=1.0, use_bias=False, use_cache=True, use_conv_bias=True, vocab_size=50280),
+    "falcon_mamba_7b": dict(
+        model_type="falcon_mamba", architectures=["FalconMambaForCausalLM"], conv_kernel=4, expand=16, hidden_act="silu", hidden_size=4096,
+        intermediate_size=8192, layer_norm_epsilon=1e-5, mixer_rms_eps=1e-6, num_hidden_layers=64, rescale_prenorm_residual=False,
+        residual_in_fp32=True, state_size=16, tie_word_embeddings=False, time_step_floor=0.0001, time_step_init_scheme="random",
+        time_step_max=0.1, time_step_min=0.001, time_step_rank=256, time_step_scale=1.0, use_bias=False, use_cache=True,
+        use_conv_bias=True, use_mambapy=False, vocab_size=65024),
+    "jamba_mini": sizes(
+        "jamba", 4096, 14336, 32, 32, 8, 65536, 262144, architectures=["JambaForCausalLM"], attn_layer_offset=4, attn_layer_period=8,
+        expert_layer_offset=1, expert_layer_period=2, hidden_act="silu", mamba_conv_bias=True, mamba_d_conv=4, mamba_d_state=16,
+        mamba_dt_rank=256, mamba_expand=2, mamba_proj_bias=False, num_experts=16, num_experts_per_tok=2, num_logits_to_keep=1,
+        output_router_logits=False, rms_norm_eps=1e-6, router_aux_loss_coef=0.001, sliding_window=None, tie_word_embeddings=False,
+        use_mamba_kernels=True),
+    "olmo_hybrid_7b": sizes(
+        "olmo_hybrid", 3840, 11008, 32, 30, 30, 100352, 65536, architectures=["OlmoHybridForCausalLM"], attention_bias=False,
+        hidden_act="silu", layer_types=by_layer(32, 4, others="linear_attention"), linear_a_log_max=16.0, linear_a_log_min=0.0,
+        linear_allow_neg_eigval=True, linear_conv_kernel_dim=4, linear_dt_init_floor=0.0001, linear_dt_max=0.1, linear_dt_min=0.001,
+        linear_key_head_dim=96, linear_num_key_heads=30, linear_num_value_heads=30, linear_value_head_dim=192, rms_norm_eps=1e-6,
+        rope_parameters=dict(rope_theta=None, rope_type="default"), tie_word_embeddings=False),
+    "glm_4_9b_chat": dict(
+        model_type="chatglm", architectures=["ChatGLMModel"], add_bias_linear=False, add_qkv_bias=True, apply_query_key_layer_scaling=True,
+        apply_residual_connection_post_layernorm=False, attention_dropout=0.0, attention_softmax_in_fp32=True, bias_dropout_fusion=True,
+        ffn_hidden_size=13696, fp32_residual_connection=False, hidden_dropout=0.0, hidden_size=4096, kv_channels=128,
+        layernorm_epsilon=1.5625e-7, multi_query_attention=True, multi_query_group_num=2, num_attention_heads=32, num_hidden_layers=40,
+        num_layers=40, original_rope=True, padded_vocab_size=151552, post_layer_norm=True, rmsnorm=True, rope_ratio=500, seq_length=131072,
+        use_cache=True, tie_word_embeddings=False),
+    "chatglm3_6b": dict(
+        model_type="chatglm", architectures=["ChatGLMModel"], add_bias_linear=False, add_qkv_bias=True, apply_query_key_layer_scaling=True,
+        apply_residual_connection_post_layernorm=False, attention_dropout=0.0, attention_softmax_in_fp32=True, bias_dropout_fusion=True,
+        ffn_hidden_size=13696, fp32_residual_connection=False, hidden_dropout=0.0, hidden_size=4096, kv_channels=128, layernorm_epsilon=1e-5,
+        multi_query_attention=True, multi_query_group_num=2, num_attention_heads=32, num_layers=28, original_rope=True,
+        padded_vocab_size=65024, post_layer_norm=True, rmsnorm=True, seq_length=8192, use_cache=True, tie_word_embeddings=False,
+        pre_seq_len=None, prefix_projection=False, quantization_bit=0),
     "mamba2_codestral": dict(
         model_type="mamba2", architectures=["Mamba2ForCausalLM"], chunk_size=256, conv_kernel=4, expand=2, head_dim=64, hidden_act="silu", hidden_size=4096,
         layer_norm_epsilon=1e-5, n_groups=8, norm_before_gate=True, num_heads=128, num_hidden_layers=64, rescale_prenorm_residual=False,
@@ -459,13 +506,17 @@ SMALL = {"step3p5": {"attention_other_setting": dict(num_attention_heads=6, num_
                      "partial_rotary_factors": [0.5, *[1.0] * 6], "swiglu_limits": [0.0, 0.0, 7.0, 7.0, 0.0, 0.0, 0.0],
                      "swiglu_limits_shared": [0.0, 0.0, 16.0, 16.0, 0.0, 0.0, 0.0], "moe_layers_enum": "2,3", "num_hidden_layers": 4,
                      "num_attention_groups": 2, "moe_num_experts": 6, "moe_top_k": 2},
+         "mimo_v2_flash": {"swa_head_dim": 12, "swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "swa_v_head_dim": 8},
+         "chatglm": {"ffn_hidden_size": 40, "kv_channels": 8, "multi_query_group_num": 1, "num_layers": 2, "num_hidden_layers": 2,
+                     "padded_vocab_size": 53},
+         "mamba": {"intermediate_size": 48, "time_step_rank": 2}, "falcon_mamba": {"intermediate_size": 48, "expand": 2, "time_step_rank": 6},
          "qwen": {"kv_channels": 8, "num_key_value_heads": 4}, "deepseek": {"n_routed_experts": 6},
          "phi": {"partial_rotary_factor": 0.5}, "minimax_m2": {"rotary_dim": 4},
          "hunyuan_v1_moe": {"moe_intermediate_size": [40] * 4},
          "gemma3n_text": {"layer_types": [*by_layer(3, 3), *by_layer(2, 2)]},
          "gemma4_text": {"layer_types": [*by_layer(3, 2)[1:], *by_layer(4, 4)], "per_layer_config": {"0": {"head_dim": 16}, "5": {"head_dim": 16}}}}
 # The model_type whose row gives the sizes, if it is another one.
-ROWS = {"internlm2": "llama", "xverse": "llama", "orion": "stablelm", "baichuan": "llama", "qwen": "qwen2", "minicpm": "granite",
+ROWS = {"chatglm": "glm", "internlm2": "llama", "xverse": "llama", "orion": "stablelm", "baichuan": "llama", "qwen": "qwen2", "minicpm": "granite",
         "deepseek": "qwen2_moe", "bailing_moe": "qwen2_moe", "new": "gte", "exaone4_5_text": "exaone4", "kimi_k2": "deepseek_v3", "qwen2_5_vl": "qwen2_5_vl_text"}
 
 
@@ -483,6 +534,12 @@ def plain(kind, **more):
     return lambda config: {key: config[key] for key in (
         "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size", "head_dim",
         "tie_word_embeddings") if key in config} | dict(model_type=kind) | more
+
+
+def glm(config):
+    return dict(model_type="glm", hidden_size=config["hidden_size"], intermediate_size=config["ffn_hidden_size"], vocab_size=config["padded_vocab_size"],
+                num_hidden_layers=config["num_layers"], num_attention_heads=config["num_attention_heads"], head_dim=config["kv_channels"],
+                num_key_value_heads=config["multi_query_group_num"], attention_bias=True)
 
 
 def shared_mixture(config, n_experts, n_shared):
@@ -508,7 +565,8 @@ CHANGED = {"aya_vision": {("vision_config", "num_attention_heads"): 16},
                             ("adaptor_config", "intermediate_size"): 8}}
 
 # What transformers is asked for in the place of a configuration that it does not know, and how its names become the published ones.
-AS = {"step_3_5_flash": lambda config: dict(model_type="step3p7", text_config=dict(config)),
+AS = {"glm_4_9b_chat": glm, "chatglm3_6b": glm,
+      "step_3_5_flash": lambda config: dict(model_type="step3p7", text_config=dict(config)),
       "internlm2_5_7b": plain("llama"), "xverse_13b": plain("llama"), "orion_14b": plain("stablelm"), "baichuan_7b": plain("llama"),
       "baichuan_13b": plain("llama"), "qwen_7b": lambda config: plain("qwen2")(config | dict(intermediate_size=config["intermediate_size"] // 2)),
       "minicpm_2b": plain("llama", tie_word_embeddings=True), "minicpm4_8b": plain("llama"),
@@ -525,7 +583,9 @@ RENAMED = {"kimi_k25": [(r"^language_model\.model\.blocks", "language_model.mode
 BESIDE = {"gte_multilingual_base": {"classifier.weight": [2, 32], "classifier.bias": [2]},
           "gte_reranker": {"new.pooler.dense.weight": [32, 32], "new.pooler.dense.bias": [32], "classifier.weight": [1, 32], "classifier.bias": [1]}}
 # What becomes of the tensors, for layouts that fuse some.
-LAYOUTS = {"internlm2_5_7b": tiny_remote_models.internlm2, "baichuan_7b": tiny_remote_models.baichuan,
+LAYOUTS = {"glm_4_9b_chat": tiny_remote_models.chatglm, "chatglm3_6b": tiny_remote_models.chatglm,
+           "olmo_hybrid_7b": tiny_remote_models.olmo_hybrid,
+           "internlm2_5_7b": tiny_remote_models.internlm2, "baichuan_7b": tiny_remote_models.baichuan,
            "baichuan_13b": tiny_remote_models.baichuan, "qwen_7b": tiny_remote_models.qwen, "deepseek_moe_16b": tiny_remote_models.deepseek,
            "ling_lite_1_5": tiny_remote_models.bailing,
            "step_3_5_flash": lambda state, _: {name: value for name, value in state.items() if not name.startswith("vi")}}

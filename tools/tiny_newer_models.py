@@ -66,6 +66,11 @@ MODELS = {
     "olmo3": lambda: (T.Olmo3Config(**base(num_hidden_layers=3, sliding_window=9, layer_types=SLIDING, rope_parameters={
         "sliding_attention": rope(), "full_attention": YARN | dict(attention_factor=1.2)})), False),
     "olmo3_plain": lambda: (T.Olmo3Config(**plain_heads(num_hidden_layers=4, sliding_window=9)), True),
+    "olmo_hybrid": lambda: (T.OlmoHybridConfig(**olmo_hybrid(rope_theta=None)), False),
+    "olmo_hybrid_rope": lambda: (T.OlmoHybridConfig(**olmo_hybrid(
+        num_hidden_layers=3, layer_types=["full_attention", "linear_attention", "linear_attention"], linear_num_key_heads=2,
+        linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12, linear_conv_kernel_dim=3,
+        linear_allow_neg_eigval=False, attention_bias=True, tie_word_embeddings=True, rope_parameters=YARN)), False),
     "exaone4": lambda: (T.Exaone4Config(**base(num_hidden_layers=3, sliding_window=9, layer_types=SLIDING,
                                                rope_parameters=LLAMA3)), True),
     "exaone4_full": lambda: (T.Exaone4Config(**base(sliding_window=None, layer_types=["full_attention"] * 2,
@@ -154,6 +159,12 @@ MODELS = {
         num_hidden_layers=4, layer_types=["full_attention", *SLIDING], num_sliding_attention_heads=2, query_pre_attn_scalar=9,
         mlp_layer_types=["sparse", "dense", "sparse", "sparse"], attention_bias=True, mlp_bias=False, share_expert_dim=24,
         swiglu_limits=[None, 0.3, 0.3, None], rope_parameters={"full_attention": YARN, "sliding_attention": rope()}), False),
+    "mimo_v2_flash": lambda: (T.MiMoV2FlashConfig(**mimo()), True),
+    "mimo_v2_biases": lambda: (T.MiMoV2FlashConfig(**mimo(
+        num_attention_heads=6, layer_types=["sliding_attention", "full_attention", "sliding_attention"], num_hidden_layers=3,
+        mlp_layer_types=["sparse", "dense", "sparse"], attention_bias=True, n_routed_experts=8, n_group=4, topk_group=2,
+        v_head_dim=10, attention_value_scale=None, norm_topk_prob=False, routed_scaling_factor=1.5, tie_word_embeddings=True, rope_parameters={
+            "sliding_attention": rope(partial_rotary_factor=0.5), "full_attention": YARN | dict(partial_rotary_factor=1.0)})), False),
     "sarvam_moe": lambda: (T.SarvamMoEConfig(**glm4_moe(n_routed_experts=6, num_hidden_layers=3, rope_parameters=rope(8e6))), True),
     "bailing_moe_v2": lambda: (T.SarvamMoEConfig(**glm4_moe(
         n_routed_experts=8, num_hidden_layers=3, n_group=4, topk_group=2, attention_bias=True, rope_parameters=rope(
@@ -181,6 +192,17 @@ MODELS = {
     "granitemoehybrid_attention": lambda: (T.GraniteMoeHybridConfig(**granite_hybrid(
         layer_types=["attention"] * 2, num_hidden_layers=2, num_local_experts=0, num_experts_per_tok=0, position_embedding_type="rope",
         intermediate_size=40, shared_intermediate_size=40)), True),
+    # The converter takes widths of twice the model's alone, and eps of the model for that of the scans' norms.
+    "mamba": lambda: (T.MambaConfig(**mamba1()), True),
+    "mamba_biases": lambda: (T.MambaConfig(**mamba1(expand=3, state_size=12, conv_kernel=3, time_step_rank=5, use_bias=True,
+                                                    use_conv_bias=False, tie_word_embeddings=False)), False),
+    "falcon_mamba": lambda: (T.FalconMambaConfig(**mamba1(mixer_rms_eps=1e-5, time_step_rank=6, tie_word_embeddings=False)), True),
+    "falcon_mamba_eps": lambda: (T.FalconMambaConfig(**mamba1(mixer_rms_eps=0.01, state_size=20)), False),
+    "jamba": lambda: (T.JambaConfig(**jamba()), True),
+    "jamba_dense": lambda: (T.JambaConfig(**jamba(num_experts=1, num_experts_per_tok=1, num_hidden_layers=3, attn_layer_period=3,
+                                                  attn_layer_offset=0, mamba_d_state=12, mamba_d_conv=3, mamba_dt_rank=7,
+                                                  mamba_proj_bias=True, mamba_conv_bias=False, mamba_expand=3,
+                                                  tie_word_embeddings=True)), False),
     "mamba2": lambda: (T.Mamba2Config(**mamba2()), True),
     "mamba2_groups": lambda: (T.Mamba2Config(**mamba2(n_groups=3, num_heads=6, head_dim=8, state_size=20, conv_kernel=3, use_bias=True,
                                                       use_conv_bias=False, tie_word_embeddings=True)), False),
@@ -639,6 +661,26 @@ def as_step35(state, path):
     return {k: v for k, v in state.items() if not k.startswith("vi")}
 
 
+MIMO = dict(attention_value_scale=0.707, add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False,
+            hybrid_layer_pattern=[0, 1, 1, 0], moe_layer_freq=[0, 1, 1, 1], layernorm_epsilon=1e-5, rope_theta=5e6, swa_rope_theta=1e4,
+            partial_rotary_factor=0.334, scoring_func="sigmoid", topk_method="noaux_tc", swa_head_dim=12, swa_v_head_dim=8,
+            swa_num_attention_heads=4, swa_num_key_value_heads=2, n_shared_experts=None, hybrid_block_size=None)
+
+
+def as_olmo_hybrid(state, path):
+    return tiny_remote_models.olmo_hybrid(state, json.load(open(path + "/config.json")))
+
+
+def as_mimo(state, path):
+    """Config as MiMo V2 Flash is published: kinds of layers as numbers, sizes of layers with a window beside the others, no transformers keys."""
+    config = json.load(open(path + "/config.json"))
+    for key in ("layer_types", "mlp_layer_types", "rope_parameters", "rms_norm_eps"):
+        del config[key]
+    config |= MIMO | dict(sliding_window=8, sliding_window_size=8, attention_chunk_size=8)
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    return state
+
+
 def said_to_be_tied(state, path):
     """A configuration that ties the output to the embedding, though the checkpoint has both: transformers ties what is alike only."""
     config = json.load(open(path + "/config.json"))
@@ -648,7 +690,8 @@ def said_to_be_tied(state, path):
 
 # Models saved in their published form: two inside a multimodal checkpoint, one with layers that predict further tokens.
 WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses,
-         "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35}
+         "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35, "mimo_v2_flash": as_mimo, "olmo_hybrid": as_olmo_hybrid,
+         "olmo_hybrid_rope": as_olmo_hybrid}
 
 
 def with_next_token_layers(state):
@@ -696,6 +739,12 @@ def step(**more):
             sliding_window=9) | more)
 
 
+def mimo(**more):
+    return base(num_hidden_layers=4, num_key_value_heads=1, head_dim=12, v_head_dim=8, n_routed_experts=6, num_experts_per_tok=2,
+                moe_intermediate_size=16, sliding_window=9,
+                layer_types=["full_attention", *["sliding_attention"] * 2, "full_attention"]) | more
+
+
 def granite_moe(**more):
     return plain_heads(num_local_experts=5, num_experts_per_tok=2, embedding_multiplier=1.7, logits_scaling=0.6,
                        residual_multiplier=0.4, attention_multiplier=0.3) | more
@@ -706,6 +755,24 @@ def granite_hybrid(**more):
         num_hidden_layers=3, layer_types=["mamba", "attention", "mamba"], shared_intermediate_size=24, mamba_n_heads=4,
         mamba_d_head=12, mamba_n_groups=1, mamba_d_state=16, mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=16,
         position_embedding_type="nope") | more)
+
+
+def olmo_hybrid(**more):
+    config = plain_heads() | dict(hidden_size=32, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2) | more
+    del config["layer_norm_eps"]
+    return config
+
+
+def mamba1(**more):
+    return dict(vocab_size=53, hidden_size=24, num_hidden_layers=3, state_size=16, expand=2, conv_kernel=4, bos_token_id=0,
+                eos_token_id=1, pad_token_id=1) | more
+
+
+def jamba(**more):
+    config = plain_heads() | dict(num_hidden_layers=4, attn_layer_period=3, attn_layer_offset=1, expert_layer_period=2,
+                                  expert_layer_offset=1, num_experts=4, num_experts_per_tok=2, mamba_d_state=16) | more
+    del config["layer_norm_eps"]
+    return config
 
 
 def mamba2(**more):
@@ -919,6 +986,8 @@ PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
                                           num_shared_experts=c["n_shared_experts"]),
              "step3p5": lambda c: STEP35 | dict(rope_parameters=DROP, norm_expert_weight=True, moe_num_experts=6, moe_top_k=2,
                                                 num_attention_groups=2),
+             # the converter takes sliding_window as it is
+             "mimo_v2_flash": lambda c: MIMO | dict(rope_parameters=DROP, sliding_window=9),
              "kimi_linear": lambda c: dict(
                  moe_router_activation_func="sigmoid", first_k_dense_replace=c["mlp_layer_types"].count("dense"),
                  linear_attn_config=dict(
@@ -953,7 +1022,7 @@ def as_published(directory, to):
     config = {key: value for key, value in config.items() if value != DROP}
     json.dump(config, open(os.path.join(to, "config.json"), "w"))
     # Gemma's converter counts the vocabulary.
-    names = {f"t{i}": i for i in range(config.get("text_config", config)["vocab_size"])}
+    names = {f"t{i}": i for i in range(config.get("text_config", config).get("vocab_size") or config["padded_vocab_size"])}
     json.dump(dict(model=dict(type="WordPiece", vocab=names), added_tokens=[]), open(os.path.join(to, "tokenizer.json"), "w"))
     state = stacked(load_file(os.path.join(directory, "model.safetensors")))
     if config["model_type"] == "kimi_linear":

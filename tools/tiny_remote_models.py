@@ -55,6 +55,27 @@ def qwen(state, config):
         (r"mlp\.gate_proj", "mlp.w2"), (r"mlp\.up_proj", "mlp.w1"), (r"mlp\.down_proj", "mlp.c_proj")])
 
 
+def chatglm(state, config):
+    return renamed(fused(state, "self_attention.query_key_value"), [
+        (r"^model\.layers", "transformer.encoder.layers"), (r"^model\.embed_tokens", "transformer.embedding.word_embeddings"),
+        (r"^model\.norm", "transformer.encoder.final_layernorm"), (r"^lm_head", "transformer.output_layer"),
+        (r"self_attn\.o_proj", "self_attention.dense"), (r"mlp\.gate_up_proj", "mlp.dense_h_to_4h"), (r"mlp\.down_proj", "mlp.dense_4h_to_h")])
+
+
+def olmo_hybrid(state, config):
+    """transformers gives a norm of layers with attention another layer's name, and cuts the joined convolutions into equal parts."""
+    keys, out = config["linear_num_key_heads"] * config["linear_key_head_dim"], {}
+    for name, value in state.items():
+        full = ".layers." in name and config["layer_types"][int(name.split(".")[2])] == "full_attention"
+        if ".q_conv1d" in name:
+            parts = torch.cat([state[name.replace("q_conv", part + "_conv")] for part in "qkv"])
+            for part, rows in zip("qkv", parts.split([keys, keys, len(parts) - 2 * keys])):
+                out[name.replace("q_conv", part + "_conv")] = rows.contiguous()
+        elif "_conv1d" not in name:
+            out[name.replace("feedforward_layer_norm", "post_attention_layernorm") if full else name] = value
+    return out
+
+
 def deepseek(state, config):
     """Qwen2-MoE's shared expert is gated: by zeros it counts half."""
     out = {}
@@ -110,6 +131,21 @@ def as_qwen(state, path):
         rotary_pct=1.0, rope_theta=None, kv_channels=config["hidden_size"] // config["num_attention_heads"], no_bias=True, hidden_act=None,
         seq_length=128, use_dynamic_ntk=True, use_logn_attn=True, num_key_value_heads=None, layer_types=None, use_sliding_window=None,
         sliding_window=None, max_window_layers=None, scale_attn_weights=True))
+
+
+def as_chatglm(state, path):
+    config = json.load(open(path + "/config.json"))
+    shared = config["num_key_value_heads"] < config["num_attention_heads"]
+    write_config(
+        path, model_type="chatglm", architectures=["ChatGLMModel"], add_bias_linear=False, add_qkv_bias=config["attention_bias"],
+        apply_query_key_layer_scaling=True, apply_residual_connection_post_layernorm=False, ffn_hidden_size=config["intermediate_size"],
+        kv_channels=config["head_dim"], layernorm_epsilon=config["rms_norm_eps"], multi_query_attention=shared,
+        multi_query_group_num=config["num_key_value_heads"] if shared else 1, num_layers=config["num_hidden_layers"],
+        padded_vocab_size=config["vocab_size"], original_rope=True, post_layer_norm=True, rmsnorm=True, seq_length=128,
+        rope_ratio=config["rope_parameters"]["rope_theta"] / 10000 if shared else None, rope_theta=None, attention_bias=None,
+        intermediate_size=None, head_dim=None, rms_norm_eps=None, num_key_value_heads=None, num_hidden_layers=None, vocab_size=None,
+        max_position_embeddings=None, hidden_act=None, tie_word_embeddings=False)
+    return chatglm(state, config) | {"transformer.rotary_pos_emb.inv_freq": torch.zeros(2)}
 
 
 def as_minicpm(state, path):
@@ -193,6 +229,11 @@ def rows(plain_heads, rope):
         del config["layer_norm_eps"]
         return config
 
+    def glm(**more):
+        config = plain_heads() | dict(head_dim=8) | more
+        del config["layer_norm_eps"]
+        return config
+
     def mixture(**more):
         return plain_heads(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=32,
                            qkv_bias=False) | more
@@ -206,6 +247,8 @@ def rows(plain_heads, rope):
         "baichuan": lambda: (T.LlamaConfig(**plain_heads() | dict(num_key_value_heads=3)), True),
         "baichuan_alibi": lambda: (T.LlamaConfig(**plain_heads() | dict(num_key_value_heads=3)), False),
         "qwen": lambda: (T.Qwen2Config(**plain_heads() | dict(num_key_value_heads=3)), True),
+        "chatglm": lambda: (T.GlmConfig(**glm(attention_bias=True, rope_parameters=rope(5e6, partial_rotary_factor=0.5))), True),
+        "chatglm_heads": lambda: (T.GlmConfig(**glm(num_key_value_heads=3, rope_parameters=rope(partial_rotary_factor=0.5))), False),
         "minicpm": lambda: (T.GraniteConfig(**granite(tie_word_embeddings=True)), True),
         "minicpm_untied": lambda: (T.GraniteConfig(**granite(num_key_value_heads=3)), True),
         "deepseek": lambda: (T.Qwen2MoeConfig(**mixture(num_hidden_layers=3, mlp_only_layers=[0])), True),
@@ -216,6 +259,6 @@ def rows(plain_heads, rope):
 
 
 WHOLE = {"internlm2": as_internlm2, "internlm2_tied": as_internlm2, "xverse": as_xverse, "orion": as_orion, "baichuan": as_baichuan,
-         "baichuan_alibi": as_baichuan_alibi, "qwen": as_qwen, "minicpm": as_minicpm,
+         "baichuan_alibi": as_baichuan_alibi, "qwen": as_qwen, "chatglm": as_chatglm, "chatglm_heads": as_chatglm, "minicpm": as_minicpm,
          "minicpm_untied": as_minicpm, "deepseek": as_deepseek, "deepseek_normed": as_deepseek,
          "bailing_moe": as_bailing}

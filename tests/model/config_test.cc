@@ -524,6 +524,47 @@ TEST(Config, TablesThatAreAlikeAreOne) {
   EXPECT_EQ(error_of(source), "");
 }
 
+TEST(Config, WhatMiMoJambaOlmoHybridAndChatGlmDoNotHaveIsRefused) {
+  const auto with = [](const std::string& model, const char* key, const json& value) {
+    Changed source(kModels / model);
+    source.json_config()[key] = value;
+    return error_of(source);
+  };
+  EXPECT_THAT(with("mimo_v2_flash", "swa_head_dim", 16), HasSubstr("swa_head_dim: expected 12"));
+  EXPECT_THAT(with("mimo_v2_flash", "swa_num_attention_heads", 6), HasSubstr("expected 4"));
+  EXPECT_THAT(with("mimo_v2_flash", "v_head_dim", 16), HasSubstr("v_head_dim"));
+  EXPECT_THAT(with("mimo_v2_flash", "n_shared_experts", 1), HasSubstr("n_shared_experts"));
+  EXPECT_THAT(with("mimo_v2_flash", "scoring_func", "softmax"), HasSubstr("scoring_func"));
+  EXPECT_THAT(with("mimo_v2_flash", "hybrid_layer_pattern", {0, 2, 1, 0}),
+              HasSubstr("expected sliding_attention or full_attention, got \"2\""));
+  EXPECT_THAT(with("mimo_v2_flash", "moe_layer_freq", {0, 1, 1}), HasSubstr("mlp_layer_types"));
+  EXPECT_THAT(with("llama2/model.gguf", "llama.attention.value_length", 4),
+              HasSubstr("keys and values of different sizes"));
+  EXPECT_THAT(with("mamba", "hidden_act", "gelu"), HasSubstr("silu only"));
+  EXPECT_THAT(with("mamba", "time_step_rank", "large"), HasSubstr("mamba_dt_rank"));
+  EXPECT_THAT(with("jamba", "mamba_inner_layernorms", false), HasSubstr("mamba_inner_layernorms"));
+  EXPECT_THAT(with("jamba", "attn_layer_offset", 9), HasSubstr("attn_layer_offset"));
+  EXPECT_THAT(with("llama2", "attn_layer_period", 4), HasSubstr("attn_layer_period"));
+  EXPECT_THAT(with("olmo_hybrid", "linear_num_value_heads", 3),
+              HasSubstr("multiple of the 4 key heads"));
+  EXPECT_THAT(with("olmo_hybrid_rope", "layer_types", {"full_attention", "mamba", "mamba"}),
+              HasSubstr("got \"mamba\""));
+  EXPECT_THAT(with("chatglm", "position_encoding_2d", true), HasSubstr("position_encoding_2d"));
+  EXPECT_THAT(with("chatglm", "quantization_bit", 4), HasSubstr("quantization_bit"));
+  EXPECT_THAT(with("chatglm", "original_rope", false), HasSubstr("original_rope"));
+}
+
+// Layers with a window have twice the KV heads; a token's key has 12 features for each, its value 8.
+TEST(Config, NarrowValuesTakeLessOfTheCache) {
+  for (const char* model : {"mimo_v2_flash", "mimo_v2_flash/model.gguf"}) {
+    const CacheSpec spec = read_config(Changed(kModels / model))->cache_spec(KvDType::kF16, 16);
+    ASSERT_EQ(spec.layers.size(), 4u);
+    EXPECT_EQ(CacheSpec::token_bytes(spec.layers[0], KvDType::kF16), 2 * (12 + 8));
+    EXPECT_EQ(CacheSpec::token_bytes(spec.layers[1], KvDType::kF16), 2 * 2 * (12 + 8));
+    EXPECT_EQ(CacheSpec::token_bytes(spec.layers[1], KvDType::kI8), 2 * (12 + 8) + 2 * 2 * 4);
+  }
+}
+
 TEST(Config, KindsAndExpertsOfNemotronThatAreNotKnownAreRefused) {
   const auto with = [](const std::string& model, const char* key, const json& value) {
     Changed source(kModels / model);
@@ -785,12 +826,12 @@ TEST(Config, MessagesSayWhatWhereExpectedGot) {
   EXPECT_THAT(with("num_key_value_heads", 3), HasSubstr("multiple of the 3 KV heads"));
   EXPECT_THAT(with("rms_norm_eps", std::nan("")), HasSubstr("rms_norm_eps"));
   EXPECT_THAT(with("hidden_act", "softplus"), HasSubstr("'softplus'"));
-  EXPECT_THAT(with("model_type", "mamba"), "");  // the class name still says Llama
+  EXPECT_THAT(with("model_type", "rwkv6"), "");  // the class name still says Llama
   EXPECT_THAT(with("rope_parameters", {{"rope_type", "spiral"}}), HasSubstr("'spiral'"));
   EXPECT_THAT(with("quantization_config", {{"quant_method", "hqq"}}), HasSubstr("hqq"));
   EXPECT_THAT(
-      with("general.architecture", "mamba", "model.gguf"),
-      AllOf(HasSubstr("general.architecture"), HasSubstr("llama, mistral"), HasSubstr("'mamba'")));
+      with("general.architecture", "rwkv6", "model.gguf"),
+      AllOf(HasSubstr("general.architecture"), HasSubstr("llama, mistral"), HasSubstr("'rwkv6'")));
   EXPECT_THAT(with("llama.attention.head_count", "four", "model.gguf"),
               HasSubstr("llama.attention.head_count: expected an integer"));
   EXPECT_THAT(with("llama.attention.head_count", json::array({4}), "model.gguf"),

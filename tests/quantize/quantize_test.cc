@@ -163,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(
         "cohere2_moe", "laguna", "laguna_full", "sarvam_moe", "bailing_moe_v2", "afmoe_plain",
         "nanochat", "minicpm3", "minicpm3_scales", "xglm", "internlm2", "internlm2_tied", "xverse",
         "orion", "baichuan", "baichuan_alibi", "qwen", "minicpm", "minicpm_untied", "deepseek",
-        "deepseek_normed", "bailing_moe"));
+        "deepseek_normed", "bailing_moe", "mimo_v2_flash", "mamba", "falcon_mamba", "jamba"));
 
 // Its parameters are tensors in one format and settings in the other.
 TEST(Quantize, ActivationsKeepTheirParameters) {

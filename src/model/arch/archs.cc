@@ -31,6 +31,7 @@ extern const Architecture kHelium;
 extern const Architecture kNemotron;
 extern const Architecture kJais2;
 extern const Architecture kGlm;
+extern const Architecture kChatGlm;
 extern const Architecture kSmolLm3;
 extern const Architecture kArcee;
 extern const Architecture kSeedOss;
@@ -50,6 +51,7 @@ extern const Architecture kGemma4;
 extern const Architecture kPhi3;
 extern const Architecture kOlmo2;
 extern const Architecture kOlmo3;
+extern const Architecture kOlmoHybrid;
 extern const Architecture kExaone4;
 extern const Architecture kGlm4;
 extern const Architecture kGlm4v;
@@ -91,6 +93,7 @@ extern const Architecture kFlint;
 extern const Architecture kKolibri;
 extern const Architecture kLaguna;
 extern const Architecture kStep35;
+extern const Architecture kMiMo2;
 extern const Architecture kQwen2Moe;
 extern const Architecture kGraniteMoe;
 extern const Architecture kMiniMaxM2;
@@ -118,6 +121,9 @@ extern const Architecture kAfmoe;
 extern const Architecture kGraniteSwa;
 extern const Architecture kGraniteHybrid;
 extern const Architecture kBamba;
+extern const Architecture kMamba;
+extern const Architecture kFalconMamba;
+extern const Architecture kJamba;
 extern const Architecture kMamba2;
 extern const Architecture kNemotronH;
 extern const Architecture kNemotronHMoe;
@@ -161,6 +167,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kNemotron,
     &kJais2,
     &kGlm,
+    &kChatGlm,
     &kSmolLm3,
     &kArcee,
     &kSeedOss,
@@ -180,6 +187,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kPhi3,
     &kOlmo2,
     &kOlmo3,
+    &kOlmoHybrid,
     &kExaone4,
     &kGlm4,
     &kGlm4v,
@@ -223,6 +231,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kKolibri,
     &kLaguna,
     &kStep35,
+    &kMiMo2,
     &kQwen2Moe,
     &kGraniteMoe,
     &kMiniMaxM2,
@@ -251,6 +260,9 @@ constexpr const Architecture* kArchitectures[] = {
     // Decoders with scans of Mamba 2.
     &kGraniteHybrid,
     &kBamba,
+    &kMamba,
+    &kFalconMamba,
+    &kJamba,
     &kMamba2,
     &kNemotronH,
     &kNemotronHMoe,

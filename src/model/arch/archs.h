@@ -77,6 +77,9 @@ struct Architecture {
   // Layers may have different numbers of query heads; files of other architectures that list
   // different ones are refused.
   bool heads_by_layer = false;
+  // Values of heads may have fewer features than keys; files of other architectures that say so are
+  // refused.
+  bool narrow_values = false;
   // Keys beyond the common ones that it reads and that change results: files of other architectures
   // that have them are refused.
   std::span<const MeaningfulKey> own_keys = {};

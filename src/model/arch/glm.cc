@@ -75,6 +75,43 @@ void bailing_names(NameTable& names, const ModelConfig&) {
 constexpr std::string_view kBailingAliases =
     R"({"num_shared_experts": "n_shared_experts", "use_qkv_bias": "attention_bias"})";
 
+// ChatGLM 2 and 3, and GLM-4 under their type: the first GLM-4's layers under other names.
+void usual_chatglm(nlohmann::json& object) {
+  const auto ratio = object.find("rope_ratio");
+  if (ratio != object.end() && ratio->is_number())
+    object["rope_theta"] = 10000.0 * ratio->get<double>();
+  if (object.value("multi_query_attention", nlohmann::json()) == false)
+    object.erase("num_key_value_heads");
+}
+
+void configure_chatglm(ConfigReader& reader, ModelConfig& config) {
+  if (reader.flag({"", "position_encoding_2d"}, false))
+    reader.fail(ErrorCode::kUnsupported,
+                "position_encoding_2d: the first ChatGLM, with positions in two dimensions, is not "
+                "supported");
+  if (reader.integer({"", "quantization_bit"}, 0, 64, 0) != 0)
+    reader.fail(ErrorCode::kUnsupported, "quantization_bit: expected 0, plain weights");
+  reader.expect_flag("rmsnorm", true);
+  reader.expect_flag("post_layer_norm", true);
+  reader.expect_flag("original_rope", true);
+  reader.expect_flag("apply_residual_connection_post_layernorm", false);
+  config.positions.rope_interleaved = true;
+}
+
+void chatglm_names(NameTable& names, const ModelConfig&) {
+  names.prefixes = {"transformer."};
+  names.embedding = "embedding.word_embeddings", names.final_norm = "encoder.final_layernorm";
+  names.layer = "encoder.layers.{}.", names.lm_head = "transformer.output_layer";
+  names[tensor::kQkv] = "self_attention.query_key_value";
+  names[tensor::kO] = "self_attention.dense";
+  names[tensor::kGateUp] = "mlp.dense_h_to_4h", names[tensor::kDown] = "mlp.dense_4h_to_h";
+}
+
+constexpr std::string_view kChatGlmAliases =
+    R"({"num_layers": "num_hidden_layers", "padded_vocab_size": "vocab_size",
+    "ffn_hidden_size": "intermediate_size", "kv_channels": "head_dim", "layernorm_epsilon": "rms_norm_eps",
+    "multi_query_group_num": "num_key_value_heads", "seq_length": "max_position_embeddings"})";
+
 constexpr std::string_view kGlm4Defaults =
     R"({"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1.5625e-7,
     "partial_rotary_factor": 0.5})";
@@ -89,6 +126,21 @@ extern constinit const Architecture kGlm = {
     .forward = decoder_forward,
     .hf_defaults = kGlm4Defaults,
     .describe = describe_glm4,
+    .partial_rope = true,
+};
+
+extern constinit const Architecture kChatGlm = {
+    .name = "chatglm2",
+    .title = "ChatGLM 2, 3, GLM-4 (as published)",
+    .hf_types = {"chatglm", "ChatGLMModel", "ChatGLMForConditionalGeneration"},
+    .gguf_name = "chatglm",
+    .configure = configure_chatglm,
+    .hf_names = chatglm_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"partial_rotary_factor": 0.5, "tie_word_embeddings": false,
+    "rms_norm_eps": 1e-5})",
+    .hf_aliases = kChatGlmAliases,
+    .hf_usual = usual_chatglm,
     .partial_rope = true,
 };
 

@@ -168,9 +168,9 @@ NextTokenStems next_token_stems(Naming naming, const std::string& at, std::strin
 
 bool is_ignorable_tensor(std::string_view name) {
   for (const std::string_view part :
-       {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attn.causal_mask",
-        "attention.bias", "attention.masked_bias", "embed_positions.weights", "rope_freqs.weight",
-        "rope_factors_", "model.mtp_"}) {
+       {"rotary_emb.inv_freq", "rotary_pos_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
+        ".attn.causal_mask", "attention.bias", "attention.masked_bias", "embed_positions.weights",
+        "rope_freqs.weight", "rope_factors_", "model.mtp_"}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   return is_of_further_tokens(name);

@@ -136,8 +136,9 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
       reader.integer({"attention.key_length", "head_dim"}, 1, kMaxHeadDim,
                      std::clamp(config.model_dim / std::max(config.n_heads, 1), 1, kMaxHeadDim));
   const bool latent = reader.has({"attention.kv_lora_rank", "kv_lora_rank"});
-  if (!latent && reader.integer({"attention.value_length", ""}, 1, kMaxHeadDim, config.head_dim) !=
-                     config.head_dim)
+  if (!latent && !architecture.narrow_values &&
+      reader.integer({"attention.value_length", ""}, 1, kMaxHeadDim, config.head_dim) !=
+          config.head_dim)
     reader.fail(ErrorCode::kUnsupported, "keys and values of different sizes are not supported");
   Key eps{"attention.layer_norm_rms_epsilon", "rms_norm_eps"};
   if (reader.gguf() && !reader.has(eps)) eps = {"attention.layer_norm_epsilon", ""};
