@@ -447,5 +447,17 @@ TEST(Fingerprint, TellsTypesOfStatesFromNumbersOfRanks) {
   EXPECT_EQ(all.size(), 4U);
 }
 
+TEST(Fingerprint, TellsEncodingsAtLoad) {
+  EngineConfig config;
+  config.model = tests_dir().string() + "/golden/models/llama3";
+  const auto source = open_weights(config.model).value();
+  std::set<uint64_t> all;
+  for (const char* type : {"", "int8", "int4", "q8_0"}) {
+    config.quantize = type;
+    all.insert(fingerprint_of(*source, config, "cpu"));
+  }
+  EXPECT_EQ(all.size(), 4U);
+}
+
 }  // namespace
 }  // namespace penstock

@@ -30,6 +30,10 @@ uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config,
   // Two numbers, so that this differs from every chain of single numbers below.
   if (state_dtype(config.mamba_ssm_cache_dtype).value_or(StateDType::kF32) == StateDType::kBF16)
     hash = chain_hash(hash, std::array{TokenId{0}, TokenId{2}});
+  if (!config.quantize.empty()) {
+    const std::vector<TokenId> name(config.quantize.begin(), config.quantize.end());
+    hash = chain_hash(chain_hash(hash, std::array{TokenId{0}, TokenId{3}}), name);
+  }
   // A block's content is the concatenation of all ranks' parts.
   if (config.tensor_parallel_size > 1)
     hash = chain_hash(hash, std::array{TokenId{config.tensor_parallel_size}});
