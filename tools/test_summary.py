@@ -13,12 +13,18 @@ import sys
 
 def skipped(lines):
     """(test, reason) for each."""
-    before = ""
+    before = named = ""
     for line in lines:
+        if found := re.match(r"\w+ \((\S+)\)", line):
+            named = found[1]  # a docstring may stand between the name and what became of the test
         if found := re.match(r"\[  SKIPPED \] (\S+) .*ms\)$", line):
             yield found[1], before
-        elif found := re.match(r"(\w+) \((\S+)\).* skipped ['\"](.*)['\"]$", line):
-            yield found[2], found[3]
+        elif found := re.search(r" skipped ['\"](.*)['\"]$", line):
+            yield named, found[1]
+        elif found := re.match(r"\d+/\d+ Test: (.*)", line):
+            suite = found[1]
+        elif line.startswith("SKIP_RETURN_CODE="):
+            yield suite, f"all of {suite}, which says why"
         before = line
 
 

@@ -63,21 +63,32 @@ Result<FileDescriptor> open_regular_file(const std::filesystem::path& path) {
 Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes) {
   ASSIGN_OR_RETURN(const FileDescriptor file, open_regular_file(path));
   struct stat info{};
-  size_t size = ::fstat(file.number(), &info) == 0 ? static_cast<size_t>(info.st_size) : 0;
-  std::string text;
-  // the content counts, which may be longer or shorter than the file's size
-  while (size <= max_bytes) {
-    constexpr size_t kPiece = 64 * 1024;
-    const size_t done = text.size();
-    text.resize(std::max(size, done) + (done < size ? 0 : kPiece));
-    const ssize_t n = read_some(file.number(), text.data() + done, text.size() - done);
-    if (n < 0) return errorf(ErrorCode::kIo, "{}: {}", path.string(), std::strerror(errno));
-    text.resize(done + static_cast<size_t>(n));
-    if (n == 0) return text;
-    size = std::max(size, text.size());
+  const size_t size = ::fstat(file.number(), &info) == 0 ? static_cast<size_t>(info.st_size) : 0;
+  const auto failed = [&] {
+    return errorf(ErrorCode::kIo, "{}: {}", path.string(), std::strerror(errno));
+  };
+  const auto too_long = [&](size_t bytes) {
+    return errorf(ErrorCode::kCorruptFile, "{}: expected at most {} bytes, got {}", path.string(),
+                  max_bytes, bytes);
+  };
+  if (size > max_bytes) return too_long(size);
+  std::string text(size, '\0');
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t n = read_some(file.number(), text.data() + done, size - done);
+    if (n < 0) return failed();
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
   }
-  return errorf(ErrorCode::kCorruptFile, "{}: expected at most {} bytes, got {}", path.string(),
-                max_bytes, size);
+  text.resize(done);
+  // The content counts, which may be longer than the file's size; more room is taken only then.
+  for (std::array<char, 4096> piece;;) {
+    const ssize_t n = read_some(file.number(), piece.data(), piece.size());
+    if (n < 0) return failed();
+    if (n == 0) return text;
+    text.append(piece.data(), static_cast<size_t>(n));
+    if (text.size() > max_bytes) return too_long(text.size());
+  }
 }
 
 std::streambuf::int_type FileStream::Buffer::underflow() {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/memory.h"
 #include "base/regular_file.h"
 
 namespace penstock {
@@ -88,6 +89,13 @@ Result<std::span<const std::byte>> MappedSource::add_file(const std::filesystem:
     ASSIGN_OR_RETURN(MappedFile map, open_fetched(path));
     files_.push_back({path, std::move(map)});
     return files_.back().map.bytes();
+  }
+  std::error_code unknown;  // reading says what is wrong
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(path, unknown));
+  if (const int64_t room = available_memory() / 2; !unknown && size > room) {
+    return errorf(ErrorCode::kResourceExhausted,
+                  "{}: {} bytes, expected at most half of the free memory, {} bytes", path.string(),
+                  size, room);
   }
   ASSIGN_OR_RETURN(std::string content, read_regular_file(path, kMaxCopiedBytes));
   copies_.push_back(std::make_unique<const std::string>(std::move(content)));

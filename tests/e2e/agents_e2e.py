@@ -431,4 +431,4 @@ class ChatTools(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

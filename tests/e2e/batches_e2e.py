@@ -294,4 +294,4 @@ class Killed(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

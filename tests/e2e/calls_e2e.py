@@ -401,4 +401,4 @@ class Calls(unittest.TestCase):
         self.assertIn("[functions.now:0]", self.prompt("kimi"))
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -128,4 +128,4 @@ class Shutdown(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

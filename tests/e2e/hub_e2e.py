@@ -634,4 +634,4 @@ class Interrupted(Pulled):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -2,7 +2,6 @@
 
 PENSTOCK_BINARY (else PENSTOCK, as ctest sets it) is the program: a sanitizer build can be put under the same tests.
 """
-import contextlib
 import http.client
 import json
 import os
@@ -60,22 +59,14 @@ class Server:
         return self
 
     def __exit__(self, *exc):
-        children = self.children()
+        started = children(self.process)
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        wait_for(lambda: not any(map(runs, children)), 10)  # they may write files until they end
+        wait_for(lambda: not any(map(is_alive, started)), 10)  # they may write files until they end
         self.log_file.close()
         for sock in self.socks:
             sock.close()
-
-    def children(self):
-        """Ids of the processes that this one started and that run."""
-        ids = []
-        for file in pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/children"):
-            with contextlib.suppress(OSError):  # a thread that ended meanwhile
-                ids += file.read_text().split()
-        return ids
 
     def log(self):
         self.log_file.flush()
@@ -193,10 +184,22 @@ def read_until(sock, marker, data=b""):
     return data
 
 
-def runs(process):
-    """Whether a process of this id exists and is more than a zombie."""
+def children(process):
+    """Processes that this one has started and that are still there."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == process.pid and fields[0] != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+def is_alive(pid):
     try:
-        return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
         return False
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import script_model
-from live_server import SOURCE, Server, read_until, wait_for
+from live_server import SOURCE, Server, children, read_until, wait_for
 from responses_e2e import ENDED, RESPONSES, events_of
 from server_ops_e2e import bearer, keys
 
@@ -332,8 +332,7 @@ class Bounds(Case):
             self.assertTrue(wait_for(lambda: any(line.startswith("cancelled") for line in self.notes())))
             sock = server.stream(body, RESPONSES)
             self.assertTrue(wait_for(lambda: len(self.calls()) == 2))
-            child = [int(one) for path in pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/children")
-                     for one in path.read_text().split()]
+            child = children(server.process)
             self.assertEqual(len(child), 1)
             begin = time.monotonic()
             self.assertEqual(server.stop(), 0)

@@ -186,4 +186,4 @@ class OnDisk(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

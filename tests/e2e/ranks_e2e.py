@@ -17,7 +17,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from lora_model import write_adapter  # noqa: E402
-from live_server import LARGER_MODEL, MODEL, PROGRAM, SLOW, SLOW_KERNELS, SOURCE, Server, in_threads, read_until, slow_server, wait_for  # noqa: E402
+from live_server import children, is_alive, LARGER_MODEL, MODEL, PROGRAM, SLOW, SLOW_KERNELS, SOURCE, Server, in_threads, read_until, slow_server, wait_for  # noqa: E402
 
 PROMPTS = ["Once upon a time", "The dog", "Lily and Tom", "One day, a little boy named Tim", "In the forest", "Mom said"]
 CLEAR = "One day, a little boy named Tim"  # whose likeliest tokens are ahead by more than what another order of sums may change
@@ -28,26 +28,6 @@ def run(*args, code=0, env=None):
     done = subprocess.run([PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=120 * SLOW, env={**os.environ, **(env or {})})
     assert done.returncode == code, (done.returncode, done.stderr)
     return done
-
-
-def children(process):
-    """Processes that this one has started and that are still there."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(fields[1]) == process.pid and fields[0] != "Z":
-            found.append(int(path.parent.name))
-    return found
-
-
-def is_alive(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def listens(port):

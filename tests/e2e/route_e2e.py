@@ -260,4 +260,4 @@ class Bad(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -304,4 +304,4 @@ class LostDatabase(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -541,6 +541,9 @@ TEST(Config, WhatMiMoJambaOlmoHybridAndChatGlmDoNotHaveIsRefused) {
   EXPECT_THAT(with("llama2/model.gguf", "llama.attention.value_length", 4),
               HasSubstr("keys and values of different sizes"));
   EXPECT_THAT(with("mamba", "hidden_act", "gelu"), HasSubstr("silu only"));
+  Changed wide(kModels / "mamba");
+  wide.json_config()["intermediate_size"] = 1 << 20, wide.json_config()["state_size"] = 4095;
+  EXPECT_THAT(error_of(wide), HasSubstr("1048576 channels with states of 4095"));
   EXPECT_THAT(with("mamba", "time_step_rank", "large"), HasSubstr("mamba_dt_rank"));
   EXPECT_THAT(with("jamba", "mamba_inner_layernorms", false), HasSubstr("mamba_inner_layernorms"));
   EXPECT_THAT(with("jamba", "attn_layer_offset", 9), HasSubstr("attn_layer_offset"));
@@ -550,6 +553,7 @@ TEST(Config, WhatMiMoJambaOlmoHybridAndChatGlmDoNotHaveIsRefused) {
   EXPECT_THAT(with("olmo_hybrid_rope", "layer_types", {"full_attention", "mamba", "mamba"}),
               HasSubstr("got \"mamba\""));
   EXPECT_THAT(with("chatglm", "position_encoding_2d", true), HasSubstr("position_encoding_2d"));
+  EXPECT_THAT(with("chatglm", "rope_ratio", 16), HasSubstr("ChatGLM 2's"));
   EXPECT_THAT(with("chatglm", "quantization_bit", 4), HasSubstr("quantization_bit"));
   EXPECT_THAT(with("chatglm", "original_rope", false), HasSubstr("original_rope"));
 }

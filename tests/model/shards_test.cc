@@ -295,10 +295,10 @@ TEST_P(ShardsOfEncodedModels, GiveWhatTheWholeModelGives) {
   const float difference = max_difference(shared[0], whole) / largest(whole);
   RecordProperty(type, fmt::format("{:.4f}", difference));
   if (!amplifies_rounding(read_config(*source()).value())) {
-    // Groups begin elsewhere in a rank's columns; measured 0.216 (gemma4_full in nf4).
-    const bool grouped =
-        std::ranges::find(group_types(), type, &GroupType::name) != std::ranges::end(group_types());
-    EXPECT_LE(difference, grouped ? 0.25f : 0.1f);
+    // Groups begin elsewhere in a rank's columns; measured 0.216 (gemma4_full in nf4), 0.177 (int5).
+    const auto grouped = std::ranges::find(group_types(), type, &GroupType::name);
+    const bool coarse = grouped != std::ranges::end(group_types()) && grouped->bits <= 5;
+    EXPECT_LE(difference, coarse ? 0.25f : 0.1f);
   }
 }
 

@@ -29,11 +29,14 @@ struct PullCommand {
   int run() const {
     if (names.empty()) {
       const std::string models = fitting_models(available_memory(), 0, kSuggestions);
-      fmt::print("{}", models.empty()
-                           ? "no well-known model fits this machine's free memory\n"
-                           : "well-known models that fit this machine's free memory, with a "
-                             "conversation of 8192 tokens:\n" +
-                                 models);
+      if (models.empty()) {
+        fmt::print("no well-known model fits this machine's free memory\n");
+      } else {
+        fmt::print(
+            "well-known models that fit this machine's free memory, with a conversation of {} "
+            "tokens:\n{}",
+            kConversationTokens, models);
+      }
       return kExitOk;
     }
     for (const std::string& name : names) {

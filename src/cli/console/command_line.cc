@@ -167,30 +167,37 @@ std::string zsh_completion(const std::vector<CommandText>& commands) {
       "#compdef penstock\n"
       "# Completion of penstock's arguments for zsh: a file _penstock in a folder of $fpath.\n"
       "_penstock() {{\n"
-      "  local path= i\n"
+      "  local at= i\n"  // not path, which zsh ties to PATH
       "  local -a list\n"
       "  for ((i = 2; i < CURRENT; ++i)); do\n"
-      "    case \"$path/${{words[i]}}\" in {}) path+=/${{words[i]}} ;; esac\n"
+      "    case \"$at/${{words[i]}}\" in {}) at+=/${{words[i]}} ;; esac\n"
       "  done\n"
-      "  case \"$path ${{words[CURRENT - 1]}}\" in\n{}  esac\n"
-      "  case \"$path\" in\n{}  esac\n"
+      "  case \"$at ${{words[CURRENT - 1]}}\" in\n{}  esac\n"
+      "  case \"$at\" in\n{}  esac\n"
       "  _describe argument list || _files\n"
       "}}\n"
-      "compdef _penstock penstock\n",
+      // As a file of $fpath it runs as the function itself, else it is sourced.
+      "if [ \"$funcstack[1]\" = _penstock ]; then _penstock \"$@\"; else compdef _penstock "
+      "penstock; fi\n",
       paths, values, lists);
 }
 
 std::string fish_completion(const std::vector<CommandText>& commands) {
-  std::string text =
+  std::string paths;
+  for (const CommandText& command : commands) paths += " " + joined(command);
+  std::string text = fmt::format(
       "# Completion of penstock's arguments for fish: ~/.config/fish/completions/penstock.fish\n"
       "function __penstock_is\n"
-      "  set -l path (string join / '' (string match -rv '^-' -- (commandline -opc)[2..]))\n"
-      "  string match -q -- \"$argv[1]*\" \"$path/\"; or test -z \"$argv[1]\" -a -z \"$path\"\n"
-      "end\n";
+      "  set -l at ''\n"
+      "  for word in (commandline -opc)[2..]\n"
+      "    contains -- \"$at/$word\"{}; and set at \"$at/$word\"\n"
+      "  end\n"
+      "  test \"$at/\" = \"$argv[1]\"\n"
+      "end\n",
+      paths);
   for (const CommandText& command : commands) {
     const std::string path = joined(command);
-    const std::string when = path.empty() ? "test (count (commandline -opc)) -eq 1"
-                                          : fmt::format("__penstock_is {}/", path);
+    const std::string when = fmt::format("__penstock_is {}/", path);
     for (const std::string& name : command.commands) {
       const auto below = std::ranges::find_if(
           commands, [&](const CommandText& one) { return joined(one) == path + "/" + name; });

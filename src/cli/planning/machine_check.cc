@@ -90,8 +90,9 @@ Finding huge_pages() {
 Finding numa_nodes() {
   std::error_code error;
   int nodes = 0;
-  for (const auto& entry : fs::directory_iterator("/sys/devices/system/node", error)) {
-    const std::string name = entry.path().filename().string();
+  for (fs::directory_iterator entry("/sys/devices/system/node", error), end; entry != end && !error;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
     nodes += name.starts_with("node") && name.find_first_not_of("0123456789", 4) == name.npos;
   }
   Finding found{nodes > 1 ? "NUMA" : "", fmt::format("{} nodes", nodes), ""};
@@ -147,8 +148,8 @@ Finding address_space() {
 Finding downloads() {
   const auto settings = hub_settings();
   if (!settings) return {"downloads", settings.error().message, "correct this variable"};
-  fs::path folder = settings->cache;
   std::error_code error;
+  fs::path folder = fs::absolute(settings->cache, error);
   while (!fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
   const fs::space_info space = fs::space(folder, error);
   Finding found{"downloads",

@@ -89,6 +89,11 @@ void configure_chatglm(ConfigReader& reader, ModelConfig& config) {
     reader.fail(ErrorCode::kUnsupported,
                 "position_encoding_2d: the first ChatGLM, with positions in two dimensions, is not "
                 "supported");
+  // The one model with this ratio, ChatGLM 2's of 32,768 tokens, divides positions by it.
+  if (reader.number({"", "rope_ratio"}, 0.0f, 1e6f, 1.0f) == 16.0f)
+    reader.fail(ErrorCode::kUnsupported,
+                "rope_ratio: expected that of ChatGLM 3 or GLM-4, which multiplies the base, got "
+                "16, ChatGLM 2's");
   if (reader.integer({"", "quantization_bit"}, 0, 64, 0) != 0)
     reader.fail(ErrorCode::kUnsupported, "quantization_bit: expected 0, plain weights");
   reader.expect_flag("rmsnorm", true);

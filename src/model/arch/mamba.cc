@@ -14,6 +14,7 @@ using nlohmann::json;
 using Norms = ChannelScanConfig::Norms;
 
 constexpr int kMostStates = 1 << 12, kMostTaps = 64, kMostChannels = 1 << 20;
+constexpr int64_t kMostValues = int64_t{1} << 28;
 constexpr Key kNormed{"ssm.dt_b_c_rms", ""};
 
 ChannelScanConfig read_channel_scan(ConfigReader& reader, const ModelConfig& config) {
@@ -26,6 +27,10 @@ ChannelScanConfig read_channel_scan(ConfigReader& reader, const ModelConfig& con
   scan.channels = reader.integer(
       {"ssm.inner_size", "mamba_d_inner"}, 1, kMostChannels,
       static_cast<int>(std::min<int64_t>(int64_t{expand} * config.model_dim, kMostChannels)));
+  if (int64_t{scan.channels} * scan.state_dim > kMostValues)
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("{} channels with states of {}: expected at most {} values in all",
+                            scan.channels, scan.state_dim, kMostValues));
   const Key rank{"ssm.time_step_rank", "mamba_dt_rank"};
   const json* given = reader.find(rank);
   const int usual = (config.model_dim + 15) / 16;

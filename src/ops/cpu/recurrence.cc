@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
+#include <vector>
 
 #include "base/check.h"
 #include "base/half.h"
@@ -460,19 +462,23 @@ void scan_channels(const RecurrenceContext& context, const DeltaTensors& tensors
   });
 }
 
-// Returns the rates of strips: [strip][state_dim][kDeltaLanes], zeros beyond the last channel.
-std::vector<float> rates_of_strips(ThreadPool& pool, const StateSpaceParams& params) {
+// Returns the rates of strips: [strip][state_dim][kDeltaLanes], zeros beyond the last channel. They
+// are valid until this thread's next call, which allocates only for larger ones.
+std::span<const float> rates_of_strips(ThreadPool& pool, const StateSpaceParams& params) {
   const int n_strips = (params.n_heads + kDeltaLanes - 1) / kDeltaLanes, dim = params.state_dim;
   const int64_t each = int64_t{dim} * kDeltaLanes;
-  std::vector<float> rates(static_cast<size_t>(n_strips * each));
+  thread_local std::vector<float> kept;
+  if (kept.size() < static_cast<size_t>(n_strips * each))
+    kept.resize(static_cast<size_t>(n_strips * each));
+  const std::span<float> rates(kept.data(), static_cast<size_t>(n_strips * each));
   const float* const from = data_of(params.rate);
   pool.for_ranges(n_strips, 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t strip = begin; strip < end; ++strip) {
       float* const to = rates.data() + strip * each;
       for (int lane = 0; lane < kDeltaLanes; ++lane) {
         const int64_t channel = strip * kDeltaLanes + lane;
-        for (int i = 0; i < dim && channel < params.n_heads; ++i)
-          to[i * kDeltaLanes + lane] = from[channel * dim + i];
+        for (int i = 0; i < dim; ++i)
+          to[i * kDeltaLanes + lane] = channel < params.n_heads ? from[channel * dim + i] : 0.0f;
       }
     }
   });
