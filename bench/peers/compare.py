@@ -229,13 +229,13 @@ PLOTTED = {"llama_cpp": "#2b6cb0", "ik": "#b7791f"}  # colours of the peers that
 
 def plot(report):
     """The ratios of the speeds as bars, one for each peer that is plotted, an SVG image."""
-    peers = [peer for peer in PEERS if peer.key in PLOTTED and peer.key in report["peers"]]
+    peers = [peer for peer in PEERS if peer.key in PLOTTED and any(peer.key in row for row in report["rows"])]
     rows = [(row, peer) for row in report["rows"] if not row["test"].startswith(("load", "peak")) for peer in peers if peer.key in row]
     left, right, step, top = 330, 70, 20, 44
     width, height = 860, top + step * len(rows) + 16
     scale = (width - left - right) / max([1.0] + [row[f"{peer.key}_ratio"] for row, peer in rows])
     one = left + scale
-    legend = ", ".join(f'<tspan fill="{PLOTTED[peer.key]}">{peer.name}</tspan>' for peer in peers)
+    legend = ", ".join(f'<tspan style="fill:{PLOTTED[peer.key]}">{peer.name}</tspan>' for peer in peers)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
              f'font-size="12"><rect width="100%" height="100%" fill="#fff"/>',
              f'<text x="{left}" y="18" font-size="14">Tokens per second, as a multiple of {legend}</text>']
