@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <random>
 
 #include "base/file_error.h"
 #include "base/regular_file.h"
@@ -22,6 +23,13 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFolder = "penstock-kv";
 constexpr const char* kUnfinished = ".part";
+constexpr int64_t kLeastBlocks = 16;  // of the largest kind, for which a folder has room
+
+// Part of the names of unfinished files: processes in containers of their own have equal numbers.
+std::string random_part() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
 
 std::string hex(const BlockHash& hash) {
   return fmt::format("{:016x}{:016x}", hash.high, hash.low);
@@ -58,25 +66,31 @@ struct BlockFile {
   int64_t age_ns;  // since its last use; >= 0
 };
 
+// Calls f for the paths in a folder, as far as they can be read.
+void for_each_entry(const fs::path& folder, const std::function<void(const fs::path&)>& f) {
+  std::error_code error;
+  fs::directory_iterator at(folder, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) f(at->path());
+}
+
 // Calls f for every block file and every unfinished one below `root`, of all models. Files of other
 // names are not touched.
 void for_each_file(const fs::path& root, const std::function<void(const BlockFile&)>& f) {
   const int64_t now = now_ns();
-  std::error_code error;
-  for (const auto& model : fs::directory_iterator(root, error)) {
-    if (!is_hex(model.path().filename().native(), 32)) continue;
-    for (const auto& part : fs::directory_iterator(model.path(), error)) {
-      if (!is_hex(part.path().filename().native(), 2)) continue;
-      for (const auto& file : fs::directory_iterator(part.path(), error)) {
-        const std::string name = file.path().filename();
-        struct stat info{};
-        if (!is_block_name(name) && !name.ends_with(kUnfinished)) continue;
-        if (lstat(file.path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
-        const int64_t used = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
-        f({file.path(), disk_bytes(info.st_size), std::max<int64_t>(0, now - used)});
-      }
-    }
-  }
+  const auto visit = [&](const fs::path& file) {
+    const std::string name = file.filename();
+    struct stat info{};
+    if (!is_block_name(name) && !name.ends_with(kUnfinished)) return;
+    if (lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
+    const int64_t used = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
+    f({file, disk_bytes(info.st_size), std::max<int64_t>(0, now - used)});
+  };
+  for_each_entry(root, [&](const fs::path& model) {
+    if (!is_hex(model.filename().native(), 32)) return;
+    for_each_entry(model, [&](const fs::path& part) {
+      if (is_hex(part.filename().native(), 2)) for_each_entry(part, visit);
+    });
+  });
 }
 
 // Ages in classes about 9 % apart, the youngest first, so that files are ordered in constant
@@ -124,6 +138,15 @@ BlockFolder::BlockFolder(fs::path root, int64_t max_bytes, BlockImages images)
       images_(std::move(images)) {}
 
 Result<BlockFolder> BlockFolder::open(const fs::path& path, int64_t max_bytes, BlockImages images) {
+  int64_t largest = 0;
+  for (int g = 0; g < images.n_groups(); ++g)
+    largest = std::max(largest, disk_bytes(images.bytes(g)));
+  if (max_bytes / kLeastBlocks < largest) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "kv_store {}: expected a size of at least {} bytes, {} blocks of this model, got "
+                  "{}",
+                  path.string(), kLeastBlocks * largest, kLeastBlocks, max_bytes);
+  }
   BlockFolder folder(path / kFolder, max_bytes, std::move(images));
   std::error_code error;
   fs::create_directories(path, error);
@@ -193,9 +216,10 @@ void BlockFolder::make_room(int64_t bytes) {
 
 Status BlockFolder::write_file(const BlockKey& key, const BlockImage& image) {
   static std::atomic<uint64_t> number = 0;
+  static const std::string random = random_part();
   const fs::path folder = folder_of(key);
   const std::string path =
-      (folder / fmt::format("{}.{}{}", getpid(), number++, kUnfinished)).string();
+      (folder / fmt::format("{}.{}.{}{}", getpid(), random, number++, kUnfinished)).string();
   const auto create = [&] {
     return FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   };

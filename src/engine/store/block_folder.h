@@ -23,8 +23,8 @@ namespace penstock {
 class BlockFolder final : public BlockStore {
  public:
   // Makes the folder if need be; only its owner may read it. max_bytes: bytes of all files, those of
-  // other models included; several processes may exceed it by 1/64 each. Errors: kIo,
-  // kResourceExhausted.
+  // other models included, at least 16 blocks of each group; several processes may exceed it by 1/64
+  // each. Errors: kInvalidArgument, kIo, kResourceExhausted.
   static Result<BlockFolder> open(const std::filesystem::path& path, int64_t max_bytes,
                                   BlockImages images);
 
