@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <map>
 #include <numeric>
@@ -205,6 +206,30 @@ TEST(BlockFolder, LeftoversOfAKilledWriterAreRemoved) {
   EXPECT_TRUE(fs::exists(young)) << "its writer may be at it";
 }
 
+// Processes in containers of their own have equal numbers.
+TEST(BlockFolder, UnfinishedFilesOfAnotherProcessOfThisNumberDoNotMatter) {
+  const TempDir dir;
+  BlockFolder folder = folder_at(dir.path());
+  ASSERT_TRUE(folder.write(Block(0).key, Block(0).image(folder.images())));
+  const fs::path file = files_below(dir.path()).at(0);
+  fs::remove(file);
+  for (int i = 0; i < 5000; ++i)
+    write_bytes(file.parent_path() / fmt::format("{}.{}.part", getpid(), i), "");
+  ASSERT_TRUE(folder.write(Block(0).key, Block(0).image(folder.images())));
+  EXPECT_TRUE(folder.contains(Block(0).key));
+}
+
+TEST(BlockFolder, ASizeOfFewBlocksIsAnError) {
+  const TempDir dir;
+  constexpr int64_t kLeast = 16 * 8192;  // the largest block has 5000 bytes of content
+  EXPECT_TRUE(BlockFolder::open(dir.path(), kLeast, images_of()));
+  const auto folder = BlockFolder::open(dir.path(), kLeast - 1, images_of());
+  ASSERT_FALSE(folder);
+  EXPECT_EQ(folder.error().code, ErrorCode::kInvalidArgument);
+  for (const char* part : {"131072", "131071"})
+    EXPECT_NE(folder.error().message.find(part), std::string::npos) << folder.error().message;
+}
+
 TEST(BlockFolder, AFolderThatCannotBeMadeIsAnError) {
   const auto folder = BlockFolder::open("/proc/none", kMany, images_of());
   ASSERT_FALSE(folder);
@@ -285,6 +310,36 @@ TEST(BlockWriter, ItsQueueIsBounded) {
   ASSERT_TRUE(writer.flush(std::chrono::seconds(60)));
   EXPECT_EQ(writer.counts().blocks + writer.counts().dropped, 2000);
   EXPECT_GT(writer.counts().dropped, 0);
+}
+
+// A store whose disk throws, and that counts the attempts.
+class ThrowingStore final : public BlockStore {
+ public:
+  const BlockImages& images() const override { return images_; }
+  bool contains(const BlockKey&) const override { return true; }
+  Status read(const BlockKey&, std::span<const TokenId>, BlockImage&) const override {
+    throw fs::filesystem_error("readdir", std::make_error_code(std::errc::io_error));
+  }
+  Status write(const BlockKey&, const BlockImage&) override {
+    if (n_written++ == 0) throw std::bad_alloc();
+    throw fs::filesystem_error("readdir", std::make_error_code(std::errc::io_error));
+  }
+  std::atomic<int> n_written = 0;
+
+ private:
+  const BlockImages images_ = images_of();
+};
+
+TEST(BlockWriter, WhatTheStoreThrowsIsAFailedWrite) {
+  for (const int first : {0, 1}) {
+    ThrowingStore store;
+    store.n_written = first;
+    BlockWriter writer(store, kMany);
+    for (int i = 0; i < 3; ++i) writer.put(Block(i).key, Block(i).image(store.images()));
+    ASSERT_TRUE(writer.flush(std::chrono::seconds(60)));
+    EXPECT_EQ(store.n_written, first + 1) << "it rests after a failure";
+    EXPECT_EQ(writer.counts().dropped, 3);
+  }
 }
 
 // --- Loading
@@ -388,6 +443,14 @@ TEST(BlockLoader, WhatIsSoonerComputedIsNotRead) {
   EXPECT_EQ(loads.run(loader).size(), 1u);
 }
 
+TEST(BlockLoader, WhatTheStoreThrowsIsAMiss) {
+  Loads loads(4);
+  const ThrowingStore store;
+  BlockLoader loader(store, kBlockSize, kMany);
+  EXPECT_EQ(loads.run(loader), Indices{});
+  EXPECT_EQ(loads.run(loader), Indices{}) << "its thread goes on";
+}
+
 TEST(BlockLoader, KeepsFewBlocksThatNobodyTakes) {
   Loads loads(200, 0);
   loads.query.windows = {0};
@@ -398,7 +461,7 @@ TEST(BlockLoader, KeepsFewBlocksThatNobodyTakes) {
   const int64_t bytes = loads.folder.images().bytes(0);
   BlockLoader loader(loads.folder, kBlockSize, 3 * bytes);
   const auto load = loader.begin(loads.query);
-  for (int i = 0; i < 100 && loader.counts().blocks < 3; ++i) usleep(10000);
+  for (int i = 0; i < 6000 && loader.counts().blocks < 3; ++i) usleep(10000);
   usleep(20000);
   EXPECT_EQ(loader.counts().blocks, 3);
   EXPECT_LT(loader.busy_seconds(*load), 60) << "waiting for take() does not count";

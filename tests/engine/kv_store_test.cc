@@ -2,6 +2,7 @@
 // blocks evicted at every step, with damaged files, and shared by two processes. Batch-invariant
 // mode, tiny random checkpoints of every kind of cache.
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -159,6 +160,7 @@ class Other {
  public:
   explicit Other(const std::function<void()>& round) : pid_(fork()) {
     if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (;;) round();
   }
   ~Other() {

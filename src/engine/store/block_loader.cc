@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/log.h"
@@ -141,7 +142,8 @@ void BlockLoader::run() {
     lock.unlock();
     try {
       load(*current_);
-    } catch (const std::bad_alloc&) {  // the rest is computed
+    } catch (const std::exception& error) {
+      log().warn("kv store: computed instead: {}", error.what());
     }
     lock.lock();
     current_->done_ = true;

@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -9,6 +11,22 @@
 namespace penstock {
 
 using SteadyClock = std::chrono::steady_clock;
+
+namespace {
+
+// Seals and writes an image. What the store throws is a failed write.
+Status write_caught(BlockStore& store, const BlockKey& key, BlockImage& image) {
+  try {
+    store.images().seal(image);
+    return store.write(key, image);
+  } catch (const std::bad_alloc&) {
+    return make_error(ErrorCode::kResourceExhausted, "out of memory");
+  } catch (const std::exception& error) {
+    return make_error(ErrorCode::kIo, error.what());
+  }
+}
+
+}  // namespace
 
 BlockWriter::BlockWriter(BlockStore& store, int64_t max_bytes)
     : store_(store), max_bytes_(max_bytes), thread_([this] { run(); }) {}
@@ -73,10 +91,7 @@ void BlockWriter::run() {
 void BlockWriter::write(Item item) {
   const bool rests = SteadyClock::now() < rests_until_;
   Status written;
-  if (!rests) {
-    store_.images().seal(item.image);
-    written = store_.write(item.key, item.image);
-  }
+  if (!rests) written = write_caught(store_, item.key, item.image);
   if (!written) {
     rests_until_ = SteadyClock::now() + kRest;
     log().warn("kv store: blocks are not kept for the next {} seconds: {}", kRest.count(),
