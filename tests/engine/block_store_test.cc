@@ -120,8 +120,6 @@ TEST(BlockFolder, EveryDamageIsFoundAndRemoved) {
     const int group = static_cast<int>(seed % 3);
     const Block block(0, group);
     const BlockImage whole = block.image(folder.images());
-    RC_ASSERT(folder.write(block.key, whole).has_value());
-    const fs::path file = files_below(dir.path()).at(0);
     BlockImage bytes = whole;
     const auto size = static_cast<int>(whole.size());
     switch (*rc::gen::inRange(0, 5)) {
@@ -140,6 +138,8 @@ TEST(BlockFolder, EveryDamageIsFoundAndRemoved) {
         bytes = Block(1, group).image(folder.images());
     }
     RC_PRE(bytes != whole);
+    RC_ASSERT(folder.write(block.key, whole).has_value());
+    const fs::path file = files_below(dir.path()).at(0);
     write_bytes(file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     BlockImage read;
     RC_ASSERT(folder.read(block.key, block.tokens, read).error().code == ErrorCode::kCorruptFile);

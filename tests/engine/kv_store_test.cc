@@ -123,12 +123,18 @@ TEST_P(KvStoreExactness, RestartsGoOnFromTheStore) {
 }
 
 TEST_P(KvStoreExactness, EvictedBlocksComeBack) {
-  const auto engine = open(tight());
-  for (int round = 0; round < 3; ++round) {
-    EXPECT_EQ(ask(*engine, requests_), expected_) << round;
-    EXPECT_EQ(ask(*engine, requests_, true), expected_) << round;
+  {
+    const auto engine = open(tight());
+    for (int round = 0; round < 3; ++round) {
+      EXPECT_EQ(ask(*engine, requests_), expected_) << round;
+      EXPECT_EQ(ask(*engine, requests_, true), expected_) << round;
+    }
   }
-  EXPECT_GT(engine->metrics().kv_store_read_blocks.value, 0);
+  // The first prompt of an engine is read: it has not measured yet that such models compute in no
+  // time.
+  const auto again = open(tight());
+  EXPECT_EQ(ask(*again, requests_), expected_);
+  EXPECT_GT(again->metrics().kv_store_read_blocks.value, 0);
 }
 
 TEST_P(KvStoreExactness, DamageIsAMiss) {

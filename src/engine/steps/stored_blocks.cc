@@ -78,7 +78,8 @@ ChainQuery StoredBlocks::query_of(const Sequence& sequence, int n_found,
 }
 
 void StoredBlocks::begin_load(Sequence& sequence, double token_seconds) {
-  if (!sequence.read_cache || store_.loader().hangs()) return;
+  // A plan may preempt a sequence, admit it again and preempt it once more: one load at a time.
+  if (sequence.loading || !sequence.read_cache || store_.loader().hangs()) return;
   try {
     const int n_found = scheduler_.look_up(sequence),
               n_usable = scheduler_.n_usable_blocks(sequence);

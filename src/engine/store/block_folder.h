@@ -1,5 +1,6 @@
 // A folder of cached blocks on a local disk, which several processes and models share: a file for
-// each block, named by its key. Bounded: the files that were used least recently are removed.
+// each block, named by its key. Bounded: the files that were used least recently are removed. A use is
+// a write or a read here; a prompt that memory answers uses none.
 //
 // Files appear whole (they are renamed into place) and are never changed, so readers and writers
 // need no locks. A process that is killed leaves at most a file with a temporary name, which is
