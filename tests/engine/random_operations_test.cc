@@ -6,7 +6,6 @@
 #include "engine/engine_fixture.h"
 #include "engine/files/swap_stores.h"
 #include "engine/letter_grammar.h"
-#include "formats/temp_dir.h"
 
 namespace penstock {
 namespace {
@@ -73,9 +72,6 @@ FakeEngineConfig random_config(uint64_t seed) {
     config.spec_length = pick(0, 3) == 0 ? 0 : pick(1, 20);
   }
   config.draft_forced = pick(0, 3) != 0;
-  static const TempDir folder;  // a store that all engines share
-  if (config.engine.enable_prefix_caching && config.engine.kv_layout == "paged" && pick(0, 2) == 0)
-    config.store = {folder.path(), int64_t{64} << 20};
   return config;
 }
 
@@ -105,8 +101,7 @@ class RandomSwap : public SwapStore {
 FakeEngine random_engine(uint64_t seed) {
   const FakeEngineConfig config = random_config(seed);
   return FakeEngine(
-      config, seed,
-      config.swap_slots.empty() ? nullptr : std::make_unique<RandomSwap>(config, seed));
+      config, 0, config.swap_slots.empty() ? nullptr : std::make_unique<RandomSwap>(config, seed));
 }
 
 // A grammar that the smallest vocabulary, a and b, can obey.
@@ -198,7 +193,7 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
           n_moved = 0, n_with_states = 0;
   int64_t n_drawn = 0, n_constrained = 0;
   double n_forced = 0;
-  double n_swapped = 0, n_swap_errors = 0, n_found = 0, n_stored = 0;
+  double n_swapped = 0, n_swap_errors = 0;
   const bool ok = rc::check([&](uint64_t seed) {
     const auto ops = *rc::gen::container<std::vector<Op>>(1000, any_op());
     FakeEngine fake = random_engine(seed);
@@ -239,8 +234,8 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
       }
       fake.engine->scheduler().check_invariants();
     }
-    int steps = 0;  // those without a step included, in which blocks are loaded
-    while (fake.engine->step()) RC_ASSERT(++steps < 20000000);
+    int steps = 0;
+    while (fake.engine->step()) RC_ASSERT(++steps < 1000000);
     fake.engine->scheduler().check_invariants();
     for (int g = 0; g < fake.engine->scheduler().n_groups(); ++g) {
       RC_ASSERT(fake.engine->scheduler().allocator(g).n_referenced() == 0);
@@ -254,9 +249,6 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
     n_drawn += fake.model->n_drawn();
     n_swapped += fake.engine->metrics().swapped_in_blocks.value;
     n_swap_errors += fake.engine->metrics().swap_errors.value;
-    n_found += fake.engine->metrics().kv_store_queries.value -
-               fake.engine->metrics().kv_store_misses.value;  // read, if that is sooner
-    n_stored += fake.engine->metrics().kv_store_written_blocks.value;
     n_forced += fake.engine->metrics().grammar_forced_tokens.value;
     if (!drafts) return;
     RC_ASSERT(drafts->last_size.empty());  // whatever has ended was forgotten
@@ -280,8 +272,6 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
   EXPECT_GT(n_drawn, 10000);
   EXPECT_GT(n_swapped, 100);
   EXPECT_GT(n_swap_errors, 10);
-  EXPECT_GT(n_found, 0);
-  EXPECT_GT(n_stored, 100);
   EXPECT_GT(n_constrained, 1000);
   EXPECT_GT(n_forced, 1000);
   RecordProperty("preemptions", static_cast<int>(n_preemptions));

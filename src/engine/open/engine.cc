@@ -33,15 +33,7 @@ EngineImpl::EngineImpl(EngineParts parts)
                  .adapters = adapters_,
                  .most_adapted = 2 * parts_.max_num_seqs,
                  .metrics = metrics_,
-                 .stop_drafting = drafting_stop(parts_.speculation.get()),
-                 .begin_load =
-                     [this](Sequence& sequence) {
-                       if (stored_) stored_->begin_load(sequence, steps_.prompt_token_seconds());
-                     },
-                 .end_load =
-                     [this](Sequence& sequence) {
-                       if (stored_) stored_->end_load(sequence);
-                     }}),
+                 .stop_drafting = drafting_stop(parts_.speculation.get())}),
       steps_({clock_, *parts_.model, *parts_.scheduler, requests_, metrics_},
              {.vocab_size = parts_.info.vocab_size,
               .max_len = parts_.info.max_model_len,
@@ -49,19 +41,12 @@ EngineImpl::EngineImpl(EngineParts parts)
               .max_tokens = parts_.max_num_batched_tokens,
               .prefill_chunk = parts_.config.prefill_chunk},
              parts_.speculation.get(), parts_.swap.get()) {
-  if (parts_.store != nullptr) {
-    stored_.emplace(*parts_.store, *parts_.scheduler, *parts_.model, metrics_);
-    parts_.store->loader().on_progress([this] { inbox_.wake(); });
-  }
   if (!parts_.config.prefix_cache_file.empty()) restore_prefixes();
 }
 
 EngineImpl::~EngineImpl() {
   stop();
   if (!parts_.config.prefix_cache_file.empty()) save_prefixes();
-  if (!stored_) return;
-  parts_.store->loader().on_progress({});
-  if (parts_.model->status()) stored_->finish();
 }
 
 void EngineImpl::restore_prefixes() {
@@ -128,7 +113,6 @@ Metrics EngineImpl::metrics() const {
   Metrics metrics = metrics_.published();
   set_ranks(parts_.model->communication(), metrics);
   metrics.expert_bytes_read.value = static_cast<double>(parts_.model->expert_bytes_read());
-  if (parts_.store != nullptr) set_store(*parts_.store, metrics);
   return metrics;
 }
 
@@ -147,11 +131,8 @@ bool EngineImpl::run_step() {
   try {
     take_inbox();
     requests_.expire_deadlines();
-    if (stored_) stored_->take_loaded(parts_.scheduler->n_running() > 0);
     if (!paused_) progress = steps_.run();
     if (progress == StepLoop::Progress::kFailed) go_on_or_end();
-    if (stored_ && (steps_.n_under_way() == 0 || stored_->has_many_pending()))
-      stored_->store_pending();
   } catch (const std::bad_alloc&) {
     steps_.recover({ErrorCode::kResourceExhausted, "out of memory"});
   }
@@ -207,8 +188,7 @@ void EngineImpl::thread_main() {
   for (;;) {
     const bool ran = run_step();
     // A policy may delay its batch although requests wait.
-    // blocks are given to the store as fast as it takes them
-    const bool rests = paused_ || (idle() && (!stored_ || !stored_->some_pend()));
+    const bool rests = paused_ || idle();
     const Patience patience = rests ? Patience::kUntilWork
                               : ran ? Patience::kNone
                                     : Patience::kSome;

@@ -3,7 +3,6 @@
 #pragma once
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <thread>
 
 #include "engine/compute/engine_clock.h"
@@ -16,7 +15,6 @@
 #include "engine/schedule/scheduler.h"
 #include "engine/steps/speculation.h"
 #include "engine/steps/step_loop.h"
-#include "engine/steps/stored_blocks.h"
 #include "penstock/engine.h"
 
 namespace penstock {
@@ -29,8 +27,6 @@ struct EngineParts {
   std::unique_ptr<Speculation> speculation;  // null: no speculation
   // null: preempted sequences are computed again
   std::unique_ptr<SwapStore> swap;
-  // null: blocks are in memory only
-  std::unique_ptr<KvStore> store;
   int max_num_seqs = 0;
   int max_num_batched_tokens = 0;
   uint64_t fingerprint = 0;  // as fingerprint_of()
@@ -88,7 +84,6 @@ class EngineImpl final : public Engine {
   AdapterPool adapters_;
   Requests requests_;
   StepLoop steps_;
-  std::optional<StoredBlocks> stored_;
   Inbox::Content arrived_;
   std::thread thread_;
   std::atomic<bool> ended_ = false;

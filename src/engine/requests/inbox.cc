@@ -117,23 +117,13 @@ int64_t Inbox::n_rejected() const {
   return n_rejected_;
 }
 
-void Inbox::wake() {
-  const std::lock_guard lock(mutex_);
-  woken_ = true;
-  filled_.notify_one();
-}
-
 bool Inbox::wait(Patience patience) {
   std::unique_lock lock(mutex_);
   if (closed_) return false;
   const auto has_work = [&] {
     return closed_ || !content_.requests.empty() || !content_.cancels.empty() || !jobs_.empty() ||
-           content_.reset_prefix_cache || woken_;
+           content_.reset_prefix_cache;
   };
-  struct Woken {  // each wake() ends one wait
-    bool& woken;
-    ~Woken() { woken = false; }
-  } woken{woken_};
   switch (patience) {
     case Patience::kNone: return true;
     case Patience::kSome:

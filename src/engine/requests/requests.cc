@@ -120,7 +120,7 @@ void Requests::begin(std::unique_ptr<RequestState>& owned) {
   if (ended_.capacity() < most_ended) ended_.reserve(2 * most_ended);
   std::unique_ptr<RequestState>& place = running_[number_of(state)];
   try {
-    add(*state.sequences[0]);
+    parts_.scheduler.add(*state.sequences[0]);
   } catch (const std::bad_alloc&) {
     running_.erase(number_of(state));
     throw;
@@ -131,11 +131,6 @@ void Requests::begin(std::unique_ptr<RequestState>& owned) {
   if (state.request.deadline) ++n_with_deadline_;
   if (state.adapter_slot >= 0) n_adapted_ += state.n_open;
   place = std::move(owned);
-}
-
-void Requests::add(Sequence& sequence) {
-  parts_.scheduler.add(sequence);
-  if (parts_.begin_load) parts_.begin_load(sequence);
 }
 
 // Ends a request that the scheduler does not know.
@@ -235,14 +230,11 @@ void Requests::note_plan(const Plan& plan, double time) {
     }
     parts_.inbox.leave(*sequence.request);
   }
-  for (Sequence* preempted : plan.preempted) {
+  for (const Sequence* preempted : plan.preempted) {
     parts_.metrics->num_preemptions.add();
     log().info("request {}: preempted after {} of {} tokens{}",
                number_of(*running(*preempted).request), preempted->n_tokens(), preempted->max_len,
                preempted->n_swapped > 0 ? ", swapped out" : "");
-    // beams wait for each other
-    const bool may_load = preempted->n_swapped == 0 && !running(*preempted).request->beams;
-    if (parts_.begin_load && may_load) parts_.begin_load(*preempted);
     if (parts_.stop_drafting) parts_.stop_drafting(preempted->id);
   }
 }
@@ -297,7 +289,6 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   RequestState& state = *sequence.request;
   outbox_.make_room_for_event(state);
   const double time = parts_.clock.now();  // nothing after this line runs out of memory
-  if (parts_.end_load) parts_.end_load(sequence);
   parts_.scheduler.drop_ahead(sequence, false);
   parts_.scheduler.finish(sequence);
   if (parts_.stop_drafting) parts_.stop_drafting(sequence.id);
@@ -331,7 +322,7 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   for (auto& each : state.sequences) {
     if (each->joined || each->done) continue;
     each->joined = true;
-    add(*each);
+    parts_.scheduler.add(*each);
   }
 }
 

@@ -38,11 +38,6 @@ class Requests {
     // Called for each sequence that ends or is preempted, so that the drafter forgets it. Empty:
     // there is no drafter.
     std::function<void(SeqId)> stop_drafting;
-    // Called for each sequence that has begun to wait: may have blocks loaded for it, until when it
-    // waits (Sequence::loading). Must not throw. Empty: nothing is loaded.
-    std::function<void(Sequence&)> begin_load;
-    // Called for each sequence that ends: no block is loaded for it any more.
-    std::function<void(Sequence&)> end_load;
   };
   explicit Requests(Parts parts) : parts_(std::move(parts)) {}
 
@@ -92,7 +87,6 @@ class Requests {
   bool take_adapter(RequestState& state);
   void wait_for_adapter(std::unique_ptr<RequestState>& state);
   void begin_without_adapter(size_t waiting);
-  void add(Sequence& sequence);
   // index -1: all
   void end_request(RequestState& state, int index, FinishReason reason, const Error& error);
 

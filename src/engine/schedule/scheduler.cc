@@ -377,7 +377,7 @@ void Scheduler::exchange_place(double now, int end, Plan& plan) {
 }
 
 bool Scheduler::may_start(Sequence& sequence) const {
-  if (sequence.n_tokens() <= sequence.n_parked || sequence.loading) return false;
+  if (sequence.n_tokens() <= sequence.n_parked) return false;
   if (!sequence.started && !policy_->admits(sequence)) return false;
   // Other sequences do not wait for prefixes that background sequences may compute much later.
   const bool waits_for_prefix = in_background(sequence) || n_background(running_) == 0;
