@@ -20,7 +20,7 @@ def bare_root(work):
     for name in ("etc/apt", "usr/share/keyrings"):
         run("cp", "-a", f"/{name}/.", str(part / name))
     shutil.copy("/etc/resolv.conf", part / "etc/resolv.conf")
-    # Of the sources only Debian's: others' need more than a bare root has.
+    # Package sources other than Debian's are left out: a bare root lacks the keys and certificates that they need.
     for listed in (part / "etc/apt/sources.list.d").glob("*"):
         if "debian" not in listed.name:
             listed.unlink()

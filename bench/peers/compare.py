@@ -7,17 +7,17 @@ known shape), runs them alternately, and prints and saves a table of ratios.
     bench/peers/compare.py --peer-python peer/bin/python --shapes llama-3.2-1b --types q4_0,q4_k_m,q8_0,bf16
 
 --openvino-python names an interpreter with openvino-genai (no load times: it converts the file), --vllm-python one with
-vLLM's build for the CPU, --ik-folder the folder of ik_llama.cpp's programs (llama-bench, and llama-batched-bench for several
-sequences; see ik_llama_cpp.py for its build); each peer runs where its option is given. vLLM reads no GGUF: the types bf16 and w8a8 are
-also written as a Hugging Face directory for it, and of w8a8 (compressed-tensors) we read that directory as well.
+vLLM's build for the CPU, --ik-folder the folder of ik_llama.cpp's programs (llama-bench, and llama-batched-bench for
+several sequences; see ik_llama_cpp.py for its build); each peer runs where its option is given. vLLM reads no GGUF: the
+types bf16 and w8a8 are also written as a Hugging Face directory for it, and of w8a8 (compressed-tensors) we read that directory as well.
 --cases names other combinations (llama-3.2-1b:q8_0,qwen2.5-0.5b:q4_k_m); --docs docs/benchmarks.md also writes the
 section "Kernels and models" of that file and a plot of the ratios under docs/images.
 
 Pairs go round all files, so that a slow minute of the machine does not fall on one of them; --max-minutes ends the
 rounds before the pair that would not fit, and the table says how many pairs each figure has. Each figure is the
-median over the pairs of runs. llama.cpp runs with flash attention on and off, ik_llama.cpp with weights repacked at its start
-and as they are in the file, and the better of the two counts, test by test. Load time of Penstock is from start to exit of a run without tests; of llama.cpp only
-its own load call. Peak memory is the process' largest resident size in the run of all tests.
+median over the pairs of runs. llama.cpp runs with flash attention on and off, ik_llama.cpp with weights repacked at its
+start and as they are in the file, and the better of the two counts, test by test. Load time of Penstock is from start to
+exit of a run without tests; of llama.cpp only its own load call. Peak memory is the process' largest resident size in the run of all tests.
 """
 import argparse
 import datetime

@@ -30,7 +30,7 @@ constexpr const char* kFooter =
     "PENSTOCK_ISA=scalar (or avx2, amx, neon …) forces an instruction set; NO_COLOR turns colours "
     "off.";
 
-// What to type behind the story.
+// Commands to try next, printed after the story of a call without arguments.
 constexpr const char* kNext =
     "\nThe built-in model wrote this. Next:\n"
     "  penstock pull                        models that fit this machine\n"

@@ -70,6 +70,11 @@ std::string joined(const CommandText& command) {
   return path;
 }
 
+const std::string& description_of(const std::vector<CommandText>& commands,
+                                  const std::string& path) {
+  return std::ranges::find(commands, path, joined)->description;
+}
+
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
   for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
     text.replace(at, from.size(), to);
@@ -144,9 +149,7 @@ std::string zsh_completion(const std::vector<CommandText>& commands) {
     if (!path.empty()) paths += (paths.empty() ? "" : "|") + path;
     std::string list;
     for (const std::string& name : command.commands) {
-      const auto below = std::ranges::find_if(
-          commands, [&](const CommandText& one) { return joined(one) == path + "/" + name; });
-      list += " " + described(name, below == commands.end() ? "" : below->description);
+      list += " " + described(name, description_of(commands, path + "/" + name));
     }
     for (const std::string& choice : command.choices) list += " " + described(choice, "");
     for (const FlagText& flag : command.flags) {
@@ -199,10 +202,8 @@ std::string fish_completion(const std::vector<CommandText>& commands) {
     const std::string path = joined(command);
     const std::string when = fmt::format("__penstock_is {}/", path);
     for (const std::string& name : command.commands) {
-      const auto below = std::ranges::find_if(
-          commands, [&](const CommandText& one) { return joined(one) == path + "/" + name; });
       text += fmt::format("complete -c penstock -n {} -a {} -d {}\n", fish_quoted(when), name,
-                          fish_quoted(below == commands.end() ? "" : below->description));
+                          fish_quoted(description_of(commands, path + "/" + name)));
     }
     if (!command.takes_arguments || !command.choices.empty())
       text += fmt::format("complete -c penstock -n {} -f\n", fish_quoted(when));

@@ -15,7 +15,8 @@ constexpr int64_t kMB = 1'000'000;
 // Buffers of a step, the tokenizer and the program.
 constexpr int64_t kBesideWeights = int64_t{300} << 20;
 
-// Sizes are those of the files on the hub, smallest first. KV cache: 2 x layers x KV heads x head
+// Sizes of files are approximate, smallest first; read_bytes of mixtures are estimated from the active
+// parameters. KV cache: 2 x layers x KV heads x head
 // dimension x 2 bytes; layers with sliding windows count as if they kept every token.
 constexpr KnownModel kKnownModels[] = {
     {"Qwen/Qwen3-0.6B-GGUF:Q8_0", "0.6 B, thinks, quick answers", 639 * kMB, 639 * kMB, 114'688},

@@ -80,8 +80,8 @@ Finding huge_pages() {
   Finding found{"huge pages", fmt::format("transparent, {}", mode), ""};
   if (mode != "always" && mode != "madvise") {
     found.advice = fmt::format(
-        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: weights lie in pages of {}, "
-        "which decode up to a third faster",
+        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: weights then lie in pages of "
+        "{}, which are read faster",
         format_bytes(static_cast<double>(kHugePage)));
   }
   return found;

@@ -1,5 +1,4 @@
-// What this machine has for computing models and serving them, and what an operator can do about
-// it.
+// Examination of the machine for `penstock doctor`: its hardware, limits of the process, and advice.
 #pragma once
 #include <cstdint>
 #include <string>

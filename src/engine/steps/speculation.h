@@ -89,11 +89,11 @@ class Speculation {
   // The account in plain steps: at first, at most, and at least. Drafts that go on may owe as much as
   // it may hold when they were faster than plain steps so far, else as much as it holds at first.
   static constexpr double kOpening = 4, kMost = 16, kMostOwed = 24;
-  // What a plain step adds to the account, with few sequences and with many.
+  // Share of itself that a plain step adds to the account, with few sequences and with many.
   static constexpr double kShare = 0.01, kShareOfMany = 0.005;
 
-  // What was learned at about the same number of decoding sequences. Times are at level 1: in units
-  // of StepCosts::level().
+  // Measurements at about the same number of decoding sequences. Times are divided by
+  // StepCosts::level().
   struct Load {
     // time of a pass of the drafter
     RecentMedian pass;

@@ -1,5 +1,5 @@
-// What parsers of rule notations share: the cursor, the first refusal, and the syntax of all
-// notations.
+// Scanner shared by the parsers of rule notations: the cursor, the first error, and the syntax that
+// all notations have.
 #pragma once
 #include <optional>
 #include <string>

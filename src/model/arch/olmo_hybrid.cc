@@ -48,7 +48,8 @@ void usual_olmo_hybrid(json& object) {
     object["rope_parameters"] = {{"rope_theta", nullptr}, {"rope_type", "default"}};
 }
 
-// Which layers attend: a list, or every fourth; at least the last one.
+// Reads which layers attend: those of the list layer_types, else every fourth layer; of fewer than
+// four layers the last.
 void read_kinds(ConfigReader& reader, ModelConfig& config) {
   const json* list = reader.find({"", "layer_types"});
   const size_t n = config.layers.size();

@@ -63,7 +63,7 @@ struct LayerConfig {
   int window = 0;
   // Windows are chunks that do not slide (KvLayerSpec::chunked).
   bool chunked = false;
-  // Where its norms stand, if not where ResidualConfig says.
+  // Placement of the layer's norms; empty: that of ResidualConfig.
   std::optional<NormPlacement> norms;
   // Cache group. Layers of one group keep their tokens for the same time.
   int group = 0;
