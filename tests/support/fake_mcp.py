@@ -207,7 +207,10 @@ def serve_stdio():
             send(reply)
     for line in sys.stdin:
         message = json.loads(line)
-        threading.Thread(target=answer, args=(message,), daemon=True).start()
+        if "id" in message and "method" in message:
+            threading.Thread(target=answer, args=(message,), daemon=True).start()
+        else:  # at once: notes of notifications keep the order in which they came
+            server.handle(message)
         if message.get("params", {}).get("name") == "deaf":
             time.sleep(message["params"]["arguments"]["seconds"])
     note("end of input")
