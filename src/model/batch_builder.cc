@@ -14,6 +14,8 @@ bool is_chain(std::span<const int16_t> parents) {
   return true;
 }
 
+AxisPosition all_axes(int32_t position) { return {position, position, position}; }
+
 }  // namespace
 
 BatchBuilder::BatchBuilder(int n_groups, int block_size, int state_group)
@@ -47,6 +49,7 @@ void BatchBuilder::clear() {
   adapters_.clear(), has_adapters_ = false;
   long_ropes_.clear(), has_long_ropes_ = false;
   row_tops_.clear();
+  axes_.clear(), given_.clear(), given_levels_ = 1, given_dim_ = 0;
   seq_offsets_.assign(1, 0);
   for (Group& group : groups_) {
     group.slots.clear(), group.tables.clear(), group.first_positions.clear();
@@ -58,6 +61,8 @@ int BatchBuilder::add(const BatchPart& part) {
   const int own_end = part.first + static_cast<int>(part.tokens.size());
   const int end = own_end + static_cast<int>(part.draft.size());
   const int first_row = part.rows == BatchPart::Rows::kNone ? -1 : n_rows();
+  const size_t first_token = tokens_.size();
+  if (!part.given.empty()) add_given(part);
   for (int position = part.first; position < own_end; ++position) {
     const bool last = position + 1 == own_end && part.rows == BatchPart::Rows::kLast;
     if (last || part.rows == BatchPart::Rows::kAll) output_rows_.push_back(n_tokens());
@@ -69,6 +74,7 @@ int BatchBuilder::add(const BatchPart& part) {
     row_tops_.back() = part.top;
   }
   if (!part.draft.empty()) add_draft(part);
+  if (!part.axes.empty() || part.axis_delta != 0) add_axes(part, first_token);
   seq_offsets_.push_back(n_tokens());
   seq_lens_.push_back(end);
   adapters_.push_back(part.adapter);
@@ -109,6 +115,31 @@ void BatchBuilder::add_draft(const BatchPart& part) {
   }
 }
 
+// Adds the part's share of its sequence's given rows. REQUIRES: its tokens are not added yet.
+void BatchBuilder::add_given(const BatchPart& part) {
+  PENSTOCK_CHECK(given_.empty() ||
+                 (given_levels_ == part.given_levels && given_dim_ == part.given_dim));
+  given_levels_ = part.given_levels, given_dim_ = part.given_dim;
+  const int end = part.first + static_cast<int>(part.tokens.size());
+  for (const GivenRows& rows : part.given) {
+    const int from = std::max(rows.first, part.first), to = std::min(rows.first + rows.count, end);
+    if (from >= to) continue;
+    given_.push_back({n_tokens() + from - part.first, to - from,
+                      rows.values + int64_t{from - rows.first} * given_dim_, rows.level_stride});
+  }
+}
+
+// Sets the axes of the part's tokens and draft, which begin at token `first` of the step. Nodes of
+// a draft are as far behind the last token on all axes as they are in the sequence.
+void BatchBuilder::add_axes(const BatchPart& part, size_t first) {
+  for (size_t t = axes_.size(); t < first; ++t) axes_.push_back(all_axes(positions_[t]));
+  for (size_t t = first; t < positions_.size(); ++t) {
+    const auto position = static_cast<size_t>(positions_[t]);
+    axes_.push_back(position < part.axes.size() ? part.axes[position]
+                                                : all_axes(positions_[t] + part.axis_delta));
+  }
+}
+
 void BatchBuilder::add_places(Group& group, const GroupBlocks& kv, int first, int end) const {
   const int first_position = kv.first_block * block_size_;
   const int n_used = (end - first_position + block_size_ - 1) / block_size_;
@@ -136,12 +167,17 @@ const Batch& BatchBuilder::build() {
     views_[g] = {group.slots, group.tables, group.table_offsets, group.first_positions};
   }
   if (!tree_masks_.empty()) tree_masks_.resize(tokens_.size(), 0);
-  batch_ = {tokens_,     positions_,   seq_offsets_, seq_lens_, views_,
-            tree_masks_, output_rows_, {},           {},        {}};
+  batch_ = {tokens_, positions_, seq_offsets_, seq_lens_, views_, tree_masks_, output_rows_};
   if (!row_tops_.empty()) {
     row_tops_.resize(output_rows_.size(), 0);
     batch_.row_tops = row_tops_;
   }
+  if (!axes_.empty()) {
+    for (size_t t = axes_.size(); t < positions_.size(); ++t)
+      axes_.push_back(all_axes(positions_[t]));
+    batch_.axis_positions = axes_;
+  }
+  batch_.given = given_, batch_.given_levels = given_levels_, batch_.given_dim = given_dim_;
   if (has_adapters_) batch_.adapters = adapters_;
   if (has_long_ropes_) batch_.long_ropes = long_ropes_;
   return batch_;

@@ -29,6 +29,14 @@ struct BatchPart {
   // tree that is not a chain, tokens and nodes together are at most 64.
   std::span<const TokenId> draft;
   std::span<const int16_t> draft_parents;
+  // Rows that replace the embeddings of tokens: `first` is an index in the sequence. Those of other
+  // steps are left out.
+  std::span<const GivenRows> given;
+  int given_levels = 1, given_dim = 0;
+  // Positions of the sequence's first tokens on the axes; later tokens have their position +
+  // axis_delta on all of them. Empty, and 0: all axes have the position.
+  std::span<const AxisPosition> axes;
+  int axis_delta = 0;
   int adapter = -1;        // slot of the sequence's adapter, -1 = none
   bool long_rope = false;  // see Batch::long_ropes
 };
@@ -57,6 +65,8 @@ class BatchBuilder {
     std::vector<BlockId> tables;
   };
   void add_draft(const BatchPart& part);
+  void add_given(const BatchPart& part);
+  void add_axes(const BatchPart& part, size_t first);
   static void add_state(Group& group, const BatchPart& part, const GroupBlocks& kv);
   void add_places(Group& group, const GroupBlocks& kv, int first, int end) const;
 
@@ -64,8 +74,12 @@ class BatchBuilder {
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_, seq_offsets_, seq_lens_, output_rows_;
   std::vector<uint64_t> tree_masks_;  // [n_tokens] up to the last tree
-  std::vector<int32_t> adapters_;     // [n_seqs]
-  std::vector<int32_t> long_ropes_;   // [n_seqs]
+  // [n_tokens] up to the last sequence that has axes of its own
+  std::vector<AxisPosition> axes_;
+  std::vector<GivenRows> given_;
+  int given_levels_ = 1, given_dim_ = 0;
+  std::vector<int32_t> adapters_;    // [n_seqs]
+  std::vector<int32_t> long_ropes_;  // [n_seqs]
   bool has_adapters_ = false, has_long_ropes_ = false;
   // [n output rows] up to the last one that is not 0
   std::vector<int32_t> row_tops_;

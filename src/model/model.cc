@@ -236,7 +236,7 @@ bool Model::taps_layers() const {
   return find_architecture(config_.arch)->forward == decoder_forward;
 }
 
-void Model::embed(Tensor x, Ops& ops) const { embed_input(rank_config_, *weights_, x, ops); }
+void Model::embed(Tensor x, Ops& ops) const { embed_input(rank_config_, *weights_, {}, x, ops); }
 
 void Model::project(Tensor states, Tensor logits, Ops& ops) const {
   project_output(rank_config_, *weights_, states, logits, ops);

@@ -1,6 +1,7 @@
 // The work of one step: a flat, ragged list of tokens. Prefill, decode, chunks and drafts have the
 // same form.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -22,6 +23,19 @@ struct KvView {
   // leading blocks.
   std::span<const int32_t> first_positions;  // [n_seqs], or empty for all 0
 };
+
+// Rows of the residual stream that come with the batch instead of from the embedding table: a part
+// of a picture or a sound.
+struct GivenRows {
+  int32_t first = 0, count = 0;  // rows [first, first + count) of the step
+  // Level 0: [count, model_dim] what the rows begin with. Further levels, level_stride values apart:
+  // what is added to them behind the first layers.
+  const float* values = nullptr;
+  int64_t level_stride = 0;
+};
+
+// Position of a token on the axes of time, rows and columns (RopeParams::axes).
+using AxisPosition = std::array<int32_t, 3>;
 
 struct Batch {
   // [n_tokens]. Stand-in tokens: -1 - i is the token of result i of the previous step's draws,
@@ -48,6 +62,12 @@ struct Batch {
   // [n_seqs] 1: the sequence is rotated by RopeParams::long_inv_freq, if the model has it; empty:
   // all 0.
   std::span<const int32_t> long_ropes;
+  // [n_tokens] or empty: `positions` on all axes
+  std::span<const AxisPosition> axis_positions;
+  // Ascending, disjoint; or empty.
+  std::span<const GivenRows> given;
+  int given_levels = 1;  // levels of each of `given`
+  int given_dim = 0;     // their columns: model_dim
   // Draws from the step's logits, or empty. They are a part of the step, as if Ops::sample()
   // followed it. REQUIRES: the backend samples; no row has a mask, so that nothing is as long as
   // the vocabulary.

@@ -123,6 +123,8 @@ struct RopeParams {
   // [rotary_dim / 2] longrope: frequencies of sequences that Batch::long_ropes marks; null: all
   // sequences use inv_freq.
   const Vector* long_inv_freq = nullptr;
+  // [rotary_dim / 2] or null: which axis of Batch::axis_positions turns each pair, 0 to 2.
+  const Vector* axes = nullptr;
 };
 
 struct AttentionParams {
@@ -206,8 +208,9 @@ struct MoeParams {
 // Rows of a step's tensors: as many as the batch has, or more in backends with fixed sizes. Rows
 // beyond those of the batch are not read; their K and V are stored in a spare block of the cache.
 struct StepShape {
-  int tokens = 0;   // a row per token
-  int outputs = 0;  // a row per output row of the batch
+  int tokens = 0;      // a row per token
+  int outputs = 0;     // a row per output row of the batch
+  bool given = false;  // the batch has given rows
   bool operator==(const StepShape&) const = default;
 };
 
@@ -353,6 +356,10 @@ class Ops {
   virtual void embed_positions(const Weight& table, Tensor out) = 0;
   // out[t] += table[type of token t].
   virtual void embed_token_types(const Weight& table, Tensor out) = 0;
+  // x[row] = level 0 of the batch's given rows (GivenRows). REQUIRES: StepShape::given.
+  virtual void put_given(Tensor x) = 0;
+  // x[row] += the given rows' level `level`, [1, Batch::given_levels). REQUIRES: StepShape::given.
+  virtual void add_given(int level, Tensor x) = 0;
   // out[i] = x[output_rows[i]].
   virtual void gather_outputs(Tensor x, Tensor out) = 0;
   virtual void norm(Tensor x, const NormParams& params, Tensor out) = 0;  // out may be x

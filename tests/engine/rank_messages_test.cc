@@ -53,6 +53,11 @@ TEST(RankMessages, CarryABatch) {
   batch.kv = kv, batch.tree_masks = masks, batch.output_rows = rows;
   const std::vector<int32_t> long_ropes = {0, 1};
   batch.long_ropes = long_ropes;
+  const std::vector<AxisPosition> axes = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}};
+  batch.axis_positions = axes;
+  const std::vector<float> values = {1, 2, 3, -1, 4, 5, 6, -1, 7, 8, 9, -1};
+  const GivenRows given[] = {{0, 1, values.data(), 4}, {2, 1, values.data(), 8}};
+  batch.given = given, batch.given_levels = 2, batch.given_dim = 3;
 
   MessageWriter writer;
   writer.value(RankCommand::kStep);
@@ -73,6 +78,19 @@ TEST(RankMessages, CarryABatch) {
   EXPECT_THAT(read.batch.output_rows, ElementsAre(1, 2));
   EXPECT_THAT(read.batch.adapters, IsEmpty());
   EXPECT_THAT(read.batch.long_ropes, ElementsAre(0, 1));
+  EXPECT_EQ(read.batch.axis_positions[2], axes[2]);
+  ASSERT_EQ(read.batch.given.size(), 2);
+  EXPECT_EQ(read.batch.given_levels, 2);
+  EXPECT_EQ(read.batch.given_dim, 3);
+  const auto level = [&](int i, int l) {
+    const GivenRows& rows = read.batch.given[static_cast<size_t>(i)];
+    return std::span(rows.values + l * rows.level_stride, 3);
+  };
+  EXPECT_EQ(read.batch.given[1].first, 2);
+  EXPECT_EQ(read.batch.given[1].count, 1);
+  EXPECT_THAT(level(0, 0), ElementsAre(1, 2, 3));
+  EXPECT_THAT(level(0, 1), ElementsAre(4, 5, 6));
+  EXPECT_THAT(level(1, 1), ElementsAre(7, 8, 9));
 }
 
 }  // namespace

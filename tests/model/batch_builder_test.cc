@@ -124,6 +124,57 @@ TEST(BatchBuilder, ATreesNodesSeeTheirAncestors) {
   EXPECT_THAT(batch.tree_masks, ElementsAre(0, 0, 0b11, 0b111, 0b1011, 0b10111, 0b110111, 0));
 }
 
+// Chunks have their share of a sequence's given rows, at the step's rows.
+TEST(BatchBuilder, GivenRowsOfAChunk) {
+  const std::vector<TokenId> plain = {1, 2}, tokens = {3, 4, 5};
+  const std::vector<float> values(5 * 2);
+  // tokens 2 to 4, and 8 to 9 of a sequence of which tokens 4 to 6 are computed
+  const GivenRows given[] = {{2, 3, values.data(), 6}, {8, 2, values.data() + 6, 4}};
+  const GroupBlocks kv = blocks({0, 1, 2});
+  BatchBuilder builder(1, 4);
+  builder.add({.tokens = plain, .kv = {&kv, 1}});
+  builder.add({.tokens = tokens, .first = 4, .kv = {&kv, 1}, .given = given, .given_dim = 2});
+  const Batch& batch = builder.build();
+  ASSERT_EQ(batch.given.size(), 1u);
+  EXPECT_EQ(batch.given[0].first, 2);
+  EXPECT_EQ(batch.given[0].count, 1);
+  EXPECT_EQ(batch.given[0].values, values.data() + 4);
+  EXPECT_EQ(batch.given[0].level_stride, 6);
+  EXPECT_EQ(batch.given_dim, 2);
+  builder.clear();
+  builder.add({.tokens = plain, .kv = {&kv, 1}});
+  EXPECT_TRUE(builder.build().given.empty());
+}
+
+TEST(BatchBuilder, AxesOfASequenceBesideOthers) {
+  using Axes = std::vector<AxisPosition>;
+  const std::vector<TokenId> plain = {1, 2}, tokens = {3, 4, 5}, draft = {6, 7};
+  const int16_t parents[] = {-1, 0};
+  const Axes axes = {{0, 0, 0}, {1, 1, 1}, {1, 1, 2}};
+  const GroupBlocks kv = blocks({0, 1, 2});
+  BatchBuilder builder(1, 4);
+  builder.add({.tokens = plain, .first = 5, .kv = {&kv, 1}});
+  EXPECT_TRUE(builder.build().axis_positions.empty());
+  builder.add({.tokens = tokens,
+               .first = 1,
+               .kv = {&kv, 1},
+               .draft = draft,
+               .draft_parents = parents,
+               .axes = axes,
+               .axis_delta = -1});
+  builder.add({.tokens = plain, .first = 3, .kv = {&kv, 1}});
+  EXPECT_EQ(Axes(builder.build().axis_positions.begin(), builder.build().axis_positions.end()),
+            (Axes{{5, 5, 5},
+                  {6, 6, 6},
+                  {1, 1, 1},
+                  {1, 1, 2},
+                  {2, 2, 2},
+                  {3, 3, 3},
+                  {4, 4, 4},
+                  {3, 3, 3},
+                  {4, 4, 4}}));
+}
+
 TEST(ConsecutiveBlocks, CoverTheTokens) {
   EXPECT_THAT(ids_of(consecutive_blocks(3, 9, 4).blocks), ElementsAre(3, 4, 5));
   EXPECT_TRUE(consecutive_blocks(3, 0, 4).blocks.empty());

@@ -238,6 +238,76 @@ TEST_P(StepTest, RopeHasTwoKindsOfSequences) {
     ASSERT_EQ(mixed[i], i / kDim == 1 || i / kDim == 2 ? all_long[i] : unmarked[i]) << i;
 }
 
+// Each pair turns by its axis; a token whose axes agree is rotated as by its position.
+TEST_P(StepTest, RopeTurnsPairsByTheirAxes) {
+  const std::vector<float> axes = {0, 1, 2, 0, 1, 2, 2, 1};
+  const auto packed_axes = ops_->pack_vector(axes).value();
+  const RopeParams plain = {packed_freq_.get(), 1.5f, false};
+  RopeParams by_axis = plain;
+  by_axis.axes = packed_axes.get();
+  const std::vector<float> values = random_floats(2 * kDim, 5), zeros(64);
+  const auto rotated = [&](const RopeParams& rope, std::array<int32_t, 2> positions,
+                           std::span<const AxisPosition> places) {
+    const int32_t slots[] = {0, 16}, offsets[] = {0, 1, 2}, lens[] = {1, 1}, tables[] = {0, 0, 0};
+    const KvView view = {slots, blocks_, tables, {}};
+    const Batch batch{.tokens = std::span(tokens_).first(2),
+                      .positions = positions,
+                      .seq_offsets = offsets,
+                      .seq_lens = lens,
+                      .kv = {&view, 1},
+                      .axis_positions = places};
+    ops_->begin_step(&batch);
+    const Tensor q = tensor_of(*ops_, values, 2, kDim), k = tensor_of(*ops_, zeros, 2, 32),
+                 v = tensor_of(*ops_, zeros, 2, 32);
+    ops_->rope_and_store(q, k, v, &rope, *cache_, 0);
+    return read(*ops_, q);
+  };
+  const AxisPosition places[] = {{3, 70, 9}, {251, 251, 251}};
+  const Values got = rotated(by_axis, {77, 251}, places);
+  const Values by_position = rotated(plain, {77, 251}, {});
+  EXPECT_EQ(rotated(by_axis, {77, 251}, {}).all, by_position.all);
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const Values of_axis = rotated(plain, {places[0][axis], 251}, {});
+    for (int i = 0; i < 2 * kDim; ++i) {
+      const bool turned = i >= kDim || axes[static_cast<size_t>(i % 8)] == static_cast<float>(axis);
+      EXPECT_EQ(got.all[static_cast<size_t>(i)] == of_axis.all[static_cast<size_t>(i)], turned)
+          << i;
+    }
+  }
+  EXPECT_NE(got.all, by_position.all);
+}
+
+TEST_P(StepTest, GivenRowsReplaceEmbeddingsAndAreAdded) {
+  constexpr int kRows = 5;
+  const std::vector<float> first = random_floats(2 * 2 * kDim, 1),
+                           second = random_floats(2 * kDim, 2);
+  // two levels: rows 1 and 2 of the step, and row 4
+  const GivenRows given[] = {{1, 2, first.data(), 2 * kDim}, {4, 1, second.data(), kDim}};
+  Batch batch{.tokens = std::span(tokens_).first(kRows),
+              .positions = std::span(numbers_).first(kRows)};
+  EXPECT_FALSE(ops_->begin_step(&batch).given);
+  batch.given = given, batch.given_levels = 2, batch.given_dim = kDim;
+  EXPECT_TRUE(ops_->begin_step(&batch).given);
+  const std::vector<float> before = random_floats(kRows * kDim, 3);
+  const Tensor x = tensor_of(*ops_, before, kRows, kDim);
+  const auto row_of = [&](int row) {
+    return row == 4 ? second.data() : row == 1 || row == 2 ? &first[(row - 1) * kDim] : nullptr;
+  };
+  ops_->put_given(x);
+  const Values put = read(*ops_, x);
+  ops_->add_given(1, x);
+  const Values added = read(*ops_, x);
+  for (int row = 0; row < kRows; ++row) {
+    const float* const from = row_of(row);
+    const int64_t level = row == 4 ? kDim : 2 * kDim;
+    for (int i = 0; i < kDim; ++i) {
+      const float begun = from != nullptr ? from[i] : before[static_cast<size_t>(row * kDim + i)];
+      EXPECT_EQ(put.at(row, i), begun);
+      EXPECT_EQ(added.at(row, i), begun + (from != nullptr ? from[level + i] : 0.0f));
+    }
+  }
+}
+
 TEST_P(StepTest, GatherOutputs) {
   const int32_t rows[] = {0, 1, 4};
   const Batch batch{.output_rows = rows};

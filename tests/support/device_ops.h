@@ -68,14 +68,25 @@ struct KeptBatch {
         token_types(copy(from.token_types)),
         adapters(copy(from.adapters)),
         long_ropes(copy(from.long_ropes)),
-        tree_masks(copy(from.tree_masks)) {
+        tree_masks(copy(from.tree_masks)),
+        axis_positions(copy(from.axis_positions)),
+        given(copy(from.given)) {
     for (const KvView& kv : from.kv) {
       const Group& group = groups.emplace_back(Group{
           copy(kv.slots), copy(kv.table_offsets), copy(kv.first_positions), copy(kv.block_tables)});
       views.push_back({group.slots, group.tables, group.table_offsets, group.first_positions});
     }
-    batch = {tokens,   positions,   seq_offsets, seq_lens,   views, tree_masks, output_rows,
-             row_tops, token_types, adapters,    long_ropes, {},    {}};
+    for (GivenRows& rows : given) {
+      auto& values = given_values.emplace_back();
+      const auto level = int64_t{rows.count} * from.given_dim;
+      for (int i = 0; i < from.given_levels; ++i)
+        values.insert(values.end(), rows.values + i * rows.level_stride,
+                      rows.values + i * rows.level_stride + level);
+      rows.values = values.data(), rows.level_stride = level;
+    }
+    batch = {tokens,      positions,         seq_offsets,    seq_lens, views,      tree_masks,
+             output_rows, row_tops,          token_types,    adapters, long_ropes, axis_positions,
+             given,       from.given_levels, from.given_dim, {},       {}};
   }
   template <class T>
   static std::vector<std::remove_const_t<T>> copy(std::span<T> from) {
@@ -89,6 +100,9 @@ struct KeptBatch {
   std::vector<int32_t> positions, seq_offsets, seq_lens, output_rows, row_tops, token_types,
       adapters, long_ropes;
   std::vector<uint64_t> tree_masks;
+  std::vector<AxisPosition> axis_positions;
+  std::vector<GivenRows> given;
+  std::deque<std::vector<float>> given_values;
   std::deque<Group> groups;
   std::vector<KvView> views;
   Batch batch;
@@ -190,6 +204,12 @@ class DeviceOps : public Ops {
   }
   void embed_token_types(const Weight& table, Tensor out) override {
     act([this, &table, out] { inner_->embed_token_types(table, out); });
+  }
+  void put_given(Tensor x) override {
+    act([this, x] { inner_->put_given(x); });
+  }
+  void add_given(int level, Tensor x) override {
+    act([this, level, x] { inner_->add_given(level, x); });
   }
   void gather_outputs(Tensor x, Tensor out) override {
     act([this, x, out] { inner_->gather_outputs(x, out); });

@@ -56,7 +56,42 @@ void write_batch(const Batch& batch, MessageWriter& message) {
   message.values(batch.token_types);
   message.values(batch.adapters);
   message.values(batch.long_ropes);
+  message.values(batch.axis_positions);
+  message.value(uint64_t{batch.given.size()});
+  if (batch.given.empty()) return;
+  message.value(batch.given_levels);
+  message.value(batch.given_dim);
+  for (const GivenRows& rows : batch.given) {
+    message.value(rows.first);
+    message.value(rows.count);
+    const auto n = static_cast<size_t>(rows.count) * static_cast<size_t>(batch.given_dim);
+    for (int level = 0; level < batch.given_levels; ++level)
+      message.values(std::span(rows.values + level * rows.level_stride, n));
+  }
 }
+
+namespace {
+
+// The levels of a message's rows are as far apart as their lengths and their sizes are.
+void read_given(MessageReader& message, BatchMessage& result) {
+  Batch& batch = result.batch;
+  result.given.resize(static_cast<size_t>(message.value<uint64_t>()));
+  if (result.given.empty()) return;
+  batch.given_levels = message.value<int>();
+  batch.given_dim = message.value<int>();
+  for (GivenRows& rows : result.given) {
+    rows.first = message.value<int32_t>();
+    rows.count = message.value<int32_t>();
+    for (int level = 0; level < batch.given_levels; ++level) {
+      const float* const values = message.values<float>().data();
+      if (level == 0) rows.values = values;
+      if (level == 1) rows.level_stride = values - rows.values;
+    }
+  }
+  batch.given = result.given;
+}
+
+}  // namespace
 
 BatchMessage read_batch(MessageReader& message) {
   BatchMessage result;
@@ -79,6 +114,8 @@ BatchMessage read_batch(MessageReader& message) {
   batch.token_types = message.values<int32_t>();
   batch.adapters = message.values<int32_t>();
   batch.long_ropes = message.values<int32_t>();
+  batch.axis_positions = message.values<AxisPosition>();
+  read_given(message, result);
   return result;
 }
 

@@ -99,6 +99,7 @@ void write_batch(const Batch& batch, MessageWriter& message);
 struct BatchMessage {
   Batch batch;
   std::vector<KvView> kv;
+  std::vector<GivenRows> given;
 };
 BatchMessage read_batch(MessageReader& message);
 

@@ -263,7 +263,7 @@ StepOutputs bert_forward(const ModelConfig& config, const ModelWeights& weights,
                        ? *options.stream
                        : ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream);
   DecoderParts encoder(config, weights, shape, cache, ops);
-  begin_stream(config, weights, x, ops, options);
+  begin_stream(config, weights, shape, x, ops, options);
   const NormedInput input{x, {}, x};
   for (int i = first_layer; i < end_layer; ++i) {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];

@@ -169,7 +169,7 @@ StepOutputs gemma3n_forward(const ModelConfig& config, const ModelWeights& weigh
   AltUp streams(config, weights, shape.tokens, ops);
   std::optional<PerLayerInputs> beside;
   if (first_layer == 0) {
-    embed_input(config, weights, x, ops);
+    embed_input(config, weights, shape, x, ops);
     beside.emplace(config, weights, x, ops);
     streams.begin(x);
   } else {

@@ -317,7 +317,7 @@ StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weight
     beside.emplace(config, weights, given.columns(config.model_dim, given.cols - config.model_dim),
                    first_layer, ops);
   } else {
-    begin_stream(config, weights, x, ops, options);
+    begin_stream(config, weights, shape, x, ops, options);
     if (config.per_layer.dim > 0) beside.emplace(config, weights, x, ops);
   }
   for (int i = first_layer; i < end_layer; ++i) {

@@ -145,7 +145,7 @@ StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& wei
                        : ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream);
   const Tensor normed = ops.new_tensor(shape.tokens, config.model_dim);
   DecoderParts decoder(config, weights, shape, cache, ops);
-  begin_stream(config, weights, x, ops, options);
+  begin_stream(config, weights, shape, x, ops, options);
   for (int i = first_layer; i < end_layer; ++i) {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];
     const NormedInput h{x, norm_params(config, layer.attn_norm), normed};

@@ -21,7 +21,7 @@ StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weig
       config.residual.parallel_norms ? ops.new_tensor(n, config.model_dim) : attn_in;
   DecoderParts decoder(config, weights, shape, cache, ops);
 
-  begin_stream(config, weights, x, ops, options);
+  begin_stream(config, weights, shape, x, ops, options);
   for (int i = first_layer; i < end_layer; ++i) {
     const LayerWeights& layer = weights.layers[i];
     ops.norm(x, norm_params(config, layer.attn_norm), attn_in);

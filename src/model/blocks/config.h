@@ -48,6 +48,9 @@ struct RopeConfig {
   bool backwards = false;  // rotates by the negative angle
   // proportional: the number of leading pairs of rotary_dim that are rotated
   int n_turning = 0;
+  // Axis of positions by which each pair turns: 0 time, 1 rows, 2 columns (M-RoPE). [rotary_dim / 2];
+  // empty: the rotation knows no axes.
+  std::vector<uint8_t> axes;
   // the tensor of factors in a GGUF file, if any, applies to this one
   bool tensor_factors = true;
 };

@@ -67,13 +67,15 @@ void DecoderParts::dense_beside_experts(int i, const NormedInput& h, Tensor x) {
   experts_->beside_dense(i, h, *dense_, x);
 }
 
-void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops) {
+void embed_input(const ModelConfig& config, const ModelWeights& weights, StepShape shape, Tensor x,
+                 Ops& ops) {
   if (weights.shares_vocabulary) {
     ops.embed_share(*weights.embedding, weights.first_token, config.embedding.scale, x);
     ops.all_reduce(x);
   } else {
     ops.embed_tokens(*weights.embedding, config.embedding.scale, x);
   }
+  if (shape.given) ops.put_given(x);
   if (weights.positions != nullptr) ops.embed_positions(*weights.positions, x);
   if (weights.token_types != nullptr) ops.embed_token_types(*weights.token_types, x);
   if (weights.embedding_norm) ops.norm(x, norm_params(config, weights.embedding_norm), x);
@@ -88,10 +90,10 @@ LayerRange layers_of(const ModelConfig& config, const ModelWeights& weights,
   return {own.first, options.n_layers > 0 ? std::clamp(options.n_layers, own.first, end) : end};
 }
 
-void begin_stream(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops,
-                  const ForwardOptions& options) {
+void begin_stream(const ModelConfig& config, const ModelWeights& weights, StepShape shape, Tensor x,
+                  Ops& ops, const ForwardOptions& options) {
   if (options.stream != nullptr) return;
-  if (weights.layers_of(config).first == 0) return embed_input(config, weights, x, ops);
+  if (weights.layers_of(config).first == 0) return embed_input(config, weights, shape, x, ops);
   ops.write_rows(options.stage_input, x);
 }
 
@@ -139,7 +141,7 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
     return NormedInput{values, {}, values};
   };
 
-  begin_stream(config, weights, x, ops, options);
+  begin_stream(config, weights, shape, x, ops, options);
   NormedInput h = input(weights.layers[first_layer].attn_norm);
   ops.prepare(h);
   const auto n_taps = static_cast<int>(options.taps.size());
@@ -151,9 +153,12 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
         ops.copy(x, tapped.columns(k * config.model_dim, config.model_dim));
     const NormedInput between = input(weights.layers[i].ffn_norm);
     decoder.attention(i, read(h), x, &between);
-    const bool last = i + 1 == end_layer;
+    const bool last = i + 1 == end_layer, adds = shape.given && i < config.embedding.deep_levels;
     if (!last) h = input(weights.layers[i + 1].attn_norm);
-    decoder.feed_forward(i, read(between), x, last ? nullptr : &h);
+    decoder.feed_forward(i, read(between), x, last || adds ? nullptr : &h);
+    if (!adds) continue;
+    ops.add_given(i + 1, x);
+    if (!last) ops.prepare(h);
   }
   if (options.stream != nullptr) return {};
   if (n_taps == 0) return output_head(config, weights, x, shape, ops, options);

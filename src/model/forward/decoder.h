@@ -44,9 +44,10 @@ class DecoderParts {
   Tensor mixer_in_;
 };
 
-// x = input of the first layer: embeddings of the tokens, with positions and norm if the model has
-// them.
-void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops);
+// x = input of the first layer: embeddings of the tokens, or the rows that are given in their place,
+// with positions and norm if the model has them.
+void embed_input(const ModelConfig& config, const ModelWeights& weights, StepShape shape, Tensor x,
+                 Ops& ops);
 
 // --- Of a whole model, an early exit, a single layer, or a stage of a pipeline
 struct LayerRange {
@@ -57,8 +58,8 @@ LayerRange layers_of(const ModelConfig& config, const ModelWeights& weights,
                      const ForwardOptions& options);
 // x = input of the first of these layers. REQUIRES: the model has one residual stream and no
 // per-layer inputs.
-void begin_stream(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops,
-                  const ForwardOptions& options);
+void begin_stream(const ModelConfig& config, const ModelWeights& weights, StepShape shape, Tensor x,
+                  Ops& ops, const ForwardOptions& options);
 // Returns the output of the previous pipeline stage: [n, stage_dim(layers.first)].
 Tensor stage_input(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                    Ops& ops, const ForwardOptions& options);

@@ -50,6 +50,10 @@ Status FrameLoader::load_ropes(ModelWeights& weights) {
     params.scale = rope_magnitude(rope);
     params.interleaved = config_.positions.rope_interleaved, params.first = config_.latent.kv_rank;
     ASSIGN_OR_RETURN(params.inv_freq, pack(frequencies));
+    if (!rope.axes.empty()) {
+      const std::vector<float> axes(rope.axes.begin(), rope.axes.end());
+      ASSIGN_OR_RETURN(params.axes, pack(axes));
+    }
     if (of_long == frequencies) continue;
     ASSIGN_OR_RETURN(params.long_inv_freq, pack(of_long));
     weights.short_rope_len = rope.original_max_seq_len;

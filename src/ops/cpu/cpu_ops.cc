@@ -111,7 +111,8 @@ StepShape CpuOps::begin_step(const Batch* batch) {
   const auto rows = [&](int n) {
     return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple;
   };
-  return shape_ = {rows(batch_.n_tokens()), rows(static_cast<int>(batch_.output_rows.size()))};
+  return shape_ = {rows(batch_.n_tokens()), rows(static_cast<int>(batch_.output_rows.size())),
+                   !batch_.given.empty()};
 }
 
 Tensor CpuOps::new_tensor(int rows, int cols, TensorRole) {
@@ -181,6 +182,21 @@ void CpuOps::embed_token_types(const Weight& table, Tensor out) {
     types = {first, n};
   }
   cpu_embed(linear_, table, types, 1.0f, out, true);
+}
+
+void CpuOps::put_given(Tensor x) {
+  for (const GivenRows& rows : batch_.given)
+    for (int i = 0; i < rows.count; ++i)
+      std::copy_n(rows.values + int64_t{i} * x.cols, x.cols, f32(x, rows.first + i));
+}
+
+void CpuOps::add_given(int level, Tensor x) {
+  PENSTOCK_CHECK(level < batch_.given_levels);
+  for (const GivenRows& rows : batch_.given) {
+    const float* from = rows.values + level * rows.level_stride;
+    for (int i = 0; i < rows.count; ++i)
+      kernels_.vector->add_scaled(f32(x, rows.first + i), from + int64_t{i} * x.cols, 1.0f, x.cols);
+  }
 }
 
 void CpuOps::gather_outputs(Tensor x, Tensor out) {
@@ -393,15 +409,19 @@ const CpuOps::Angles& CpuOps::angles(const RopeParams& rope) {
   const int half = rope.inv_freq->size(), n_tokens = batch_.n_tokens();
   for (int i = 0; i < n_angles_; ++i) {
     const Angles& a = angles_[i];
-    if (a.inv_freq == rope.inv_freq && a.scale == rope.scale) return a;
+    if (a.inv_freq == rope.inv_freq && a.axes == rope.axes && a.scale == rope.scale) return a;
   }
   auto* cos = arena_.allocate_array<float>(static_cast<size_t>(n_tokens) * half);
   auto* sin = arena_.allocate_array<float>(static_cast<size_t>(n_tokens) * half);
+  const bool by_axis = rope.axes != nullptr && !batch_.axis_positions.empty();
+  const float* axes = by_axis ? values_of(*rope.axes).data() : nullptr;
   const auto turn = [&](const Vector& frequencies, int64_t begin, int64_t end) {
     const float* inv_freq = values_of(frequencies).data();
     for (int64_t t = begin; t < end; ++t) {
       for (int i = 0; i < half; ++i) {
-        const float angle = static_cast<float>(batch_.positions[t]) * inv_freq[i];
+        const int32_t position =
+            by_axis ? batch_.axis_positions[t][static_cast<size_t>(axes[i])] : batch_.positions[t];
+        const float angle = static_cast<float>(position) * inv_freq[i];
         cos[t * half + i] = std::cos(angle) * rope.scale;
         sin[t * half + i] = std::sin(angle) * rope.scale;
       }
@@ -417,7 +437,7 @@ const CpuOps::Angles& CpuOps::angles(const RopeParams& rope) {
     }
   });
   const int slot = n_angles_ < static_cast<int>(angles_.size()) ? n_angles_++ : 0;
-  angles_[slot] = {rope.inv_freq, half, rope.scale, cos, sin};
+  angles_[slot] = {rope.inv_freq, rope.axes, half, rope.scale, cos, sin};
   return angles_[slot];
 }
 

@@ -59,6 +59,8 @@ class CpuOps final : public Ops {
   void embed_share(const Weight& table, int first, float scale, Tensor out) override;
   void embed_positions(const Weight& table, Tensor out) override;
   void embed_token_types(const Weight& table, Tensor out) override;
+  void put_given(Tensor x) override;
+  void add_given(int level, Tensor x) override;
   void gather_outputs(Tensor x, Tensor out) override;
   void norm(Tensor x, const NormParams& params, Tensor out) override;
   void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params,
@@ -119,7 +121,7 @@ class CpuOps final : public Ops {
   // cos and sin of every token of the step, [n_tokens][half] each; computed once per step and set
   // of frequencies.
   struct Angles {
-    const Vector* inv_freq = nullptr;
+    const Vector *inv_freq = nullptr, *axes = nullptr;
     int half = 0;
     float scale = 1.0f;
     const float *cos = nullptr, *sin = nullptr;

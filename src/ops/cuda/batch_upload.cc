@@ -73,6 +73,24 @@ void BatchUpload::list_pieces(const Batch& batch) {
   }
 }
 
+// Appends the given rows: for each token which one it has, and all levels of all of them.
+void BatchUpload::put_given(const Batch& batch, BatchOnDevice& all) {
+  if (batch.given.empty()) return;
+  given_of_.assign(batch.tokens.size(), -1);
+  for (const GivenRows& rows : batch.given)
+    for (int i = 0; i < rows.count; ++i)
+      given_of_[static_cast<size_t>(rows.first + i)] = all.n_given++;
+  all.given_of = put<int32_t>(given_of_, given_of_.size(), -1);
+  given_.clear();
+  for (int level = 0; level < batch.given_levels; ++level) {
+    for (const GivenRows& rows : batch.given) {
+      const float* const from = rows.values + level * rows.level_stride;
+      given_.insert(given_.end(), from, from + int64_t{rows.count} * batch.given_dim);
+    }
+  }
+  all.given = put<float>(given_, given_.size(), 0.0f);
+}
+
 Status BatchUpload::set(const Batch& batch, const DescribedDraws& draws,
                         const int32_t* tokens_before) {
   const size_t n = batch.tokens.size(), n_seqs = batch.seq_lens.size();
@@ -99,6 +117,9 @@ Status BatchUpload::set(const Batch& batch, const DescribedDraws& draws,
     all.adapters = put<int32_t>(batch.adapters, n_seqs, -1);
     all.long_ropes = put<int32_t>(batch.long_ropes, n_seqs, 0);
     all.tree_masks = put<uint64_t>(batch.tree_masks, n, 0);
+    if (!batch.axis_positions.empty())
+      all.axis_positions = put<int32_t>({batch.axis_positions[0].data(), 3 * n}, 3 * n, 0);
+    put_given(batch, all);
     all.n_pieces = static_cast<int32_t>(piece_tokens_.size());
     all.piece_tokens = put<int32_t>(piece_tokens_, piece_tokens_.size(), 0);
     all.first_pieces = put<int32_t>(first_pieces_, first_pieces_.size(), 0);

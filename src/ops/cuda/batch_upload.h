@@ -46,6 +46,7 @@ class BatchUpload {
  private:
   template <class T>
   const T* put(std::span<const T> values, size_t n, T missing);
+  void put_given(const Batch& batch, BatchOnDevice& all);
   void list_pieces(const Batch& batch);
   void sort_tokens(const Batch& batch);
 
@@ -62,6 +63,9 @@ class BatchUpload {
   std::byte* host_ = nullptr;
   std::vector<int32_t> sequences_;  // of the tokens
   std::vector<bool> is_few_;        // of the tokens
+  // BatchOnDevice::given_of and given
+  std::vector<int32_t> given_of_;
+  std::vector<float> given_;
   std::vector<int32_t> piece_tokens_, first_pieces_;
   int piece_room_ = 0, few_piece_room_ = 0;
   bool takes_apart_ = true;

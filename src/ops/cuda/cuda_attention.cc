@@ -12,7 +12,8 @@ Rotation rotation_of(const RopeParams& rope) {
           rope.scale,
           rope.interleaved,
           rope.first,
-          device_data(rope.long_inv_freq)};
+          device_data(rope.long_inv_freq),
+          device_data(rope.axes)};
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ StepShape CudaOps::begin_step(const Batch* batch) {
     return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple;
   };
   return shape_ = {rows(host_batch_.n_tokens()),
-                   rows(static_cast<int>(host_batch_.output_rows.size()))};
+                   rows(static_cast<int>(host_batch_.output_rows.size())),
+                   !host_batch_.given.empty()};
 }
 
 StepOutputs CudaOps::run_step(const StepKey& key, StepFn fn, void* ctx) {

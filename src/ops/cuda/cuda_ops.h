@@ -117,6 +117,8 @@ class CudaOps final : public Ops {
   void embed_share(const Weight& table, int first, float scale, Tensor out) override;
   void embed_positions(const Weight& table, Tensor out) override;
   void embed_token_types(const Weight& table, Tensor out) override;
+  void put_given(Tensor x) override;
+  void add_given(int level, Tensor x) override;
   void linear(Tensor x, std::span<const LinearTarget> targets) override;
 
   Shard shard() const override {

@@ -99,6 +99,15 @@ void CudaOps::keep_above(Tensor x, float deviations) {
   launch(KeepAbove{rows_of(x), deviations}, a_block_per_row(x));
 }
 
+void CudaOps::put_given(Tensor x) {
+  launch(TakeGiven{rows_of(x), batch(), 0}, a_thread_per_element<TakeGiven>(x));
+}
+
+void CudaOps::add_given(int level, Tensor x) {
+  PENSTOCK_CHECK(level < host_batch_.given_levels);
+  launch(TakeGiven{rows_of(x), batch(), level}, a_thread_per_element<TakeGiven>(x));
+}
+
 void CudaOps::scale_by_position(Tensor x, const PositionScale& scale) {
   launch(ScaleByPosition{rows_of(x), batch(), scale.beta, scale.period, scale.offset},
          a_thread_per_element<ScaleByPosition>(x));

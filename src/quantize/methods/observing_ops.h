@@ -80,6 +80,10 @@ class ObservingOps final : public Ops {
   void embed_token_types(const Weight& table, Tensor out) override {
     inner_.embed_token_types(table, out);
   }
+  void put_given(Tensor x) override { inner_.put_given(x); }
+  void add_given(int level, Tensor x) override {
+    if (!stopped_) inner_.add_given(level, x);
+  }
   void gather_outputs(Tensor x, Tensor out) override { inner_.gather_outputs(x, out); }
   void norm(Tensor x, const NormParams& params, Tensor out) override {
     if (!stopped_) inner_.norm(x, params, out);

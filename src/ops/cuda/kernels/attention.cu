@@ -13,7 +13,7 @@ PENSTOCK_BODY void RotateHeads::operator()(const Thread& t) const {
       t.y < n_queries ? q.row(t.x) + t.y * head_dim : k.row(t.x) + (t.y - n_queries) * head_dim;
   const Rotation own = rotation_of(rotation, *batch, t.x);
   for (int i = t.index; i < rotation.half; i += kThreads)
-    rotate_pair(own, head, head, batch->positions[t.x], i);
+    rotate_pair(own, *batch, t.x, head, head, i);
 }
 PENSTOCK_KERNEL(RotateHeads)
 
@@ -60,13 +60,13 @@ PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, co
   if (t.lane() == 0) *scale = most / largest;
 }
 
-// Rotates up to kHeads of n heads of one token, starting at `heads`, by one warp: each angle is
+// Rotates up to kHeads of n heads of token t.x, starting at `heads`, by one warp: each angle is
 // computed once for all heads, and all loads precede the stores.
-PENSTOCK_DEVICE void rotate_heads(const Thread& t, const Rotation& rotation, float* heads, int n,
-                                  int dim, int position) {
+PENSTOCK_DEVICE void rotate_heads(const Thread& t, const Rotation& rotation,
+                                  const BatchOnDevice& batch, float* heads, int n, int dim) {
   constexpr int kHeads = StoreKv::kHeads;
   for (int i = t.lane(); i < rotation.half; i += kWarp) {
-    const Turn turn(rotation, position, i);
+    const Turn turn(rotation, batch, t.x, i);
     float a[kHeads], b[kHeads];
 #pragma unroll
     for (int h = 0; h < kHeads; ++h)
@@ -88,8 +88,8 @@ PENSTOCK_BODY void StoreKv::operator()(const Thread& t) const {
   const int head = is_value ? other - layer.n_kv_heads : other, first = warp * kHeads;
   if (rotation.inv_freq != nullptr && is_token && !is_value) {
     float* const heads = is_key ? k.row(t.x) + head * dim : q.row(t.x) + first * dim;
-    rotate_heads(t, rotation_of(rotation, *batch, t.x), heads, is_key ? 1 : n_queries - first, dim,
-                 batch->positions[t.x]);
+    rotate_heads(t, rotation_of(rotation, *batch, t.x), *batch, heads,
+                 is_key ? 1 : n_queries - first, dim);
   }
   t.sync();
   if (other < 0 || head >= layer.n_kv_heads || (is_value && !layer.has_values())) return;

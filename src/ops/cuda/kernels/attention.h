@@ -15,6 +15,7 @@ struct Rotation {
   int first = 0;
   // [half] or null: for sequences that the batch marks (long_ropes)
   const float* long_inv_freq = nullptr;
+  const float* axes = nullptr;  // [half] or null: RopeParams::axes
 };
 
 // Rotates one head of a token's q or k. Grid::x = rows, Grid::y = heads of q and k.

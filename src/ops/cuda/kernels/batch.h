@@ -31,6 +31,12 @@ struct BatchOnDevice {
   const int32_t* adapters;     // [n_seqs]
   const int32_t* long_ropes;   // [n_seqs]
   const uint64_t* tree_masks;  // [n_tokens]; 0: causal
+  // [n_tokens][3] or null: `positions` on all axes
+  const int32_t* axis_positions;
+  // [n_tokens] index of the token's given row, -1 = none; null: no token has one
+  const int32_t* given_of;
+  const float* given;  // [levels][n_given][model_dim]
+  int32_t n_given;
   // Pieces for split attention, one block each; none if it would not be faster.
   int32_t n_pieces;
   const int32_t* piece_tokens;  // [n_pieces] the token of a piece

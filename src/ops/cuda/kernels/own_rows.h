@@ -52,13 +52,13 @@ struct OwnRows {
       : keys(t.shared_as<Chunk>(K::kOwnAt)), values(keys + K::kMostOwn * kChunks), begin(first) {}
 };
 
-// Rotates one row of a head, by 16 lanes.
-PENSTOCK_DEVICE void rotate_row(const Rotation& rotation, const float* from, int position, int dim,
-                                int lane, float* to) {
+// Rotates one row of a token's head, by 16 lanes.
+PENSTOCK_DEVICE void rotate_row(const Rotation& rotation, const BatchOnDevice& batch, int token,
+                                const float* from, int dim, int lane, float* to) {
   const int n_rotated = rotation.inv_freq != nullptr ? 2 * rotation.half : 0;
   for (int i = lane; i < dim; i += 16)
     if (i < rotation.first || i >= rotation.first + n_rotated) to[i] = from[i];
-  for (int i = lane; 2 * i < n_rotated; i += 16) rotate_pair(rotation, from, to, position, i);
+  for (int i = lane; 2 * i < n_rotated; i += 16) rotate_pair(rotation, batch, token, from, to, i);
 }
 
 // Rounds a row of floats as the cache does, by `lanes` lanes: into `own`, and to the cache at `to`
@@ -94,14 +94,14 @@ PENSTOCK_DEVICE void bring_own(const Thread& t, const K& of, const OwnRows<K, kD
   const auto place_of = [&](int row) { return begin + row == token ? key : nullptr; };
   for (int i = t.index / 16; i < n_heads + 2 * n; i += K::kThreads / 16) {
     if (i < n_heads) {
-      rotate_row(rotation, of.q.row(token) + (first_head + i) * dim, batch.positions[token], dim,
-                 lane, queries + i * kDim);
+      rotate_row(rotation, batch, token, of.q.row(token) + (first_head + i) * dim, dim, lane,
+                 queries + i * kDim);
       continue;
     }
     const int row = first + (i - n_heads) / 2;
     if ((i - n_heads) % 2 == 0) {
-      rotate_row(rotation, of.own.k.row(begin + row) + kv_head * dim, batch.positions[begin + row],
-                 dim, lane, scratch + row * kDim);
+      rotate_row(rotation, batch, begin + row, of.own.k.row(begin + row) + kv_head * dim, dim, lane,
+                 scratch + row * kDim);
     } else {
       std::byte* const to = place_of(row);
       round_row<kCode>(of.own.v.row(begin + row) + kv_head * dim, dim, lane, 16,

@@ -39,7 +39,10 @@ struct Turn {
   float c, s;
   int first, second;  // features of a head
 
-  PENSTOCK_DEVICE Turn(const Rotation& rotation, int position, int i) {
+  PENSTOCK_DEVICE Turn(const Rotation& rotation, const BatchOnDevice& batch, int token, int i) {
+    const int position = rotation.axes == nullptr || batch.axis_positions == nullptr
+                             ? batch.positions[token]
+                             : batch.axis_positions[3 * token + static_cast<int>(rotation.axes[i])];
     const CosSin angle = cos_sin(static_cast<float>(position) * rotation.inv_freq[i]);
     c = angle.c * rotation.scale, s = angle.s * rotation.scale;
     first = rotation.first + (rotation.interleaved ? 2 * i : i);
@@ -50,10 +53,10 @@ struct Turn {
   }
 };
 
-// Rotates the feature pair i of a head. `to` may equal `from`.
-PENSTOCK_DEVICE void rotate_pair(const Rotation& rotation, const float* from, float* to,
-                                 int position, int i) {
-  const Turn turn(rotation, position, i);
+// Rotates the feature pair i of a token's head. `to` may equal `from`.
+PENSTOCK_DEVICE void rotate_pair(const Rotation& rotation, const BatchOnDevice& batch, int token,
+                                 const float* from, float* to, int i) {
+  const Turn turn(rotation, batch, token, i);
   turn.apply(from[turn.first], from[turn.second], to);
 }
 

@@ -118,6 +118,16 @@ PENSTOCK_BODY void AddMixed::operator()(const Thread& t) const {
 }
 PENSTOCK_KERNEL(AddMixed)
 
+PENSTOCK_BODY void TakeGiven::operator()(const Thread& t) const {
+  const int i = column_of<TakeGiven>(t);
+  if (i >= x.cols || t.x >= batch->n_tokens) return;
+  const int row = batch->given_of[t.x];
+  if (row < 0) return;
+  const int64_t at = (int64_t{level} * batch->n_given + row) * x.cols + i;
+  x.row(t.x)[i] = batch->given[at] + (level > 0 ? x.row(t.x)[i] : 0.0f);
+}
+PENSTOCK_KERNEL(TakeGiven)
+
 PENSTOCK_BODY void ScaleByPosition::operator()(const Thread& t) const {
   const int i = column_of<ScaleByPosition>(t);
   if (i >= x.cols || t.x >= batch->n_tokens) return;

@@ -107,6 +107,15 @@ struct AddMixed {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
+// Ops::put_given (level 0) and Ops::add_given
+struct TakeGiven {
+  static constexpr int kThreads = 256;
+  Rows x;
+  const BatchOnDevice* batch;
+  int level;
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
 // Ops::scale_by_position
 struct ScaleByPosition {
   static constexpr int kThreads = 256;
