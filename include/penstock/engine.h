@@ -6,6 +6,7 @@
 // caller of step() when start() was not called. Sinks are called on the engine thread and must not
 // block.
 #pragma once
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -44,12 +45,39 @@ struct PromptProgress {
   std::atomic<int> computed{0};  // those in the cache included
 };
 
+// Rows that can stand in place of tokens' embeddings: a picture or a sound as its tower gives it to
+// the language model, or what a caller has made. Immutable once it is in a request.
+struct EmbeddingRows {
+  int n_rows = 0;
+  // [levels, n_rows, EngineInfo::model_dim], finite. Level 0 is what the first layer reads, as it is:
+  // no scale of embeddings is applied. Level l is added behind layer l - 1 (DeepStack).
+  std::vector<float> values;
+  int levels = 1;  // EngineInfo::embedding_levels
+  // Hash of what the values are made of. Cached blocks of these rows are shared by requests with
+  // equal hashes, so different values must not have equal ones.
+  std::array<uint64_t, 2> identity{};
+};
+
+// A place in a prompt whose tokens have given rows instead of the embeddings of their ids.
+struct PromptEmbeddings {
+  int first = 0;  // index of the first token in the prompt
+  int count = 0;  // tokens
+  std::shared_ptr<const EmbeddingRows> rows;
+  int first_row = 0;  // of `rows`, for the first token
+  // Columns and frames of a grid whose tokens lie row by row, for models with positions on axes
+  // (M-RoPE). 0 columns: the tokens follow one another like text.
+  int grid_cols = 0, grid_frames = 1;
+};
+
 // One prompt and the parameters of its completion. The engine never sees text: the owner of the
 // tokenizer (Session in the frontend) fills in the token forms of the strings in `sampling` and
 // applies `sampling.stop`.
 struct Request {
   // >= 1 ids in [0, vocab_size), with BOS where the model wants one
   std::vector<TokenId> prompt;
+  // Ascending and disjoint places of the prompt. The ids of these tokens count for penalties and
+  // drafts.
+  std::vector<PromptEmbeddings> embeddings;
   // stop, bad_words, dry_sequence_breakers and the text switches are not read here
   SamplingParams sampling;
   std::vector<std::vector<TokenId>> bad_words;  // token sequences that must not be completed
@@ -138,7 +166,10 @@ struct EngineInfo {
   std::string architecture;  // "llama", …
   std::string backend;       // "cpu/avx512"
   int vocab_size = 0;
-  int max_model_len = 0;  // prompt and completion together
+  int model_dim = 0;                 // values of a token's embedding
+  int embedding_levels = 1;          // levels of EmbeddingRows
+  bool positions_have_axes = false;  // M-RoPE: positions of grids have rows and columns
+  int max_model_len = 0;             // prompt and completion together
   // For models with two sets of RoPE frequencies (longrope): a request whose prompt and max_tokens
   // together exceed this many tokens is computed with the long ones. 0: there is one set.
   int short_rope_len = 0;

@@ -9,6 +9,7 @@
 #include "engine/collector.h"
 #include "engine/open/engine_impl.h"
 #include "engine/open/open.h"
+#include "model/arch/read_config.h"
 #include "model/sources/synthetic.h"
 
 namespace penstock {
@@ -34,6 +35,7 @@ struct ModelEngine {
     const int n_blocks[] = {kBlocks}, windows[] = {0};
     auto cache = ops->make_cache(spec, n_blocks).value();
     parts.info.vocab_size = model->config().vocab_size;
+    parts.info.model_dim = model->config().model_dim;
     parts.info.max_model_len = 200;
     parts.info.block_size = kBlockSize;
     parts.info.n_blocks = kBlocks;
@@ -48,6 +50,11 @@ struct ModelEngine {
                                                 std::move(cache));
     parts.speculation = std::move(speculation);
     engine = std::make_unique<EngineImpl>(std::move(parts));
+  }
+
+  // Values of a token's embedding.
+  static int dim() {
+    return read_config(*make_synthetic_source("tiny", "f32").value()).value().model_dim;
   }
 
   std::vector<Collected> run(const std::vector<Request>& requests) {

@@ -238,6 +238,10 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
   return {.architecture = shape.arch,
           .backend = ops.name(),
           .vocab_size = shape.vocab_size,
+          .model_dim = shape.model_dim,
+          .embedding_levels = 1 + shape.embedding.deep_levels,
+          .positions_have_axes = std::ranges::any_of(
+              shape.ropes, [](const RopeConfig& rope) { return !rope.axes.empty(); }),
           .max_model_len = config.max_model_len,
           .short_rope_len = model.short_rope_len(),
           .block_size = config.block_size,

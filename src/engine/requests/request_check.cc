@@ -4,6 +4,7 @@
 
 #include "engine/requests/adapter_pool.h"
 #include "engine/requests/context_limit.h"
+#include "engine/requests/given_input.h"
 #include "engine/requests/prefix_salt.h"
 #include "sampling/exclusions.h"
 #include "sampling/validate.h"
@@ -108,6 +109,7 @@ Status check_request(const Request& request, const EngineInfo& info, const Engin
     return {};
   };
   RETURN_IF_ERROR(check_ids(request.prompt, "prompt"));
+  RETURN_IF_ERROR(check_embeddings(request, info));
   RETURN_IF_ERROR(check_ids(request.dry_breakers, "dry_sequence_breakers"));
   RETURN_IF_ERROR(check_ids(request.eos_token_ids, "eos_token_ids"));
   for (const auto& word : request.bad_words) RETURN_IF_ERROR(check_ids(word, "bad_words"));

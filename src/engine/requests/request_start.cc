@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/requests/adapter_pool.h"
+#include "engine/requests/given_input.h"
 #include "engine/requests/prefix_salt.h"
 
 namespace penstock {
@@ -63,6 +64,7 @@ void make_sequences(RequestState& state, const SequenceStart& start) {
   const int reach = reach_of(request.prompt.size(), params.max_tokens, start.info);
   const BlockHash root = root_hash(prefix_salt(request, reach, start.info));
   const uint64_t tenant = tenant_of(request);
+  const std::shared_ptr<const PromptInput> input = prompt_input_of(request, start.info);
   const int n_sequences = n_sequences_of(params);
   for (int index = 0; index < n_sequences; ++index) {
     auto sequence = std::make_unique<Running>();
@@ -71,6 +73,7 @@ void make_sequences(RequestState& state, const SequenceStart& start) {
     sequence->tokens.reserve(max_len + 1);
     sequence->tokens = request.prompt;
     sequence->n_prompt = n_prompt;
+    sequence->input = input;
     sequence->max_len = max_len;
     sequence->priority = request.priority;
     sequence->tenant = tenant;

@@ -30,8 +30,12 @@ std::span<const TokenId> PrefixSharing::tokens_of(const Sequence& sequence, int 
 }
 
 void PrefixSharing::hash_full_blocks(Sequence& sequence, int n_blocks) const {
-  for (int i = static_cast<int>(sequence.hashes.size()); i < n_blocks; ++i)
-    sequence.hashes.push_back(chain_hash(hash_before(sequence, i), tokens_of(sequence, i)));
+  for (int i = static_cast<int>(sequence.hashes.size()); i < n_blocks; ++i) {
+    BlockHash hash = chain_hash(hash_before(sequence, i), tokens_of(sequence, i));
+    if (sequence.input != nullptr)
+      hash = sequence.input->with_rows(hash, i * block_size(), (i + 1) * block_size());
+    sequence.hashes.push_back(hash);
+  }
 }
 
 // Whether the other groups have the blocks that belong to n_blocks of group 0.
@@ -96,12 +100,13 @@ bool PrefixSharing::acquire(Sequence& sequence, int group, int first, int end) {
   return true;
 }
 
-// Returns the number of equal tokens in the block after n_blocks common ones; 0 if those differ. At
-// least one token of `sequence` is left to compute.
+// Returns the number of equal tokens in the block after n_blocks common ones; 0 if those differ.
+// Tokens with given rows are equal to none. At least one token of `sequence` is left to compute.
 int PrefixSharing::common_start(const Sequence& other, const Sequence& sequence,
                                 int n_blocks) const {
   const int begin = n_blocks * block_size();
-  const int end = std::min({other.n_tokens(), sequence.n_tokens() - 1, begin + block_size() - 1});
+  int end = std::min({other.n_tokens(), sequence.n_tokens() - 1, begin + block_size() - 1});
+  end = std::max(begin, sequence.first_given(begin, other.first_given(begin, end)));
   if (end <= begin || static_cast<int>(other.hashes.size()) < n_blocks) return 0;
   bool there = hash_before(other, n_blocks) == hash_before(sequence, n_blocks);
   for (const GroupBlocks& kv : other.kv) there = there && n_blocks >= kv.first_block;
@@ -116,7 +121,8 @@ int PrefixSharing::common_start(const Leftover& leftover, const Sequence& sequen
   if (leftover.before != hash_before(sequence, n_blocks)) return 0;
   const int begin = n_blocks * block_size();
   const int end =
-      std::min(static_cast<int>(leftover.tokens.size()), sequence.n_tokens() - 1 - begin);
+      std::min(static_cast<int>(leftover.tokens.size()),
+               sequence.first_given(begin, std::max(begin, sequence.n_tokens() - 1)) - begin);
   int common = 0;
   while (common < end && leftover.tokens[common] == sequence.tokens[begin + common]) ++common;
   return common;

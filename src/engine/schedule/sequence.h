@@ -2,9 +2,11 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "draft/block_allocator.h"
+#include "engine/schedule/prompt_input.h"
 #include "model/group_blocks.h"
 #include "penstock/engine.h"
 
@@ -26,6 +28,8 @@ struct Sequence {
   // prompt, then output; never shrinks below n_prompt
   std::vector<TokenId> tokens;
   int n_prompt = 0;
+  // null: the prompt consists of token ids only
+  std::shared_ptr<const PromptInput> input;
   // leading tokens whose K and V are in the cache
   int n_computed = 0;
   // maximum length in tokens, prompt included
@@ -75,6 +79,10 @@ struct Sequence {
   int n_known() const { return n_tokens() - (ahead ? 1 : 0); }  // tokens that the host knows
   int n_tokens() const { return static_cast<int>(tokens.size()); }
   int gap() const { return n_tokens() - n_computed; }  // tokens to compute; >= 1 while it runs
+  // Index of the first token in [first, end) whose id does not tell its embedding, or `end`.
+  int first_given(int first, int end) const {
+    return input == nullptr ? end : input->first_given(first, end);
+  }
 };
 
 }  // namespace penstock

@@ -292,6 +292,10 @@ const Batch& StepLoop::build_batch(Step& step) {
                    .rows = step.all_rows[i] != 0 ? Rows::kAll
                            : item.last           ? Rows::kLast
                                                  : Rows::kNone};
+    if (const PromptInput* input = item.sequence->input.get(); input != nullptr) {
+      part.given = input->rows, part.given_levels = input->levels, part.given_dim = input->dim;
+      part.axes = input->axes, part.axis_delta = input->axis_delta;
+    }
     part.adapter = item.sequence->adapter, part.long_rope = item.sequence->long_rope;
     if (item.last && step.all_rows[i] == 0) part.top = n_logits_needed(item);
     if (item.n_draft > 0) part.draft = item.draft->tokens, part.draft_parents = item.draft->parents;

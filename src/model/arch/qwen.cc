@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
+#include "model/arch/rope.h"
 
 namespace penstock {
 
@@ -55,9 +56,20 @@ void configure_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
   configure_experts(reader, config);
 }
 
+void configure_qwen2_vl(ConfigReader& reader, ModelConfig& config) {
+  configure_qwen2(reader, config);
+  read_rope_axes(reader, config, AxisOrder::kSections, {16, 24, 24});
+}
+
+void configure_qwen3_vl(ConfigReader& reader, ModelConfig& config) {
+  configure_qwen3(reader, config);
+  read_rope_axes(reader, config, AxisOrder::kInterleaved, {24, 20, 20});
+}
+
 // Expert weights are always normalized.
 void configure_qwen3_vl_moe(ConfigReader& reader, ModelConfig& config) {
   configure_qwen3_moe(reader, config);
+  read_rope_axes(reader, config, AxisOrder::kInterleaved, {24, 20, 20});
   if (!reader.flag({"expert_weights_norm", "norm_topk_prob"}, true))
     reader.fail(ErrorCode::kUnsupported, "norm_topk_prob: expected true");
   config.experts.routing.normalize = true;
@@ -144,7 +156,7 @@ extern constinit const Architecture kQwen2Vl = {
     .title = "Qwen2-VL, Qwen2.5-VL (text, also of `qwen2_vl`, `qwen2_5_vl`)",
     .hf_types = {"qwen2_vl_text", "Qwen2VLForConditionalGeneration", "qwen2_vl", "qwen2_5_vl_text",
                  "qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"},
-    .configure = configure_qwen2,
+    .configure = configure_qwen2_vl,
     .forward = decoder_forward,
     .hf_defaults = R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6})",
     .describe = describe_qwen_vl,
@@ -154,7 +166,7 @@ extern constinit const Architecture kQwen3Vl = {
     .name = "qwen3vl",
     .title = "Qwen3-VL (text, also of `qwen3_vl`)",
     .hf_types = {"qwen3_vl_text", "Qwen3VLForConditionalGeneration", "qwen3_vl"},
-    .configure = configure_qwen3,
+    .configure = configure_qwen3_vl,
     .forward = decoder_forward,
     .hf_defaults = R"({"head_dim": 128, "rope_theta": 5e5})",
     .describe = describe_qwen_vl,

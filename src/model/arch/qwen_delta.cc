@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
+#include "model/arch/rope.h"
 #include "model/blocks/delta_net.h"
 
 namespace penstock {
@@ -126,6 +127,7 @@ void configure_qwen3_next(ConfigReader& reader, ModelConfig& config) {
 
 void configure_qwen35(ConfigReader& reader, ModelConfig& config) {
   configure_delta_common(reader, reader.gguf(), config);
+  read_rope_axes(reader, config, AxisOrder::kInterleaved, {11, 11, 10});
 }
 
 void configure_qwen35_moe(ConfigReader& reader, ModelConfig& config) {

@@ -159,6 +159,32 @@ RopeConfig read_rope(ConfigReader& reader, const ModelConfig& config) {
   return read_hf_rope(reader, parameters == nullptr ? kNone : *parameters, config, 10000.0f);
 }
 
+void read_rope_axes(ConfigReader& top, ModelConfig& config, AxisOrder order,
+                    std::array<int, 3> published) {
+  const json* object = top.find({"", "rope_parameters"});
+  if (object == nullptr) object = top.find({"", "rope_scaling"});
+  static const json kNone = json::object();
+  ConfigReader nested(object == nullptr ? kNone : *object, Naming::kHuggingFace, "",
+                      top.where() + ": rope_parameters");
+  std::vector<float> sections = top.gguf() ? top.numbers({"rope.dimension_sections", ""}, 4)
+                                           : nested.numbers({"", "mrope_section"}, 3);
+  top.merge(nested);
+  if (sections.empty()) sections.assign(published.begin(), published.end());
+  sections.resize(3);
+  RopeConfig& rope = config.ropes[0];
+  rope.axes.assign(static_cast<size_t>(rope.rotary_dim) / 2, 0);
+  float end_of_rows = sections[0] + sections[1];
+  for (size_t i = 0; i < rope.axes.size(); ++i) {
+    const auto at = static_cast<float>(i);
+    if (order == AxisOrder::kInterleaved) {
+      const size_t axis = i % 3;
+      if (at < 3 * sections[axis]) rope.axes[i] = static_cast<uint8_t>(axis);
+    } else if (at >= sections[0] && at < end_of_rows + sections[2]) {
+      rope.axes[i] = at < end_of_rows ? 1 : 2;
+    }
+  }
+}
+
 namespace {
 
 // Keeps high frequencies, divides low ones by the factor, and interpolates between; a step if the

@@ -84,7 +84,7 @@ void LayerRunner::embed() {
     builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kNone});
     const StepShape shape = inner_->begin_step(&builder.build());
     const Tensor x = inner_->new_tensor(shape.tokens, config_.model_dim, TensorRole::kStream);
-    embed_input(config_, *frame_, x, *inner_);
+    embed_input(config_, *frame_, shape, x, *inner_);
     std::copy_n(f32(x), tokens.size() * dim,
                 stream_.data() + static_cast<size_t>(starts_[s]) * dim);
   }

@@ -1,0 +1,92 @@
+#include "engine/requests/given_input.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace penstock {
+namespace {
+
+// Positions go on behind a grid where its longer side ends.
+void add_axes(const Request& request, PromptInput& input) {
+  const int n_prompt = static_cast<int>(request.prompt.size());
+  int next = 0;
+  const auto add_text = [&](int end) {
+    for (int t = static_cast<int>(input.axes.size()); t < end; ++t, ++next)
+      input.axes.push_back({next, next, next});
+  };
+  for (const PromptEmbeddings& given : request.embeddings) {
+    if (given.grid_cols == 0) continue;
+    add_text(given.first);
+    const int cols = given.grid_cols, rows = given.count / cols / given.grid_frames;
+    for (int i = 0; i < given.count; ++i)
+      input.axes.push_back({next + i / (rows * cols), next + i / cols % rows, next + i % cols});
+    next += std::max({given.grid_frames, rows, cols});
+  }
+  if (input.axes.empty()) return;
+  add_text(n_prompt);
+  input.axis_delta = next - n_prompt;
+}
+
+}  // namespace
+
+Status check_embeddings(const Request& request, const EngineInfo& info) {
+  int end = 0;
+  for (size_t i = 0; i < request.embeddings.size(); ++i) {
+    const PromptEmbeddings& given = request.embeddings[i];
+    const auto fail = [&](const std::string& what) {
+      return errorf(ErrorCode::kInvalidArgument, "embeddings[{}]: {}", i, what);
+    };
+    if (given.first < end || given.count < 1 ||
+        static_cast<size_t>(given.first) + static_cast<size_t>(given.count) >
+            request.prompt.size()) {
+      return fail(fmt::format("expected a range of the prompt's {} tokens behind {}, got {} tokens "
+                              "from {} on",
+                              request.prompt.size(), end, given.count, given.first));
+    }
+    end = given.first + given.count;
+    if (given.rows == nullptr || given.rows->levels != info.embedding_levels) {
+      return fail(fmt::format("expected rows of {} levels, got {}", info.embedding_levels,
+                              given.rows == nullptr ? 0 : given.rows->levels));
+    }
+    const EmbeddingRows& rows = *given.rows;
+    const int64_t wanted = int64_t{rows.levels} * rows.n_rows * info.model_dim;
+    if (rows.n_rows < 0 || static_cast<int64_t>(rows.values.size()) != wanted) {
+      return fail(fmt::format("expected {} x {} x {} values, got {}", rows.levels, rows.n_rows,
+                              info.model_dim, rows.values.size()));
+    }
+    if (given.first_row < 0 || int64_t{given.first_row} + given.count > rows.n_rows) {
+      return fail(fmt::format("expected at most {} rows, got {} from {} on", rows.n_rows,
+                              given.count, given.first_row));
+    }
+    const auto finite = [](float value) { return std::isfinite(value); };
+    const bool seen = i > 0 && request.embeddings[i - 1].rows == given.rows;
+    if (!seen && !std::ranges::all_of(rows.values, finite))
+      return fail("expected finite numbers, got an infinity or NaN");
+    const int frame = given.grid_frames * given.grid_cols;
+    if (given.grid_cols < 0 || given.grid_frames < 1 ||
+        (given.grid_cols > 0 && (frame > given.count || given.count % frame != 0))) {
+      return fail(fmt::format("expected frames of whole rows, got {} tokens in {} frames with rows "
+                              "of {}",
+                              given.count, given.grid_frames, given.grid_cols));
+    }
+  }
+  return {};
+}
+
+std::shared_ptr<const PromptInput> prompt_input_of(const Request& request,
+                                                   const EngineInfo& info) {
+  if (request.embeddings.empty()) return nullptr;
+  auto input = std::make_shared<PromptInput>();
+  input->levels = info.embedding_levels, input->dim = info.model_dim;
+  for (const PromptEmbeddings& given : request.embeddings) {
+    const EmbeddingRows& rows = *given.rows;
+    input->rows.push_back({given.first, given.count,
+                           rows.values.data() + int64_t{given.first_row} * info.model_dim,
+                           int64_t{rows.n_rows} * info.model_dim});
+    input->identities.push_back({{rows.identity[0], rows.identity[1]}, given.first_row});
+  }
+  if (info.positions_have_axes) add_axes(request, *input);
+  return input;
+}
+
+}  // namespace penstock

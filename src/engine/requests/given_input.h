@@ -1,0 +1,18 @@
+// From the embeddings that a request gives (Request::embeddings) to what steps read.
+#pragma once
+#include <memory>
+
+#include "engine/schedule/prompt_input.h"
+#include "penstock/engine.h"
+
+namespace penstock {
+
+// Errors: kInvalidArgument (places, sizes, numbers that are not finite), kUnsupported (the model's
+// backend or architecture cannot).
+Status check_embeddings(const Request& request, const EngineInfo& info);
+
+// Returns null for prompts of token ids only. REQUIRES: check_embeddings() passed; the request's
+// values outlive the result.
+std::shared_ptr<const PromptInput> prompt_input_of(const Request& request, const EngineInfo& info);
+
+}  // namespace penstock
