@@ -224,8 +224,44 @@ def make_resize():
     write("resize.json", cases)
 
 
+def make_processors():
+    import image_families
+    rng = np.random.default_rng(8)
+    sizes = [(1, 1), (2, 3), (17, 1), (1, 40), (97, 61), (333, 217), (500, 20), (20, 700), (640, 480)]
+    planned = [tuple(int(v) for v in np.exp(rng.uniform(1, 7.3, 2)).astype(int)) for _ in range(24)]
+    planned += [(w, h) for w in (111, 112, 113, 224, 336, 448) for h in (112, 223, 336)]
+    cases = {}
+    for name, family in image_families.FAMILIES.items():
+        pictures = []
+        for i, (width, height) in enumerate(sizes + planned):
+            case = {"size": [width, height], "seed": i}
+            try:
+                views, prompt = image_families.run(name, family, picture(width, height, i))
+                case["views"] = [[h, w] for h, w, _ in views]
+                case["prompt"] = prompt
+                if i < len(sizes):
+                    check = 0
+                    for _, _, pixels in views:
+                        check = zlib.crc32(pixels.contiguous().numpy().tobytes(), check)
+                    case["pixels"] = check
+                    case["first"] = [float(v) for v in views[0][2].reshape(-1)[:2]]
+            except (ValueError, RuntimeError, ZeroDivisionError) as error:
+                case["error"] = str(error).split("\n")[0][:80]
+            if len(set(map(tuple, case.get("views", [])))) == 1:  # all of one size
+                case["views"] = [case["views"][0], len(case["views"])]
+            pictures.append(case)
+        errors = sum("error" in case for case in pictures)
+        print(name, len(pictures), "pictures,", errors, "errors", {case["error"] for case in pictures if "error" in case})
+        cases[name] = {**image_families.files(family), "pictures": pictures}
+    lines = []
+    for name, case in cases.items():
+        pictures = ",\n    ".join(json.dumps(picture) for picture in case.pop("pictures"))
+        lines.append(f'  {json.dumps(name)}: {json.dumps(case)[:-1]}, "pictures": [\n    {pictures}]}}')
+    (GOLDEN / "processors.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
 def main():
-    parts = {"decode": make_decode, "resize": make_resize}
+    parts = {"decode": make_decode, "resize": make_resize, "processors": make_processors}
     for name in sys.argv[1:] or parts:
         parts[name]()
 

@@ -23,6 +23,8 @@ struct ImageView {
 struct PromptPiece {
   std::string text;  // literal text with names of special tokens; or the name of the soft token
   int n_soft = 0;    // 0: literal text; else the soft token stands this many times in a row
+  bool is_number =
+      false;  // instead of text: the picture's number in the prompt, from 0 (MiniCPM-V)
 };
 
 // How features of tiles become one picture (LLaVA-NeXT, OneVision): the tiles' features are laid

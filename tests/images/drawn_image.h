@@ -30,20 +30,33 @@ inline Image drawn_image(int width, int height, uint32_t seed) {
   return image;
 }
 
-// CRC-32 of zlib.
+// CRC-32 of zlib, eight bytes at a time.
 inline uint32_t crc32_of(const void* data, size_t n) {
-  static const auto table = [] {
-    std::array<uint32_t, 256> made{};
+  static const auto tables = [] {
+    std::array<std::array<uint32_t, 256>, 8> made{};
     for (uint32_t i = 0; i < 256; ++i) {
-      made[i] = i;
-      for (int bit = 0; bit < 8; ++bit)
-        made[i] = (made[i] & 1) != 0 ? 0xedb88320u ^ (made[i] >> 1) : made[i] >> 1;
+      uint32_t crc = i;
+      for (int bit = 0; bit < 8; ++bit) crc = (crc & 1) != 0 ? 0xedb88320u ^ (crc >> 1) : crc >> 1;
+      made[0][i] = crc;
     }
+    for (size_t t = 1; t < 8; ++t)
+      for (size_t i = 0; i < 256; ++i)
+        made[t][i] = made[0][made[t - 1][i] & 255] ^ (made[t - 1][i] >> 8);
     return made;
   }();
+  const uint32_t(*table)[256] = reinterpret_cast<const uint32_t(*)[256]>(tables.data());
   uint32_t crc = ~0u;
   const auto* bytes = static_cast<const uint8_t*>(data);
-  for (size_t i = 0; i < n; ++i) crc = table[(crc ^ bytes[i]) & 255] ^ (crc >> 8);
+  for (; n >= 8; n -= 8, bytes += 8) {
+    uint32_t low, high;
+    std::memcpy(&low, bytes, 4);
+    std::memcpy(&high, bytes + 4, 4);
+    low ^= crc;
+    crc = table[7][low & 255] ^ table[6][low >> 8 & 255] ^ table[5][low >> 16 & 255] ^
+          table[4][low >> 24] ^ table[3][high & 255] ^ table[2][high >> 8 & 255] ^
+          table[1][high >> 16 & 255] ^ table[0][high >> 24];
+  }
+  for (size_t i = 0; i < n; ++i) crc = table[0][(crc ^ bytes[i]) & 255] ^ (crc >> 8);
   return ~crc;
 }
 
