@@ -22,7 +22,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden", "published")
 # Keys of sizes, which are replaced by those of the tiny row.
-SIZES = re.compile(r"(size|dim|rank|heads|layers|experts|per_tok|topk|top_k|inner|embd|n_head|n_layer|d_model|ffn_dim|n_groups|vocab.*|"
+SIZES = re.compile(r"(heads_per_ngram|split_ngram_parts|size|dim|rank|heads|layers|experts|per_tok|topk|top_k|inner|embd|n_head|n_layer|d_model|ffn_dim|n_groups|vocab.*|"
                    r"mrope_section|moe_k|n_shared_experts|num_shared_expert|_n_groups|rotary_dim|mlp_only_layers|expert|d_state|d_head|d_inner)$")
 ENCODER = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, vocab_size=71, pad_token_id=1)
 KEPT = {"attention_chunk_size", "num_nextn_predict_layers", "no_rope_layers", "moe_every_n_layers", "max_window_layers"}

@@ -259,6 +259,16 @@ PUBLISHED = {
         linear_num_value_heads=32, linear_value_head_dim=128, mlp_only_layers=[], moe_intermediate_size=512, norm_topk_prob=True,
         num_experts=512, num_experts_per_tok=10, output_router_logits=False, partial_rotary_factor=0.25, rms_norm_eps=1e-6, rope_scaling=None,
         rope_theta=10000000, router_aux_loss_coef=0.001, shared_expert_intermediate_size=512, tie_word_embeddings=False, use_sliding_window=False),
+    "qwen3_8_flash_next": sizes(
+        "qwen4_exp_text", 2560, 640, 48, 24, 2, 248320, 262144, architectures=["Qwen4ExpForCausalLM"], attention_bias=False, eos_token_id=248044,
+        head_dim=256, hidden_act="silu", linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=48,
+        linear_value_head_dim=128, moe_intermediate_size=640, shared_expert_intermediate_size=640, num_experts=512, num_experts_per_tok=10,
+        norm_topk_prob=True, hc_count=4, hc_lowrank=320, ple_layer_ids=[2], ple_embed_dim=2560, ple_conv_kernel_size=4, ngram_size=3,
+        heads_per_ngram=8, ngram_vocab_size_base=20000000, make_ngram_vocab_size_divisible_by=128, split_ngram_parts=128, seed=1234,
+        indexer_n_heads=4, indexer_kv_heads=1, indexer_head_dim=128, indexer_budget=2048, indexer_compress_ratio=4, output_gate_type="sigmoid",
+        layer_types=by_layer(48, 4, others="linear_attention"), rms_norm_eps=1e-6, rope_parameters=dict(
+            rope_theta=10000000, rope_type="default", partial_rotary_factor=0.25, mrope_section=[11, 11, 10], mrope_interleaved=True),
+        router_aux_loss_coef=0.001, tie_word_embeddings=False),
     "mistral_7b_v0_1": sizes(
         "mistral", 4096, 14336, 32, 32, 8, 32000, 32768, architectures=["MistralForCausalLM"], hidden_act="silu", rms_norm_eps=1e-5,
         rope_theta=10000.0, sliding_window=4096, tie_word_embeddings=False),

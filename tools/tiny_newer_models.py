@@ -311,6 +311,17 @@ MODELS = {
         linear_conv_kernel_dim=5, tie_word_embeddings=True)), False),
     "qwen3_5_moe": lambda: (T.Qwen3_5MoeTextConfig(**qwen_delta(num_experts=6, num_hidden_layers=3, layer_types=[
         "linear_attention", "full_attention", "linear_attention"])), True),
+    "qwen4_exp": lambda: (T.Qwen4ExpTextConfig(**qwen4_exp(
+        output_gate_type="sigmoid", rope_parameters=rope(1e6, partial_rotary_factor=0.5, mrope_section=[1, 1, 0], mrope_interleaved=True))), True),
+    # Two tables; a list of tokens that end texts.
+    "qwen4_exp_tables": lambda: (T.Qwen4ExpTextConfig(**qwen4_exp(
+        num_hidden_layers=4, layer_types=["linear_attention", "indexed_attention", "linear_attention", "indexed_attention"],
+        ple_layer_ids=[1, 3], ple_embed_dim=12, ple_conv_kernel_size=2, ngram_size=2, heads_per_ngram=3, hc_count=3,
+        indexer_compress_ratio=2, indexer_budget=6, indexer_n_heads=5, eos_token_id=[4, 1],
+        num_key_value_heads=1, rope_parameters=rope(1e6, partial_rotary_factor=1.0, mrope_section=[2, 1, 1]))), False),
+    "qwen4_exp_plain": lambda: (T.Qwen4ExpTextConfig(**qwen4_exp(
+        num_hidden_layers=2, layer_types=["indexed_attention", "linear_attention"], ple_layer_ids=[], indexer_budget=16,
+        output_gate_type="sigmoid", norm_topk_prob=False, tie_word_embeddings=True)), False),
     "kimi_linear": lambda: (T.KimiLinearConfig(**kimi_linear(
         num_hidden_layers=4, layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"])), True),
     "kimi_linear_odd": lambda: (T.KimiLinearConfig(**kimi_linear(
@@ -500,6 +511,15 @@ def qwen_delta(**more):
     if "num_experts" in more:
         config |= dict(num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=24)
     return config
+
+
+def qwen4_exp(**more):
+    """Residual streams, attention to selected blocks of four tokens, rows of tables of n-grams."""
+    return qwen_delta(
+        num_experts=6, num_hidden_layers=4, hc_count=2, hc_lowrank=10, ple_layer_ids=[2], ple_conv_kernel_size=3, ngram_size=3,
+        heads_per_ngram=2, ngram_vocab_size_base=41, make_ngram_vocab_size_divisible_by=8, split_ngram_parts=3,
+        indexer_n_heads=3, indexer_kv_heads=1, indexer_head_dim=10, indexer_budget=12, indexer_compress_ratio=4,
+        eos_token_id=4) | more
 
 
 def fused_experts(state):
@@ -961,6 +981,7 @@ DROP = "(not there)"
 # What published config.json files say beside what transformers writes, and the converter reads.
 PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
                  {"linear_attention": "mamba", "full_attention": "attention"}.get(kind, kind) for kind in c["layer_types"]]),
+             "qwen4_exp_text": lambda c: dict(layer_types=[kind.replace("indexed", "full") for kind in c["layer_types"]]),
              "nemotron_h": lambda c: dict(layers_block_type=DROP, hybrid_override_pattern="".join(
                  {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}[kind] for kind in c["layers_block_type"]),
                  num_hidden_layers=len(c["layers_block_type"]), mamba_d_head=c["mamba_head_dim"]) | (

@@ -47,7 +47,13 @@ void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from
     case KvFormat::kBF16: copy_key<4>(from, from_lane, to, to_lane, dim / 2); break;
     case KvFormat::kI8: copy_key<4>(from, from_lane, to, to_lane, dim / 4); break;
   }
-  for (int d = 0; d < layout.value_dim && !layout.values_in_keys; ++d)
+  const bool rows = layout.format == KvFormat::kF32 || layout.format == KvFormat::kF16;
+  if (rows && !layout.values_in_keys) {
+    const Element first = v_element(layout, from_lane, 0);
+    copy({first.offset, first.bytes * layout.value_dim},
+         {v_element(layout, to_lane, 0).offset, first.bytes * layout.value_dim});
+  }
+  for (int d = 0; d < layout.value_dim && !rows && !layout.values_in_keys; ++d)
     copy(v_element(layout, from_lane, d), v_element(layout, to_lane, d));
   if (layout.format != KvFormat::kI8) return;
   for (const int64_t scales : {layout.k_scales, layout.v_scales}) {

@@ -8,10 +8,12 @@
 #include "base/log.h"
 #include "model/adapters/adapter_slots.h"
 #include "model/arch/archs.h"
+#include "model/arch/names.h"
 #include "model/blocks/counts.h"
 #include "model/blocks/cuts.h"
 #include "model/forward/decoder.h"
 #include "model/load/load_weights.h"
+#include "model/load/stages.h"
 #include "model/sources/packed_cache.h"
 
 namespace penstock {
@@ -23,9 +25,12 @@ namespace {
 
 // Returns the tensors to prefetch: norms, biases, and tensors that are joined or permuted at load.
 // The others are read in the first step.
-std::vector<std::span<const std::byte>> tensors_of(const WeightSource& source) {
+std::vector<std::span<const std::byte>> tensors_of(const WeightSource& source,
+                                                   const ModelConfig& config) {
   std::vector<std::span<const std::byte>> parts;
-  for (const TensorInfo& tensor : source.tensors()) parts.push_back(tensor.bytes);
+  const NameTable names = tensor_names(config, source.naming());
+  for (const TensorInfo& tensor : source.tensors())
+    if (!is_of_table(tensor.name, config, names)) parts.push_back(tensor.bytes);
   std::ranges::stable_sort(parts, {}, [](const auto& part) { return part.size(); });
   return parts;
 }
@@ -36,7 +41,7 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
                                            const Progress& progress) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
-  model->reading_ = BackgroundRead(tensors_of(source));
+  model->reading_ = BackgroundRead(tensors_of(source, model->config_));
   ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress));
   model->set_weights(std::move(weights), source.naming());
   return model;
@@ -51,7 +56,7 @@ Result<std::unique_ptr<Model>> Model::load_shard(const WeightSource& source, Ops
   if (how.packed.cache != nullptr || !how.packed.experts_folder.empty()) {
     RETURN_IF_ERROR(model->load_packed(source, ops, progress, how.packed, shard));
   } else {
-    if (!shard.is_part()) model->reading_ = BackgroundRead(tensors_of(source));
+    if (!shard.is_part()) model->reading_ = BackgroundRead(tensors_of(source, model->config_));
     ASSIGN_OR_RETURN(auto weights,
                      load_weights(source, model->config_, ops, progress, nullptr, shard));
     model->set_weights(std::move(weights), source.naming(), shard.shard);
@@ -137,7 +142,8 @@ Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& 
     log().warn("packed weights are made anew: {}", mapped.error().message);
     packed.from = nullptr;
   }
-  if (!packed.maps_experts && !shard.is_part()) reading_ = BackgroundRead(tensors_of(source));
+  if (!packed.maps_experts && !shard.is_part())
+    reading_ = BackgroundRead(tensors_of(source, config_));
   std::unique_ptr<ExpertFile> experts;
   if (packed.maps_experts) {
     ASSIGN_OR_RETURN(experts, ExpertFile::create(use.experts_folder));
@@ -174,7 +180,8 @@ void Model::set_weights(std::unique_ptr<ModelWeights> weights, Naming naming, Sh
   adapters_ = std::make_unique<AdapterSlots>(config_, naming, weights_->sites, layers());
   const WeightCounts counts = count_weights(config_, *weights_, shard);
   weight_bytes_ = counts.bytes;
-  offloaded_bytes_ = counts.mapped_experts;
+  table_bytes_ = counts.tables;
+  offloaded_bytes_ = counts.mapped_experts + counts.tables;
   active_weight_bytes_ = counts.active_bytes;
   active_float_weights_ = counts.active_floats;
 }

@@ -88,8 +88,10 @@ class Model {
   int stage_output_dim() const;
   int64_t weight_bytes() const { return weight_bytes_; }  // in the backend's layout
   int64_t mapped_bytes() const { return mapped_bytes_; }  // the part of them in a mapped file
-  // The part of weight_bytes() that are experts in a mapped file, which need not be in memory.
+  // The part of weight_bytes() that is in mapped files and need not be in memory: experts, tables of
+  // n-grams.
   int64_t offloaded_bytes() const { return offloaded_bytes_; }
+  int64_t table_bytes() const { return table_bytes_; }  // the part of those that are tables
   // Packed bytes read for one decoded token: the chosen share of the experts, no embedding lookup.
   int64_t active_weight_bytes() const { return active_weight_bytes_; }
   // Number of weights of 16 or 32 bits among them.
@@ -140,6 +142,7 @@ class Model {
   int64_t weight_bytes_ = 0;
   int64_t mapped_bytes_ = 0;
   int64_t offloaded_bytes_ = 0;
+  int64_t table_bytes_ = 0;
   int64_t active_weight_bytes_ = 0;
   int64_t active_float_weights_ = 0;
   BackgroundRead reading_;  // reads the files of the weights ahead

@@ -55,6 +55,7 @@ struct CacheSpec {
   int first_index_layer = 0;  // index of the first of these keys; 0 = there are none
   KvDType dtype = KvDType::kF16;
   int block_size = 16;  // tokens per block
+  int longest = 0;      // most tokens of a sequence; 0 = as many as there is space for
   // Numbers of a sequence's state in each layer: [n_layers], or empty when no layer has a state. A
   // state starts as zeros.
   std::vector<int64_t> state_values;

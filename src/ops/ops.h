@@ -25,6 +25,7 @@
 #include "ops/batch.h"
 #include "ops/cache_spec.h"
 #include "ops/limits.h"
+#include "ops/ngram_params.h"
 #include "ops/recurrence_params.h"
 #include "ops/tensor.h"
 #include "parallel/shard.h"
@@ -120,6 +121,8 @@ struct RopeParams {
   // pairs (2i, 2i + 1) instead of (i, i + rotary_dim / 2)
   bool interleaved = false;
   int first = 0;  // first rotated feature of a head
+  // added to the tokens' positions
+  int offset = 0;
   // [rotary_dim / 2] longrope: frequencies of sequences that Batch::long_ropes marks; null: all
   // sequences use inv_freq.
   const Vector* long_inv_freq = nullptr;
@@ -139,8 +142,9 @@ struct AttentionParams {
   // [n_heads] or null (ALiBi): slope * (key's position - query's position) is added to every score.
   const Vector* slopes = nullptr;
   // Sparse attention: what each token attends to, from Ops::select(). No columns: all that it sees.
-  // REQUIRES: the layer has one KV head and no window; there are neither sinks nor slopes.
+  // REQUIRES: the layer has no window; there are neither sinks nor slopes.
   Tensor selected = {};
+  int selected_pool = 1;  // SelectParams::pool of that selection
 };
 
 // An indexer's scores of the tokens that a query sees: sum over heads of weight * max(0, q . k),
@@ -148,7 +152,15 @@ struct AttentionParams {
 struct SelectParams {
   int layer = 0;    // of the cache
   int n_heads = 0;  // of queries
-  int top_k = 0;    // tokens that are selected
+  int top_k = 0;    // tokens that are selected, a multiple of `pool`
+  // Tokens that share a key and are selected together: the sequence's tokens from pool * b on are
+  // block b. The key of a block is stored with its last token; those of other tokens are not read.
+  // Tokens behind the last whole block that a query sees are selected too. > 1: without trees of
+  // drafts that branch.
+  int pool = 1;
+
+  // most tokens that are selected
+  int most() const { return top_k + pool - 1; }
 };
 
 // Multiplies x of the token at position p by 1 + beta * log(1 + floor((p + offset) / period)).
@@ -467,14 +479,20 @@ class Ops {
   // window. q: [tokens, n_heads * head_dim], out: [tokens, n_heads * the layer's value_dim()].
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params,
                       Tensor out) = 0;
-  // Whether select() and AttentionParams::selected are there.
+  // Whether select(), AttentionParams::selected, embed_ngrams() and root_gates() are there.
   virtual bool can_select() const { return false; }
   // Selects the params.top_k tokens with the highest scores among those that a token sees; of equal
-  // scores the lower position. q: [tokens, n_heads * head_dim]; weights: [tokens, n_heads]; out:
-  // [tokens, top_k], ascending positions in the sequence as I32, in rows of tokens that see more
-  // than top_k. REQUIRES: can_select(); keys of this step are stored.
+  // scores the lower position. q: [tokens, n_heads * head_dim]; weights: [tokens, n_heads], no
+  // columns: ones; out: [tokens, params.most()], ascending positions in the sequence as I32, in
+  // rows of tokens that see more than that. REQUIRES: can_select(); keys of this step are stored.
   virtual void select(Tensor /*q*/, Tensor /*weights*/, const KvCache& /*cache*/,
                       const SelectParams& /*params*/, Tensor /*out*/) {}
+  // out[t] = the token's rows of n-grams (NgramParams), one after the other: [tokens, heads * the
+  // table's columns]. REQUIRES: can_select(); tokens are below 2^24 - 1.
+  virtual void embed_ngrams(const NgramParams& /*params*/, KvCache& /*cache*/, Tensor /*out*/) {}
+  // out[r] = sigmoid(sign(s) * sqrt(max(|s|, 1e-6))), s = scale * (a[r] . b[r]), sign(0) = 0; out:
+  // [rows, 1]. REQUIRES: can_select().
+  virtual void root_gates(Tensor /*a*/, Tensor /*b*/, float /*scale*/, Tensor /*out*/) {}
   // rope_and_store() for the layer params.layer, then attend(), which a backend may fuse: q and k
   // are scratch afterwards. k and v are Tensor() if the layer attends to keys and values of an
   // earlier one.

@@ -257,14 +257,15 @@ Result<std::vector<EncodedTensor>> Run::encode(const MappedTensor& tensor,
   return out;
 }
 
-// Appends a tensor. Experts of one output tensor are concatenated in order.
+// Appends a tensor. Experts and rows of one output tensor are concatenated in order.
 Status Run::append(std::vector<EncodedTensor>& list, EncodedTensor tensor,
                    const MappedTensor& from) const {
-  if (from.out_experts == 0) {
+  if (from.out_experts == 0 && !from.goes_on) {
+    if (from.out_rows > 0) tensor.shape[0] = from.out_rows;
     list.push_back(std::move(tensor));
     return {};
   }
-  if (from.expert == 0 && !from.goes_on) {
+  if (from.out_experts > 0 && from.expert == 0 && !from.goes_on) {
     if (from.out_rows > 0) tensor.shape[0] = from.out_rows;
     tensor.shape.insert(tensor.shape.begin(), from.out_experts);
     list.push_back(std::move(tensor));
@@ -287,7 +288,7 @@ Status Run::outside_part(int index) {
   const auto first = map_.outside.begin() + index;
   RETURN_IF_ERROR(note(first->in));
   std::vector<EncodedTensor> list;
-  const bool follows = first->out_experts > 0 && first->expert > 0;
+  const bool follows = (first->out_experts > 0 && first->expert > 0) || first->goes_on;
   for (auto tensor = first; !follows && tensor != map_.outside.end() && tensor->out == first->out;
        ++tensor) {
     ASSIGN_OR_RETURN(std::vector<float> values, reader_.read(*tensor));

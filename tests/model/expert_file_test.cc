@@ -69,8 +69,8 @@ class ExpertFileTest : public ::testing::Test {
     const auto model = Model::load_shard(source, *ops, {}, how);
     EXPECT_TRUE(model) << source.path() << ": " << model.error().message;
     if (!model) return {};
-    return {Runner(**model, *ops).run(0, kExpertTokens), (*model)->offloaded_bytes(),
-            (*model)->weight_bytes()};
+    return {Runner(**model, *ops).run(0, kExpertTokens),
+            (*model)->offloaded_bytes() - (*model)->table_bytes(), (*model)->weight_bytes()};
   }
   Result<std::unique_ptr<Model>> open(const fs::path& path, const fs::path& folder) {
     source_ = open_weights(path).value();

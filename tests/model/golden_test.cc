@@ -173,7 +173,7 @@ TEST_P(GoldenModels, EmulatedCudaGivesTheSame) {
   const auto made = make_ops("cuda_emulated", {.n_threads = 1, .row_multiple = 4});
   if (!made) GTEST_SKIP() << made.error().message;
   const auto model = Model::load(*source_, **made);
-  if (model_->config().latent.indexer.top_k > 0) {
+  if (model_->config().indexer().top_k > 0) {
     ASSERT_FALSE(model);
     EXPECT_NE(model.error().message.find("expected backend cpu"), std::string::npos)
         << model.error().message;
@@ -260,7 +260,7 @@ TEST_P(GoldenModels, EveryTypeOfCacheIsNear) {
   const std::string_view name = ops_->name();
   const double of_halves = name.starts_with("cpu/amx") || name == "cpu/avx512bf16" ? 0.2 : 0.05;
   // With few tokens selected, one that rounding exchanges matters.
-  const bool selects = model_->config().latent.indexer.top_k > 0;
+  const bool selects = model_->config().indexer().top_k > 0;
   const std::pair<KvDType, double> kTypes[] = {{KvDType::kF32, 1e-4},
                                                {KvDType::kF16, of_halves},
                                                {KvDType::kBF16, 0.2},

@@ -24,7 +24,7 @@ using nlohmann::json;
 const std::filesystem::path kPublished = tests_dir() / "golden" / "published";
 
 // Tensors of random numbers, which share their bytes; the large ones, of other modalities, have
-// none.
+// none. Constants of hashes of n-grams are integers, those that the configuration alone has.
 class MadeUp final : public WeightSource {
  public:
   MadeUp(json config, const json& tensors) : config_(std::move(config)) {
@@ -35,13 +35,21 @@ class MadeUp final : public WeightSource {
       std::ranges::generate(values, [&] { return normal(random); });
       return values;
     }();
+    if (auto alone = read_config(*this)) alone_ = std::move(*alone);
     for (const auto& [name, shape] : tensors.items()) {
       TensorInfo tensor{name, QuantType::kF32, shape.get<std::vector<int64_t>>(), {}};
       const auto n = static_cast<size_t>(tensor.n_elements());
-      if (n <= numbers.size()) tensor.bytes = std::as_bytes(std::span(numbers).first(n));
+      if (const std::vector<int64_t>* own = constants(name)) {
+        tensor.type = QuantType::kI64;
+        tensor.bytes = std::as_bytes(std::span(*own));
+      } else if (n <= numbers.size()) {
+        tensor.bytes = std::as_bytes(std::span(numbers).first(n));
+      }
       tensors_.push_back(std::move(tensor));
     }
   }
+  MadeUp(const MadeUp&) = delete;  // tensors refer to alone_
+  MadeUp& operator=(const MadeUp&) = delete;
   Naming naming() const override { return Naming::kHuggingFace; }
   const std::filesystem::path& path() const override { return kPublished; }
   const json& config() const override { return config_; }
@@ -51,7 +59,22 @@ class MadeUp final : public WeightSource {
   void drop(const TensorInfo&) const override {}
 
  private:
+  // Returns the integers of a tensor of that name, nullptr of another one.
+  const std::vector<int64_t>* constants(std::string_view name) const {
+    for (size_t i = 0; i < alone_.layers.size(); ++i) {
+      if (alone_.layers[i].ngrams < 0) continue;
+      const NgramHashes& hashes =
+          alone_.ngrams.hashes[static_cast<size_t>(alone_.layers[i].ngrams)];
+      const std::string stem = "." + std::to_string(i) + ".ple.ple_embedding.";
+      if (name.ends_with(stem + "layer_multipliers")) return &hashes.multipliers;
+      if (name.ends_with(stem + "ngram_heads_vocab_sizes")) return &hashes.sizes;
+      if (name.ends_with(stem + "ngram_heads_offsets")) return &hashes.offsets;
+    }
+    return nullptr;
+  }
+
   json config_, nothing_ = json::object();
+  ModelConfig alone_;
   std::vector<TensorInfo> tensors_;
 };
 

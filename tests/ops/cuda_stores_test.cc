@@ -100,8 +100,11 @@ class Run {
     };
     const Tensor q = random(q_cols), k = random(kv_cols), v = random(kv_cols),
                  out = ops_->new_tensor(rows, q_cols);
-    const RopeParams rope{frequencies_.get(), 1.25f, shape_.interleaved, shape_.first,
-                          long_frequencies_.get()};
+    const RopeParams rope{.inv_freq = frequencies_.get(),
+                          .scale = 1.25f,
+                          .interleaved = shape_.interleaved,
+                          .first = shape_.first,
+                          .long_inv_freq = long_frequencies_.get()};
     const RopeParams* const rotates = frequencies_ ? &rope : nullptr;
     const AttentionParams params{0,
                                  shape_.n_heads,

@@ -222,10 +222,18 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("granitemoe", "granitemoe_all", "granitemoeshared", "granitemoeshared_one",
                       "deepseek_v2", "deepseek_v3", "deepseek_v3_halves", "deepseek_v32",
                       "deepseek_v32_dense", "glm_moe_dsa", "glm4_moe_lite", "youtu", "youtu_halves",
-                      "qwen3_next", "qwen3_next_mixed", "llama4", "granitemoehybrid",
-                      "granitemoehybrid_dense", "granitemoehybrid_rope", "bamba", "bamba_biases",
-                      "kimi_linear", "mistral4", "mistral4_groups", "granitemoe_swa",
-                      "granitemoe_swa_shared", "qwen3_vl_moe", "qwen3_vl_moe_saved"));
+                      "qwen3_next", "qwen3_next_mixed", "qwen4_exp", "qwen4_exp_plain", "llama4",
+                      "granitemoehybrid", "granitemoehybrid_dense", "granitemoehybrid_rope",
+                      "bamba", "bamba_biases", "kimi_linear", "mistral4", "mistral4_groups",
+                      "granitemoe_swa", "granitemoe_swa_shared", "qwen3_vl_moe",
+                      "qwen3_vl_moe_saved"));
+
+TEST(Quantize, SeveralTablesOfNgramsAreRefused) {
+  const TempDir dir;
+  const auto there = quantize(job_of(golden("qwen4_exp_tables"), dir / "a.gguf", "f32"));
+  EXPECT_THAT(there ? "" : there.error().message,
+              ::testing::HasSubstr("one in a file: several layers have one"));
+}
 
 // In GGUF delta attention has as many heads as attention over latents.
 TEST(Quantize, HeadsOfKimiLinearThatGgufCannotSayAreRefused) {

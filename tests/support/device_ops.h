@@ -303,6 +303,12 @@ class DeviceOps : public Ops {
       inner_->select(q, weights, cache, params, out);
     });
   }
+  void root_gates(Tensor a, Tensor b, float scale, Tensor out) override {
+    act([this, a, b, scale, out] { inner_->root_gates(a, b, scale, out); });
+  }
+  void embed_ngrams(const NgramParams& params, KvCache& cache, Tensor out) override {
+    act([this, params, &cache, out] { inner_->embed_ngrams(params, cache, out); });
+  }
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override {
     queue([this, &cache, group, kept = std::vector(from.begin(), from.end()),

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <ranges>
 
 #include "base/memory.h"
 #include "cli/commands/commands.h"
@@ -82,6 +83,7 @@ struct Plan {
   ModelConfig config;
   int64_t weight_bytes = 0, offloaded_bytes = 0, token_bytes = 0, state_bytes = 0, tokens = 0,
           sequence_bytes = 0, memory = 0, n_sequences = 0;
+  int64_t table_bytes = 0;  // tables of n-grams, which stay in their file
 };
 
 int64_t expert_parameters(const ModelConfig& c) {
@@ -100,6 +102,7 @@ Result<Plan> make_plan(const PlanCommand& command) {
       return errorf(ErrorCode::kInvalidArgument, "--type {}: no such encoding", command.type);
     plan.weight_bytes = plan.config.n_parameters() * type->block_bytes / type->block_size;
     plan.offloaded_bytes = expert_parameters(plan.config) * type->block_bytes / type->block_size;
+    plan.table_bytes = plan.config.ngrams.n_values() * type->block_bytes / type->block_size;
     plan.name = command.shape + " " + command.type;
   } else {
     ASSIGN_OR_RETURN(const auto path, find_model(command.model));
@@ -108,9 +111,11 @@ Result<Plan> make_plan(const PlanCommand& command) {
     for (const TensorInfo& tensor : source->tensors())
       plan.weight_bytes += static_cast<int64_t>(tensor.bytes.size());
     plan.offloaded_bytes = expert_bytes(*source, plan.config);
+    plan.table_bytes = table_bytes(*source, plan.config);
     plan.name = model_label(command.model, path);
   }
   if (!command.experts_offload) plan.offloaded_bytes = 0;
+  plan.offloaded_bytes += plan.table_bytes;
   if (command.experts_offload && plan.config.experts.count == 0) {
     return errorf(
         ErrorCode::kInvalidArgument,
@@ -138,11 +143,15 @@ Result<Plan> make_plan(const PlanCommand& command) {
 // Returns a text such as "2 x 24 layers x 8 heads x 128", with a term for each kind of layer with K
 // and V.
 std::string cached_values(const ModelConfig& config) {
-  std::map<std::pair<int, int>, int> kinds;  // (KV heads, head dimension) -> number of layers
+  // (KV heads, head dimension) -> number of layers; of indexers, which have no values, apart
+  std::map<std::pair<int, int>, int> kinds, keys;
   for (const KvLayerSpec& layer : config.cache_spec(KvDType::kF16, 16).layers) {
-    if (layer.n_kv_heads > 0) ++kinds[{layer.n_kv_heads, layer.head_dim}];
+    const bool of_index = layer.values_in_keys > 0 && config.latent.kv_rank == 0;
+    if (layer.n_kv_heads > 0) ++(of_index ? keys : kinds)[{layer.n_kv_heads, layer.head_dim}];
   }
-  std::string all;
+  std::string all, of_indexers;
+  for (const auto& [heads, n_layers] : keys)
+    of_indexers += fmt::format(" + {} layers x {}", n_layers, heads.second);
   for (const auto& [heads, n_layers] : kinds) {
     const std::string size = config.latent.kv_rank > 0
                                  ? fmt::format("{}", heads.second)
@@ -150,7 +159,7 @@ std::string cached_values(const ModelConfig& config) {
     all += fmt::format("{}{} layers x {}", all.empty() ? "" : " + ", n_layers, size);
   }
   if (config.latent.kv_rank > 0) return all;
-  return kinds.size() > 1 ? fmt::format("2 x ({})", all) : "2 x " + all;
+  return (kinds.size() > 1 ? fmt::format("2 x ({})", all) : "2 x " + all) + of_indexers;
 }
 
 int PlanCommand::run() const {
@@ -179,6 +188,7 @@ int PlanCommand::run() const {
                                    {"parameters", config.n_parameters()},
                                    {"weight_bytes", plan->weight_bytes},
                                    {"offloaded_bytes", plan->offloaded_bytes},
+                                   {"table_bytes", plan->table_bytes},
                                    {"kv_cache_dtype", kv_dtype},
                                    {"kv_bytes_per_token", plan->token_bytes},
                                    {"mamba_ssm_cache_dtype", states},
@@ -193,10 +203,14 @@ int PlanCommand::run() const {
   fmt::print("{}: {:.2f} B parameters, weights {}\n", plan->name,
              static_cast<double>(config.n_parameters()) / 1e9,
              format_bytes(static_cast<double>(plan->weight_bytes)));
+  if (plan->table_bytes > 0)
+    fmt::print(
+        "tables of n-grams       {}, of which a token reads {} rows: they stay in their file\n",
+        format_bytes(static_cast<double>(plan->table_bytes)), config.ngrams.n_rows());
   if (experts_offload) {
     fmt::print(
         "experts in a file       {}; in memory {}, and of the experts what there is room for\n",
-        format_bytes(static_cast<double>(plan->offloaded_bytes)),
+        format_bytes(static_cast<double>(plan->offloaded_bytes - plan->table_bytes)),
         format_bytes(static_cast<double>(plan->weight_bytes - plan->offloaded_bytes)));
   }
   fmt::print("KV cache per token      {} x {} = {}\n", cached_values(config), kv_dtype,
@@ -204,8 +218,8 @@ int PlanCommand::run() const {
   if (plan->state_bytes > 0) {
     fmt::print(
         "state per sequence      {} layers, {} ({}); as much again for each prefix that is kept\n",
-        std::ranges::count_if(config.layers,
-                              [](const LayerConfig& l) { return l.carries_state(); }),
+        std::ranges::count_if(std::views::iota(0, config.n_layers),
+                              [&](int layer) { return config.state_values_of(layer) > 0; }),
         format_bytes(static_cast<double>(plan->state_bytes)),
         states == "auto" ? "float32" : states);
   }

@@ -78,7 +78,8 @@ Result<int64_t> memory_for_cache(const EngineConfig& config, const EngineGroup& 
   const int64_t mapped = std::max<int64_t>(model.mapped_bytes() - model.offloaded_bytes(), 0);
   const auto total = static_cast<double>(ops.memory().free + here.weight_bytes - mapped);
   int64_t left = static_cast<int64_t>(config.memory_utilization * total) - weights;
-  if (const int64_t experts = group.n_copies * here.n * model.offloaded_bytes();
+  if (const int64_t experts =
+          group.n_copies * here.n * (model.offloaded_bytes() - model.table_bytes());
       experts > 0 && left > 0) {
     const int64_t own = std::min(experts, left / 2);
     log().info("of {:.1f} MiB beside weights that stay in memory, {:.1f} are left to experts",

@@ -383,8 +383,9 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   const int64_t budget =
       cache_budget(config, group.cache_bytes, !ops->computes_here(), spec, drafter.get());
   ASSIGN_OR_RETURN(const CachePlan cache_plan, plan_within(budget, spec, automatic_length, config));
-  ASSIGN_OR_RETURN(
-      auto cache, ops->make_cache(model.cache_spec(types, config.block_size), cache_plan.n_blocks));
+  CacheSpec own_spec = model.cache_spec(types, config.block_size);
+  own_spec.longest = cache_plan.max_tokens;
+  ASSIGN_OR_RETURN(auto cache, ops->make_cache(own_spec, cache_plan.n_blocks));
   ASSIGN_OR_RETURN(auto speculation, start_speculation(std::move(drafter), config, *cache,
                                                        cache_plan.max_tokens, spec));
 

@@ -95,8 +95,9 @@ class RankWorker {
     }
     std::vector<int> n_blocks;
     RETURN_IF_ERROR(hear_blocks(fingerprint_of(*source, config, ops->name()), *model, n_blocks));
-    ASSIGN_OR_RETURN(auto cache,
-                     ops->make_cache(model->cache_spec(types, config.block_size), n_blocks));
+    CacheSpec own = model->cache_spec(types, config.block_size);
+    own.longest = config.max_model_len;
+    ASSIGN_OR_RETURN(auto cache, ops->make_cache(own, n_blocks));
     if (grid_.stages > 1) {
       RETURN_IF_ERROR(tell_sizes(ranks_, sizes_of(*model, *cache)));
     } else {

@@ -77,6 +77,7 @@ class LinearNames final : public TensorVisitor {
   void experts(const ExpertsSpec&, ExpertWeights&, ExpertWeights&, ExpertWeights&) override {}
   void heads(const HeadsSpec&, ByHead&, ByHead&) override {}
   void number(const TensorName*, float&) override {}
+  void table(const TableSpec&, RowTable&) override {}
 
  private:
   const ModelConfig& config_;

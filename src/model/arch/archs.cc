@@ -65,6 +65,7 @@ extern const Architecture kLfm3;
 extern const Architecture kQwen3Next;
 extern const Architecture kQwen35;
 extern const Architecture kQwen35Moe;
+extern const Architecture kQwen4;
 extern const Architecture kKimiLinear;
 extern const Architecture kBitnet;
 extern const Architecture kFirstBitnet;
@@ -201,6 +202,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kQwen3Next,
     &kQwen35,
     &kQwen35Moe,
+    &kQwen4,
     &kKimiLinear,
     &kBitnet,
     &kFirstBitnet,

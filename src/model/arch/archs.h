@@ -161,6 +161,11 @@ void granite_moe_names(NameTable& names, const ModelConfig& config);
 void glm4_moe_gguf_names(NameTable& names, const ModelConfig& config);
 void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config);  // deepseek.cc
 
+void configure_qwen35_moe(ConfigReader& reader, ModelConfig& config);  // qwen_delta.cc
+void qwen35_names(NameTable& names, const ModelConfig& config);
+void qwen35_gguf_names(NameTable& names, const ModelConfig& config);
+void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config);
+
 // GGUF files have queries, keys and values apart, directories together; in llama_layouts.cc.
 void apart_gguf_names(NameTable& names, const ModelConfig& config);
 
@@ -174,6 +179,8 @@ StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weight
                            KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs gemma3n_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                             KvCache& cache, Ops& ops, const ForwardOptions& options);
+StepOutputs qwen4_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                          KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& weights,
                               StepShape shape, KvCache& cache, Ops& ops,
                               const ForwardOptions& options);

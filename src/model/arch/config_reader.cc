@@ -1,6 +1,7 @@
 #include "model/arch/config_reader.h"
 
 #include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 namespace penstock {
@@ -72,6 +73,24 @@ float ConfigReader::number(Key key, float low, float high, std::optional<float> 
     return fallback.value_or(low);
   }
   return static_cast<float>(number);
+}
+
+std::vector<int64_t> ConfigReader::tensor_integers(std::string_view ending, int count) {
+  const auto tensors = source_ != nullptr ? source_->tensors() : std::span<const TensorInfo>();
+  if (tensors.empty()) return {};
+  const auto found = std::ranges::find_if(
+      tensors, [&](const TensorInfo& tensor) { return tensor.name.ends_with(ending); });
+  std::vector<int64_t> values(static_cast<size_t>(count));
+  if (found == tensors.end() || found->type != QuantType::kI64 ||
+      found->shape != std::vector<int64_t>{count} ||
+      found->bytes.size() != values.size() * sizeof(int64_t)) {
+    fail(ErrorCode::kCorruptFile, fmt::format("tensor {}: expected {} integers of 64 bits, got {}",
+                                              found == tensors.end() ? ending : found->name, count,
+                                              found == tensors.end() ? "none" : "others"));
+    return {};
+  }
+  std::memcpy(values.data(), found->bytes.data(), found->bytes.size());
+  return values;
 }
 
 bool ConfigReader::flag(Key key, bool fallback) {

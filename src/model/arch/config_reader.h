@@ -56,6 +56,10 @@ class ConfigReader {
                : 0;
   }
 
+  // Returns the numbers of the tensor [count] of 64-bit integers whose name has this ending; none
+  // if a configuration without tensors is read. Any other source must have it.
+  std::vector<int64_t> tensor_integers(std::string_view ending, int count);
+
   bool gguf() const { return naming_ == Naming::kGguf; }
   const std::string& where() const { return where_; }
 

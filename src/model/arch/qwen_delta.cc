@@ -130,11 +130,15 @@ void configure_qwen35(ConfigReader& reader, ModelConfig& config) {
   read_rope_axes(reader, config, AxisOrder::kInterleaved, {11, 11, 10});
 }
 
+}  // namespace
+
 void configure_qwen35_moe(ConfigReader& reader, ModelConfig& config) {
   configure_qwen35(reader, config);
   read_experts(reader, config);
   read_shared_expert(reader, config);
 }
+
+namespace {
 
 // Published Qwen3.5 checkpoints fuse the experts of a layer into two tensors; others have one
 // tensor per expert.
@@ -150,6 +154,8 @@ void qwen3_next_names(NameTable& names, const ModelConfig&) {
   names.next_token = "mtp.";
 }
 
+}  // namespace
+
 void qwen35_names(NameTable& names, const ModelConfig& config) {
   const NameTable usual = names;
   qwen3_next_names(names, config);
@@ -159,16 +165,22 @@ void qwen35_names(NameTable& names, const ModelConfig& config) {
   names[tensor::kDeltaQkvz] = names[tensor::kDeltaBa] = "";
 }
 
+namespace {
+
 void qwen3_next_gguf_names(NameTable& names, const ModelConfig&) {
   names[tensor::kFfnNorm] = "post_attention_norm";
   names[tensor::kDeltaA] = names[tensor::kDeltaB] = "";
 }
+
+}  // namespace
 
 void qwen35_gguf_names(NameTable& names, const ModelConfig&) {
   names[tensor::kFfnNorm] = "post_attention_norm";
   names[tensor::kDeltaQkvz] = names[tensor::kDeltaBa] = "";
   names.groups_in_turn = true;
 }
+
+namespace {
 
 // Returns the interval of layers with attention; 0: irregular.
 int attention_interval(const ModelConfig& config) {
@@ -191,6 +203,8 @@ void describe_delta(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "linear_value_head_dim"}, delta.value_dim);
 }
 
+}  // namespace
+
 void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config) {
   json recurrent = json::array(), kinds = json::array(), dense = json::array();
   int i = 0;
@@ -212,8 +226,6 @@ void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config) {
     writer.set({"expert_weights_norm", "norm_topk_prob"}, false);
   if (!dense.empty()) writer.set({"", "mlp_only_layers"}, dense);
 }
-
-}  // namespace
 
 extern constinit const Architecture kQwen3Next = {
     .name = "qwen3next",

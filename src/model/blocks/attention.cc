@@ -63,6 +63,7 @@ std::string_view difference(const AttentionConfig& a, const AttentionConfig& b) 
        {"soft cap of scores", nearly(a.softcap, b.softcap)},
        {"biases of scores", nearly(a.alibi_max_bias, b.alibi_max_bias) &&
                                 a.alibi_scaled == b.alibi_scaled && a.sinks == b.sinks},
+       {"indexers", a.indexer == b.indexer},
        {"multipliers", a.in_factor == b.in_factor && a.out_factor == b.out_factor &&
                            a.key_factor == b.key_factor}});
 }
@@ -109,6 +110,7 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
               .is_bias = true},
              w.sinks);
   if (c.norm.sub_norms) v.norm({&tensor::kAttnSubNorm, attended}, w.sub_norm);
+  if (kind.selecting_layer == i) visit(v, w.index);
   v.linear({&tensor::kO,
             WeightRole::kO,
             dim,
@@ -133,12 +135,15 @@ AttentionBlock::AttentionBlock(Sublayer& sublayer) : s_(sublayer) {
   if (config.attention.gated) gated_q_ = s_.ops.new_tensor(s_.n, 2 * config.q_dim());
   if (config.attention.head_gates) gates_ = s_.ops.new_tensor(s_.n, config.most_heads());
   if (config.attention.value_gates) gates_ = s_.ops.new_tensor(s_.n, config.attended_dim());
+  if (config.attention.indexer.top_k > 0) index_.emplace(s_);
 }
 
 void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   const LayerConfig& kind = s_.config.layers[static_cast<size_t>(i)];
   const LayerWeights& layer = s_.weights.layers[i];
   const Heads heads = project_heads(i, h);
+  const bool selects = kind.selecting_layer == i;
+  const Tensor selected = selects ? index_->select(i, h, layer.attention.index) : Tensor();
   const RopeParams* const rope = prepare_heads(i, heads);
   const Tensor attended = attended_.narrowed(s_.config.attended_dim_of(i));
   const AttentionParams params{
@@ -147,7 +152,9 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
       s_.config.attention.scale * kind.score_factor * s_.config.attention.key_factor,
       s_.config.attention.softcap,
       layer.attention.sinks.get(),
-      s_.weights.alibi_slopes.get()};
+      s_.weights.alibi_slopes.get(),
+      selected,
+      s_.config.attention.indexer.pool};
   if (kind.query_scale) {
     store(i, heads, rope);
     s_.ops.scale_by_position(heads.q, s_.config.attention.query_scale);

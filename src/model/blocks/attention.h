@@ -2,8 +2,9 @@
 // v of all tokens are in the cache.
 #pragma once
 #include <memory>
+#include <optional>
 
-#include "model/blocks/sublayer.h"
+#include "model/blocks/pooled_index.h"
 #include "model/tensors/specs.h"
 
 namespace penstock {
@@ -80,6 +81,8 @@ struct AttentionConfig {
   // Causal mask: a token attends to itself and to earlier tokens. False: it attends to all tokens
   // of its sequence, which must be one step.
   bool causal = true;
+  // Indexer of layers that select (LayerConfig::selecting_layer), over blocks of tokens.
+  IndexerConfig indexer;
 };
 
 std::string_view difference(const AttentionConfig& a, const AttentionConfig& b);
@@ -94,6 +97,7 @@ struct AttentionWeights {
   NormWeights q_norm, k_norm, sub_norm;
   std::unique_ptr<Vector> sinks;  // [n_heads] or null
   LinearWeights gates;            // [n_gates_of(), model_dim] or empty
+  PooledIndexWeights index;       // of layers that select
 };
 
 void visit(TensorVisitor& v, AttentionWeights& w);
@@ -120,6 +124,7 @@ class AttentionBlock {
   Tensor attended_;   // [n, attended_dim]
   Tensor gated_q_;    // for every head its query, then its gate
   Tensor gates_;      // [n, n_heads] or [n, attended_dim]
+  std::optional<PooledIndex> index_;
 };
 
 }  // namespace penstock

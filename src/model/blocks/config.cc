@@ -6,7 +6,16 @@
 namespace penstock {
 
 bool ModelConfig::has_states() const {
-  return std::ranges::any_of(layers, &LayerConfig::carries_state);
+  return std::ranges::any_of(layers, &LayerConfig::carries_state) || indexer().pool > 1 ||
+         !ngrams.hashes.empty();
+}
+
+int64_t ModelConfig::state_values_of(int i) const {
+  const LayerConfig& layer = layers[static_cast<size_t>(i)];
+  int64_t values = layer.mixer != nullptr ? layer.mixer->state_values(*this) : 0;
+  if (layer.attention && layer.selecting_layer == i) values += PooledIndex::state_values(indexer());
+  if (layer.ngrams >= 0) values += ngrams.state_values(n_streams() * model_dim);
+  return values;
 }
 
 void ModelConfig::replace_mixers(
@@ -33,7 +42,7 @@ int ModelConfig::largest(int (ModelConfig::*size)(int) const, int least) const {
 }
 
 int ModelConfig::stage_dim(int first_layer) const {
-  return model_dim * std::max(1, altup.n_streams) + (n_layers - first_layer) * per_layer.dim;
+  return model_dim * n_streams() + (n_layers - first_layer) * per_layer.dim;
 }
 
 CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
@@ -47,13 +56,12 @@ CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
     spec.layers.push_back({stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window,
                            layer.group, latent.kv_rank, layer.chunked, !attention.causal,
                            latent.kv_rank > 0 ? 0 : attention.value_dim});
-    if (has_states())
-      spec.state_values.push_back(layer.mixer != nullptr ? layer.mixer->state_values(*this) : 0);
+    if (has_states()) spec.state_values.push_back(state_values_of(at));
   }
-  if (latent.indexer.top_k > 0) spec.first_index_layer = n_layers;
-  for (int i = 0; i < n_layers && latent.indexer.top_k > 0; ++i) {
+  if (indexer().top_k > 0) spec.first_index_layer = n_layers;
+  for (int i = 0; i < n_layers && indexer().top_k > 0; ++i) {
     const LayerConfig& layer = layers[static_cast<size_t>(i)];
-    const int dim = latent.indexer.head_dim;
+    const int dim = indexer().head_dim;
     spec.layers.push_back({layer.selecting_layer == i ? 1 : 0, dim, 0, layer.group, dim});
   }
   return spec;

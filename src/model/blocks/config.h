@@ -1,5 +1,6 @@
 // Configuration of a decoder, independent of the file format that it was read from.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -16,8 +17,10 @@
 #include "model/blocks/attention.h"
 #include "model/blocks/embedding.h"
 #include "model/blocks/experts.h"
+#include "model/blocks/gated_streams.h"
 #include "model/blocks/latent_attention.h"
 #include "model/blocks/mixer.h"
+#include "model/blocks/ngram_rows.h"
 #include "model/blocks/per_layer.h"
 #include "ops/cache_spec.h"
 #include "ops/ops.h"
@@ -90,6 +93,8 @@ struct LayerConfig {
   // Index of the layer whose indexer selects the tokens that this layer attends to, itself or an
   // earlier one; -1 = it attends to all tokens that it sees.
   int selecting_layer = -1;
+  // Index into NgramConfig::hashes of rows that the layer adds to the streams; -1 = none.
+  int ngrams = -1;
   // Values are the projected keys, before norm and rotation.
   bool keys_as_values = false;
   // Activation of the feed-forward: the model's, or the same with parameters of this layer.
@@ -146,6 +151,8 @@ struct ModelConfig {
   ExpertsConfig experts;
   PerLayerConfig per_layer;
   AltUpConfig altup;
+  GatedStreamsConfig streams;
+  NgramConfig ngrams;
   OutputConfig output;
   RoundingConfig rounding;
 
@@ -188,6 +195,13 @@ struct ModelConfig {
     return !residual.one_mixer || (!kind.attention && !kind.carries_state());
   }
   bool has_states() const;
+  // Number of values of a sequence's state in a layer: of its mixer, of an indexer's open block, of
+  // rows of n-grams.
+  int64_t state_values_of(int layer) const;
+  const IndexerConfig& indexer() const {
+    return latent.kv_rank > 0 ? latent.indexer : attention.indexer;
+  }
+  int n_streams() const { return std::max({1, altup.n_streams, streams.count}); }
   // Replaces every mixer by other(mixer); null keeps it. Layers that share a mixer share its
   // replacement.
   void replace_mixers(const std::function<std::shared_ptr<const Mixer>(const Mixer&)>& other);

@@ -46,6 +46,10 @@ class ByteCounter final : public TensorVisitor {
   void vector(const VectorSpec&, std::unique_ptr<Vector>&) override {}
   void conv(const ConvSpec&, std::unique_ptr<Vector>&, std::unique_ptr<Vector>*) override {}
   void number(const TensorName*, float&) override {}
+  void table(const TableSpec& spec, RowTable& w) override {
+    counts.bytes += w.bytes(), counts.tables += w.bytes();
+    if (w.n_rows() > 0) counts.active_bytes += w.bytes() / w.n_rows() * spec.n_read;
+  }
 
  private:
   const ModelConfig& config_;
@@ -90,6 +94,9 @@ class ParameterCounter final : public TensorVisitor {
     count += int64_t{spec.n_heads} * spec.kv_rank * (spec.plain_dim + spec.value_dim);
   }
   void number(const TensorName*, float&) override {}
+  void table(const TableSpec& spec, RowTable&) override {
+    count += (active_ ? spec.n_read : spec.rows) * spec.cols;
+  }
 
  private:
   const ModelConfig& config_;
@@ -116,6 +123,8 @@ int64_t count_parameters(const ModelConfig& config, bool active) {
     counter.begin(i);
     visit_layer(counter, none);
   }
+  StreamGateWeights none;
+  if (config.streams.count > 0) visit_last(counter, none);
   return frame_parameters(config, active) + counter.count;
 }
 
@@ -138,6 +147,7 @@ WeightCounts count_weights(const ModelConfig& config, ModelWeights& weights, Sha
     counter.begin(static_cast<int>(i));
     visit_layer(counter, weights.layers[i]);
   }
+  if (config.streams.count > 0 && makes_logits) visit_last(counter, weights.last_gates);
   return counter.counts;
 }
 

@@ -11,6 +11,7 @@ struct WeightCounts {
   // Read for one decoded token: the chosen share of the experts, no embedding lookup.
   int64_t active_bytes = 0;
   int64_t mapped_experts = 0;  // bytes of experts in a mapped file
+  int64_t tables = 0;          // bytes of tables that stay in their files (RowTable)
   // number of weights of 16 and 32 bits that one token reads
   int64_t active_floats = 0;
 };

@@ -109,8 +109,8 @@ std::string_view DeltaNet::difference(const Mixer& other) const {
   if (a.taps != b.taps) return "convolutions";
   return a.n_key_heads == b.n_key_heads && a.n_value_heads == b.n_value_heads &&
                  a.key_dim == b.key_dim && a.value_dim == b.value_dim &&
-                 a.decay_by_key == b.decay_by_key && a.write_factor == b.write_factor &&
-                 a.norm_eps == b.norm_eps
+                 a.decay_by_key == b.decay_by_key && a.sigmoid_gate == b.sigmoid_gate &&
+                 a.write_factor == b.write_factor && a.norm_eps == b.norm_eps
              ? ""
              : "delta networks";
 }
@@ -282,7 +282,8 @@ void DeltaNet::forward(Sublayer& s, const MixerScratch& scratch, int i, const No
   const Tensor heads = out.reshaped(c_.value_dim);
   const float eps = c_.norm_eps > 0 ? c_.norm_eps : s.config.norm.eps;
   s.ops.norm(heads, {w.norm.get(), nullptr, eps}, heads);
-  s.ops.activate_mul(scratch[kZ], out, c_.decay_by_key ? Activation::kSigmoid : Activation::kSilu,
+  s.ops.activate_mul(scratch[kZ], out,
+                     c_.decay_by_key || c_.sigmoid_gate ? Activation::kSigmoid : Activation::kSilu,
                      out);
   s.add_product(out, w.out, x, layer.attn_post_norm, next);
 }

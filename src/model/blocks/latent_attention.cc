@@ -95,7 +95,8 @@ LatentAttentionBlock::LatentAttentionBlock(Sublayer& sublayer) : s_(sublayer) {
   index_q_ = s_.ops.new_tensor(s_.n, indexer.n_heads * indexer.head_dim);
   index_k_ = s_.ops.new_tensor(s_.n, indexer.head_dim);
   index_weights_ = s_.ops.new_tensor(s_.n, indexer.n_heads);
-  selected_ = s_.ops.new_tensor(s_.n, indexer.top_k);
+  selected_ = s_.ops.new_tensor(
+      s_.n, indexer.select_params(s_.cache, s_.cache.spec().first_index_layer).most());
 }
 
 bool LatentAttentionBlock::has_indexer(int i) const {
@@ -130,7 +131,7 @@ void LatentAttentionBlock::select(int i) {
   const int keys = s_.cache.spec().first_index_layer + i;
   s_.ops.norm(index_k_, {norm.weight.get(), norm.bias.get(), kLatentNormEps, true}, index_k_);
   s_.ops.rope_and_store(index_q_, index_k_, Tensor(), &s_.weights.index_rope, s_.cache, keys);
-  s_.ops.select(index_q_, index_weights_, s_.cache, {keys, indexer.n_heads, indexer.top_k},
+  s_.ops.select(index_q_, index_weights_, s_.cache, indexer.select_params(s_.cache, keys),
                 selected_);
   selecting_layer_ = i;
 }

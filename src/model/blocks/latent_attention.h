@@ -3,6 +3,7 @@
 // latent is projected to values. Sparse (DeepSeek V3.2, GLM-5): an indexer scores the tokens that a
 // query sees, and attention reads the ones with the highest scores only.
 #pragma once
+#include "model/blocks/indexer.h"
 #include "model/blocks/sublayer.h"
 #include "model/tensors/specs.h"
 
@@ -29,18 +30,6 @@ inline constexpr TensorName kIndexKeyNorm{"indexer.k_norm.weight",
 inline constexpr TensorName kIndexKeyNormBias{"indexer.k_norm.bias",
                                               "self_attn.indexer.k_norm.bias"};
 }  // namespace tensor
-
-// Sizes of an indexer. Its keys, one for each token, are a layer of the cache of their own. The
-// first LatentConfig::rope_dim dimensions of its queries and keys are rotated.
-struct IndexerConfig {
-  // Tokens that are selected for a query; 0 = there is no indexer.
-  int top_k = 0;
-  int n_heads = 0;
-  int head_dim = 0;
-  // Adjacent dimensions are rotated together; false: the halves are.
-  bool interleaved = false;
-  bool operator==(const IndexerConfig&) const = default;
-};
 
 // Sizes of latent attention. The cache has one head, whose keys are a rotated part and the latent,
 // from which keys and values of all heads are projected. The key projection is applied to queries,

@@ -34,7 +34,7 @@ void visit_layer(TensorVisitor& v, LayerWeights& w) {
   const int i = v.layer(), dim = c.model_dim;
   const NormPlacement norms = c.layers[static_cast<size_t>(i)].norms.value_or(c.residual.norms);
   const bool post = norms == NormPlacement::kPost || norms == NormPlacement::kBoth;
-  const bool pre = norms != NormPlacement::kPost;
+  const bool pre = norms != NormPlacement::kPost && norms != NormPlacement::kNone;
   if (pre && (i > 0 || c.residual.first_norm))
     v.norm({&tensor::kAttnNorm, dim, Part::kAttentionNorm}, w.attn_norm);
   visit_mixer(v, w);
@@ -45,6 +45,8 @@ void visit_layer(TensorVisitor& v, LayerWeights& w) {
   if (post) v.norm({&tensor::kFfnPostNorm, dim}, w.ffn_post_norm);
   if (c.per_layer.dim > 0) visit(v, w.per_layer);
   if (c.altup.n_streams > 0) visit(v, w.altup);
+  if (c.streams.count > 0) visit(v, w.streams);
+  if (c.layers[static_cast<size_t>(i)].ngrams >= 0) visit(v, w.ngrams);
   if (c.residual.layer_scales) v.number(&tensor::kOutputScale, w.output_scale);
 }
 

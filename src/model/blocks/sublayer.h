@@ -33,6 +33,7 @@ enum class NormPlacement : uint8_t {
   kPost,   // x += norm(f(x))
   kBoth,   // x += norm(f(norm(x)))
   kAfter,  // x = norm(x + f(x))
+  kNone,   // x += f(x): other blocks norm the stream
 };
 
 // How sub-layers f read the residual stream x and add to it.

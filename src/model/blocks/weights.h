@@ -28,6 +28,8 @@ struct LayerWeights {
   BesideWeights beside;
   PerLayerWeights per_layer;
   AltUpWeights altup;
+  GatedStreamsWeights streams;
+  NgramWeights ngrams;
   float output_scale = 1.0f;  // multiplies the stream after the layer
 };
 
@@ -48,6 +50,7 @@ struct ModelWeights {
   std::vector<std::unique_ptr<Weight>> streams_in, streams_out;
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
+  StreamGateWeights last_gates;  // the final norm of gated streams
   // [vocab_size, model_dim]; null = the embedding
   std::unique_ptr<Weight> lm_head;
   std::unique_ptr<Vector> output_bias;   // [vocab_size] or null

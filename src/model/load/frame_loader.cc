@@ -5,6 +5,7 @@
 
 #include "model/arch/rope.h"
 #include "model/load/expert_loader.h"
+#include "model/load/layer_loader.h"
 
 namespace penstock {
 Status FrameLoader::divide_by_factors(const std::string& name, std::vector<float>& frequencies) {
@@ -58,10 +59,10 @@ Status FrameLoader::load_ropes(ModelWeights& weights) {
     ASSIGN_OR_RETURN(params.long_inv_freq, pack(of_long));
     weights.short_rope_len = rope.original_max_seq_len;
   }
-  if (config_.latent.indexer.top_k > 0) {
+  if (config_.indexer().top_k > 0 && !weights.ropes.empty()) {
     weights.index_rope = weights.ropes[0];
     weights.index_rope.first = 0;
-    weights.index_rope.interleaved = config_.latent.indexer.interleaved;
+    weights.index_rope.interleaved = config_.indexer().interleaved;
   }
   return {};
 }
@@ -98,6 +99,11 @@ Status FrameLoader::load(ModelWeights& weights) {
                      tensors_.ops().pack_vector(part_of(slopes, tensors_.cuts().heads(0))));
   }
   if (!stage_.last()) return {};
+  if (config_.streams.count > 0) {
+    LayerLoader loader(tensors_, tensors_.name(""), 0);
+    visit_last(loader, weights.last_gates);
+    RETURN_IF_ERROR(loader.status());
+  }
   if (!names_.final_norm.empty())
     RETURN_IF_ERROR(tensors_.norm(tensors_.name(names_.final_norm), dim, weights.final_norm));
   return load_head(weights);
@@ -179,13 +185,15 @@ void FrameLoader::pass_over_other_stages(Range own) {
     for (const std::string_view name : names)
       if (!name.empty()) tensors_.pass_over(tensors_.name(name.substr(0, name.find("{}"))));
   };
+  frame({names_[tensor::kNgramTable]});  // of one stage's layer
   if (!stage_.first()) {
     frame({names_.embedding, names_.positions, names_.token_types, names_.embedding_norm,
            names_[tensor::kPerLayerTable], names_[tensor::kPerLayerFrame],
            names_[tensor::kPerLayerFrameNorm], names_[tensor::kStreamsIn]});
   }
   if (stage_.last()) return;
-  frame({names_.final_norm, names_[tensor::kStreamsOut]});
+  frame({names_.final_norm, names_[tensor::kStreamsOut], names_[tensor::kLastStreamsNorm],
+         names_[tensor::kLastStreamsDown], names_[tensor::kLastStreamsUp]});
   for (const TensorInfo& tensor : tensors_.source().tensors())
     if (is_of_a_head(tensor.name)) tensors_.pass_over(tensor.name);
   tensors_.pass_over(std::string(names_.lm_head) + ".");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace penstock {
 namespace {
@@ -150,17 +151,18 @@ void LayerLoader::conv(const ConvSpec& spec, std::unique_ptr<Vector>& out,
 
 Status LayerLoader::load_conv(const ConvSpec& spec, std::unique_ptr<Vector>& out,
                               std::unique_ptr<Vector>* bias) {
-  const auto taps = static_cast<size_t>(spec.taps);
+  const auto taps = static_cast<size_t>(spec.taps), apart = static_cast<size_t>(spec.dilation);
   const std::string stem = name_of(spec.name);
   size_t n_channels = 0, first = 0;
   for (const int count : spec.channels) n_channels += static_cast<size_t>(count);
-  std::vector<float> weight(n_channels * taps);
+  std::vector<float> weight(n_channels * ((taps - 1) * apart + 1));
   for (size_t part = 0; part < spec.channels.size(); ++part) {
     const std::string name = spec.letters.empty() ? stem : with_letter(stem, spec.letters[part]);
     ASSIGN_OR_RETURN(const std::vector<float> stored,
                      channels(spec, name + ".weight", spec.channels[part]));
     for (size_t c = 0; c < static_cast<size_t>(spec.channels[part]); ++c) {
-      for (size_t k = 0; k < taps; ++k) weight[k * n_channels + first + c] = stored[c * taps + k];
+      for (size_t k = 0; k < taps; ++k)
+        weight[k * apart * n_channels + first + c] = stored[c * taps + k];
     }
     first += static_cast<size_t>(spec.channels[part]);
   }
@@ -244,6 +246,47 @@ Status LayerLoader::load_activation(ActivationFunction& out) {
   }
   stored[0] = softplus(stored[0]);
   stored[1] = stored[2] + softplus(stored[1]);
+  return {};
+}
+
+void LayerLoader::table(const TableSpec& spec, RowTable& out) {
+  if (ok()) state_ = load_table(spec, out);
+}
+
+// The list of tensors is looked up: find() may encode what it finds.
+Status LayerLoader::load_table(const TableSpec& spec, RowTable& out) {
+  const WeightSource& source = tensors_.source();
+  const bool gguf = source.naming() == Naming::kGguf;
+  const std::string stem = gguf ? tensors_.name(tensors_.names()[*spec.name]) : name_of(spec.name);
+  if (const TensorInfo* whole = source.WeightSource::find(stem + ".weight")) {
+    RETURN_IF_ERROR(append_rows(*whole, spec.cols, out));
+  }
+  for (int i = 0; out.n_rows() < spec.rows; ++i) {
+    const std::string name = fmt::format("{}.shard_{}.weight", stem, i);
+    const TensorInfo* part = source.WeightSource::find(name);
+    if (part == nullptr) {
+      return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected {} rows in all, found {}",
+                    source.path().string(), i > 0 ? name : stem + ".weight", spec.rows,
+                    out.n_rows());
+    }
+    RETURN_IF_ERROR(append_rows(*part, spec.cols, out));
+  }
+  tensors_.pass_over(stem + ".");
+  return {};
+}
+
+Status LayerLoader::append_rows(const TensorInfo& tensor, int cols, RowTable& out) {
+  RETURN_IF_ERROR(tensors_.check_type(tensor));
+  constexpr int64_t kMostRows = std::numeric_limits<int>::max();
+  if (tensor.shape.size() != 2 || tensor.shape[1] != cols || tensor.shape[0] < 1 ||
+      tensor.shape[0] > kMostRows || cols % quant_info(tensor.type).block_size != 0 ||
+      tensor.bytes.size() != quant_bytes(tensor.type, tensor.n_elements())) {
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: tensor {}: expected rows of {} values in whole blocks, got {}",
+                  tensors_.source().path().string(), tensor.name, cols, shown_shape(tensor.shape));
+  }
+  out.append({tensor.type, static_cast<int>(tensor.shape[0]), cols, tensor.bytes});
+  tensors_.done(tensor);
   return {};
 }
 

@@ -29,6 +29,7 @@ class LayerLoader final : public TensorVisitor {
   void number(const TensorName* name, float& out) override;
   void activation(ActivationFunction& out) override;
   void ones(int size, std::unique_ptr<Vector>& out) override;
+  void table(const TableSpec& spec, RowTable& out) override;
   void unused(const TensorName* name) override {
     tensors_.pass_over(at_ + std::string(tensors_.names()[*name]) + ".");
   }
@@ -50,6 +51,8 @@ class LayerLoader final : public TensorVisitor {
   Status load_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values);
   Status split_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values);
   Status load_activation(ActivationFunction& out);
+  Status load_table(const TableSpec& spec, RowTable& out);
+  Status append_rows(const TensorInfo& tensor, int cols, RowTable& out);
 
   TensorLoader& tensors_;
   std::string at_;

@@ -64,7 +64,7 @@ Status load_layers(TensorLoader& tensors, FrameLoader& frame, Stage stage, Model
 Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const ShardOptions& shard) {
   auto weights = std::make_unique<ModelWeights>();
   FrameLoader frame(tensors, shard);
-  if (tensors.config().latent.indexer.top_k > 0 && !tensors.ops().can_select()) {
+  if (tensors.config().indexer().top_k > 0 && !tensors.ops().can_select()) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: architecture {} selects the tokens that it attends to, which backend {} "
                   "cannot: expected backend cpu",

@@ -54,7 +54,7 @@ bool may_cut(const ModelConfig& config, int first) {
 Error no_such_cut(const ModelConfig& config, int n_stages, int n_places) {
   const bool shares = n_places + 1 < config.n_layers;
   const std::string_view what =
-      config.latent.indexer.top_k > 0 ? "a selection of tokens" : "keys and values";
+      config.indexer().top_k > 0 ? "a selection of tokens" : "keys and values";
   return {
       ErrorCode::kUnsupported,
       fmt::format("pipeline_parallel_size {}: expected at most {}, for {} of {} layers{}", n_stages,
@@ -69,6 +69,7 @@ LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config) {
   LayerBytes bytes{std::vector<int64_t>(static_cast<size_t>(config.n_layers), 0), 0};
   int64_t embedding = 0;
   for (const TensorInfo& tensor : source.tensors()) {
+    if (is_of_table(tensor.name, config, names)) continue;
     const auto size = static_cast<int64_t>(tensor.bytes.size());
     const int layer = layer_of(tensor.name, names.layer);
     if (layer >= 0 && layer < config.n_layers) bytes.layers[static_cast<size_t>(layer)] += size;
@@ -85,6 +86,20 @@ LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config) {
         std::min(bytes.output, static_cast<int64_t>(of_layers / static_cast<double>(n_others) *
                                                     static_cast<double>(table)));
   if (!config.output.has_head) bytes.output = 0;
+  return bytes;
+}
+
+bool is_of_table(std::string_view name, const ModelConfig& config, const NameTable& names) {
+  return !config.ngrams.hashes.empty() &&
+         name.find(names[tensor::kNgramTable]) != std::string_view::npos;
+}
+
+int64_t table_bytes(const WeightSource& source, const ModelConfig& config) {
+  if (config.ngrams.hashes.empty()) return 0;
+  const NameTable names = tensor_names(config, source.naming());
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : source.tensors())
+    if (is_of_table(tensor.name, config, names)) bytes += static_cast<int64_t>(tensor.bytes.size());
   return bytes;
 }
 

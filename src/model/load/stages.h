@@ -8,6 +8,7 @@
 #pragma once
 #include "formats/weight_source.h"
 #include "model/blocks/config.h"
+#include "model/tensors/name_table.h"
 #include "parallel/shard.h"
 
 namespace penstock {
@@ -21,6 +22,11 @@ LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config);
 
 // Bytes of routed experts of all layers in the file, which experts_offload need not keep in memory.
 int64_t expert_bytes(const WeightSource& source, const ModelConfig& config);
+// Whether the tensor has rows of a table of n-grams, which stays in its file. names: of the
+// source's format.
+bool is_of_table(std::string_view name, const ModelConfig& config, const NameTable& names);
+// Returns the bytes of tables of n-grams in the source.
+int64_t table_bytes(const WeightSource& source, const ModelConfig& config);
 
 // Returns the layers of every stage. Layers that attend to keys and values of an earlier one, or to
 // what it selects, are on the same stage. Error: kUnsupported if that rule, or the number of layers, leaves a stage without

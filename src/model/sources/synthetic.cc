@@ -160,6 +160,10 @@ class WantedTensors final : public TensorVisitor {
     matrix(names_[*spec.values], WeightRole::kLatent, {spec.n_heads, spec.value_dim, spec.kv_rank});
   }
   void number(const TensorName* name, float&) override { floats(names_[*name], "", {1}); }
+  void table(const TableSpec& spec, RowTable&) override {
+    matrix(names_[*spec.name], WeightRole::kEmbedding, {spec.rows, spec.cols});
+    wanted_.back().name = std::string(names_[*spec.name]) + ".weight";
+  }
 
  private:
   void matrix(std::string_view name, WeightRole role, std::vector<int64_t> shape) {
@@ -253,7 +257,9 @@ std::vector<Wanted> WantedTensors::list() {
     visit_layer(*this, none);
   }
   layer_ = 0, at_ = "";
-  norm(names_.final_norm, dim);
+  StreamGateWeights none;
+  if (config_.streams.count > 0) visit_last(*this, none);
+  if (!names_.final_norm.empty()) norm(names_.final_norm, dim);
   if (!config_.embedding.tied)
     matrix(names_.lm_head, WeightRole::kOutput, {config_.vocab_size, dim});
   return std::move(wanted_);

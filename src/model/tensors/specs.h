@@ -177,6 +177,19 @@ struct ConvSpec {
   std::vector<Shard::Range> own;  // channels of this rank, in the order of all
   bool has_bias = false;          // published files have one
   GroupedHeads heads = {};
+  // Tokens between taps; the loaded vector has zeros between them: [(taps - 1) * dilation + 1,
+  // channels].
+  int dilation = 1;
+};
+
+// A table [rows, cols] of which a token reads n_read rows; files may have more rows. It is one
+// tensor outside of the layers in GGUF files; in directories it is one of the layer, or several
+// named shard_0, shard_1, ... It stays in its file.
+struct TableSpec {
+  const TensorName* name;
+  int64_t rows;
+  int cols;
+  int n_read;
 };
 
 // Up and down projections of every expert, and gate projections of gated ones.
@@ -223,6 +236,7 @@ class TensorVisitor {
                        ExpertWeights& down) = 0;
   virtual void heads(const HeadsSpec& spec, ByHead& keys, ByHead& values) = 0;
   virtual void number(const TensorName* name, float& w) = 0;
+  virtual void table(const TableSpec& spec, RowTable& w) = 0;
   // Activation of the layer, as configured. Some activations have parameters in tensors (xIELU).
   virtual void activation(ActivationFunction&) {}
   virtual void ones(int, std::unique_ptr<Vector>&) {}  // a vector of ones, which no file stores

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -12,6 +13,7 @@
 #include "kernels/vector_kernels.h"
 #include "ops/cpu/gemm_choice.h"
 #include "ops/cpu/host_tensor.h"
+#include "ops/cpu/ngrams.h"
 #include "ops/cpu/recurrence.h"
 
 namespace penstock {
@@ -409,7 +411,9 @@ const CpuOps::Angles& CpuOps::angles(const RopeParams& rope) {
   const int half = rope.inv_freq->size(), n_tokens = batch_.n_tokens();
   for (int i = 0; i < n_angles_; ++i) {
     const Angles& a = angles_[i];
-    if (a.inv_freq == rope.inv_freq && a.axes == rope.axes && a.scale == rope.scale) return a;
+    if (a.inv_freq == rope.inv_freq && a.axes == rope.axes && a.scale == rope.scale &&
+        a.offset == rope.offset)
+      return a;
   }
   auto* cos = arena_.allocate_array<float>(static_cast<size_t>(n_tokens) * half);
   auto* sin = arena_.allocate_array<float>(static_cast<size_t>(n_tokens) * half);
@@ -421,7 +425,7 @@ const CpuOps::Angles& CpuOps::angles(const RopeParams& rope) {
       for (int i = 0; i < half; ++i) {
         const int32_t position =
             by_axis ? batch_.axis_positions[t][static_cast<size_t>(axes[i])] : batch_.positions[t];
-        const float angle = static_cast<float>(position) * inv_freq[i];
+        const float angle = static_cast<float>(position + rope.offset) * inv_freq[i];
         cos[t * half + i] = std::cos(angle) * rope.scale;
         sin[t * half + i] = std::sin(angle) * rope.scale;
       }
@@ -437,7 +441,7 @@ const CpuOps::Angles& CpuOps::angles(const RopeParams& rope) {
     }
   });
   const int slot = n_angles_ < static_cast<int>(angles_.size()) ? n_angles_++ : 0;
-  angles_[slot] = {rope.inv_freq, rope.axes, half, rope.scale, cos, sin};
+  angles_[slot] = {rope.inv_freq, rope.axes, half, rope.scale, rope.offset, cos, sin};
   return angles_[slot];
 }
 
@@ -492,6 +496,25 @@ void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope
       }
     }
   });
+}
+
+void CpuOps::root_gates(Tensor a, Tensor b, float scale, Tensor out) {
+  PENSTOCK_CHECK(a.rows == b.rows && a.cols == b.cols && out.rows == a.rows && out.cols == 1);
+  constexpr float kLeast = 1e-6f;
+  pool_.for_ranges(a.rows, row_grain(2 * a.cols), [&](int64_t begin, int64_t end, int) {
+    for (int row = static_cast<int>(begin); row < end; ++row) {
+      const float s =
+          scale * std::inner_product(f32(a, row), f32(a, row) + a.cols, f32(b, row), 0.0f);
+      const float root = std::sqrt(std::max(std::fabs(s), kLeast));
+      const float signed_root = s > 0 ? root : s < 0 ? -root : 0.0f;
+      *f32(out, row) = 1.0f / (1.0f + std::exp(-signed_root));
+    }
+  });
+}
+
+void CpuOps::embed_ngrams(const NgramParams& params, KvCache& cache, Tensor out) {
+  cpu_embed_ngrams(recurrence(cache), params, out);
+  clear_rows(out, batch_.n_tokens());
 }
 
 void CpuOps::attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) {

@@ -114,6 +114,8 @@ class CpuOps final : public Ops {
               Tensor out) override {
     cpu_select(attention_, q, weights, batch_, static_cast<const CpuKvCache&>(cache), params, out);
   }
+  void root_gates(Tensor a, Tensor b, float scale, Tensor out) override;
+  void embed_ngrams(const NgramParams& params, KvCache& cache, Tensor out) override;
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override;
 
@@ -124,6 +126,7 @@ class CpuOps final : public Ops {
     const Vector *inv_freq = nullptr, *axes = nullptr;
     int half = 0;
     float scale = 1.0f;
+    int offset = 0;
     const float *cos = nullptr, *sin = nullptr;
   };
   const Angles& angles(const RopeParams& rope);

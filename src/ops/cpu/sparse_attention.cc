@@ -55,6 +55,20 @@ const uint32_t* block_table(const KvView& view, int seq) {
   return reinterpret_cast<const uint32_t*>(view.block_tables.data() + view.table_offsets[seq]);
 }
 
+// Selects blocks of tokens (SelectParams::pool) for one token, whose scores are overwritten.
+void select_blocks(const SparseToken& token, float* scores, const SelectParams& params,
+                   int32_t* out) {
+  PENSTOCK_CHECK(token.tree_mask == 0);
+  const int pool = params.pool, n_blocks = token.end / pool, k = params.top_k / pool;
+  for (int b = 0; b < n_blocks; ++b) scores[b] = scores[b * pool + pool - 1];
+  select_highest(scores, n_blocks, k, out);
+  for (int i = k - 1; i >= 0; --i) {
+    const int first = out[i] * pool;
+    for (int j = 0; j < pool; ++j) out[i * pool + j] = first + j;
+  }
+  for (int t = n_blocks * pool, to = k * pool; t < token.end; ++t) out[to++] = t;
+}
+
 // Selects for one token, whose scores are overwritten.
 void select_for(const SparseToken& token, float* scores, int top_k, int32_t* out) {
   int n = token.end;
@@ -87,7 +101,8 @@ class SelectedAttention {
         out_(out),
         spec_(cache.spec().layers[static_cast<size_t>(params.layer)]),
         view_(batch.kv[static_cast<size_t>(spec_.group)]),
-        layout_(cache.layout(params.layer)) {
+        layout_(cache.layout(params.layer)),
+        group_(params.n_heads / spec_.n_kv_heads) {
     context.scratch.reset();
     tokens_ = sparse_tokens(batch, params.selected.cols, context.scratch);
     for (size_t i = 0; i < std::size(table_); ++i) table_[i] = static_cast<uint32_t>(i);
@@ -96,7 +111,7 @@ class SelectedAttention {
   void run() {
     if (tokens_.empty()) return;
     n_splits_ = (params_.selected.cols + kSelectedSplit - 1) / kSelectedSplit;
-    state_floats_ = int64_t{state_rows(params_.n_heads)} * (2 + layout_.padded_value_dim);
+    state_floats_ = int64_t{all_rows()} * (2 + layout_.padded_value_dim);
     const int64_t token_bytes = n_splits_ * state_floats_ * int64_t{sizeof(float)};
     const auto together = static_cast<size_t>(std::clamp<int64_t>(
         context_.most_state_bytes / token_bytes, 1, static_cast<int64_t>(tokens_.size())));
@@ -117,14 +132,19 @@ class SelectedAttention {
     return static_cast<size_t>((kSplitUnits * layout_.bytes + 63) / 64 * 64);
   }
   int n_selected(const SparseToken& token) const {
-    return std::min(params_.selected.cols, token.n_visible());
+    const int pool = params_.selected_pool;
+    return std::min(params_.selected.cols - (pool - 1) + token.n_visible() % pool,
+                    token.n_visible());
   }
-  // The state of a split of the i-th of the tokens that are computed together, from a head on.
-  AttentionState state_of(size_t i, int split, int head = 0) const {
+  // Rows of a state: those of each KV head's queries, padded.
+  int all_rows() const { return spec_.n_kv_heads * state_rows(group_); }
+  // The state of the queries of a KV head, in a split of the i-th of the tokens that are computed
+  // together.
+  AttentionState state_of(size_t i, int split, int kv_head) const {
     float* memory = states_ + (static_cast<int64_t>(i) * n_splits_ + split) * state_floats_;
-    const int rows = state_rows(params_.n_heads);
-    return {memory + head, memory + rows + head,
-            memory + int64_t{2} * rows + int64_t{head} * layout_.padded_value_dim};
+    const int row = kv_head * state_rows(group_);
+    return {memory + row, memory + all_rows() + row,
+            memory + int64_t{2} * all_rows() + int64_t{row} * layout_.padded_value_dim};
   }
 
   void attend(std::span<const SparseToken> tokens) {
@@ -141,16 +161,17 @@ class SelectedAttention {
     });
   }
 
-  // Copies n of a token's selected keys to `to`.
-  void gather(const SparseToken& token, const int32_t* selected, int n, std::byte* to) const {
+  // Copies n of a token's selected keys of one head to `to`.
+  void gather(const SparseToken& token, int kv_head, const int32_t* selected, int n,
+              std::byte* to) const {
     const uint32_t* table = block_table(view_, token.seq);
     const int block_size = cache_.spec().block_size;
     for (int i = 0; i < n; ++i) {
       const int position = selected[i];
       const int slot =
           static_cast<int>(table[position / block_size]) * block_size + position % block_size;
-      copy_unit_token(layout_, cache_.unit_of_slot(params_.layer, 0, slot), slot % kUnitTokens,
-                      to + i / kUnitTokens * layout_.bytes, i % kUnitTokens);
+      copy_unit_token(layout_, cache_.unit_of_slot(params_.layer, kv_head, slot),
+                      slot % kUnitTokens, to + i / kUnitTokens * layout_.bytes, i % kUnitTokens);
     }
   }
 
@@ -158,8 +179,18 @@ class SelectedAttention {
     const int begin = split * kSelectedSplit;
     const int n = std::min(kSelectedSplit, n_selected(token) - begin);
     if (n <= 0) return;
+    for (int kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head)
+      attend_split(token, kv_head,
+                   {indices(params_.selected, token.token) + begin, static_cast<size_t>(n)},
+                   state_of(i, split, kv_head), worker);
+  }
+
+  // As above for the queries of one KV head, the first of which has this state.
+  void attend_split(const SparseToken& token, int kv_head, std::span<const int32_t> selected,
+                    AttentionState state, int worker) const {
+    const int n = static_cast<int>(selected.size());
     std::byte* units = units_ + static_cast<size_t>(worker) * units_bytes();
-    gather(token, indices(params_.selected, token.token) + begin, n, units);
+    gather(token, kv_head, selected.data(), n, units);
     AttentionTile tile = {};
     tile.n_heads = 1;
     tile.layout = &layout_;
@@ -174,26 +205,32 @@ class SelectedAttention {
     tile.n_new = 1;
     tile.scratch = scratch_ + static_cast<size_t>(worker) * scratch_floats();
     AttentionRow rows[kMaxTileRows] = {};
-    for (int head = 0; head < params_.n_heads; head += kMaxTileRows) {
+    for (int head = 0; head < group_; head += kMaxTileRows) {
       tile.rows = rows;
-      tile.n_rows = tile.head_rows = std::min(kMaxTileRows, params_.n_heads - head);
+      tile.n_rows = tile.head_rows = std::min(kMaxTileRows, group_ - head);
       for (int r = 0; r < tile.n_rows; ++r) {
-        rows[r].q = f32(q_, token.token) + int64_t{head + r} * spec_.head_dim;
+        rows[r].q = f32(q_, token.token) + int64_t{kv_head * group_ + head + r} * spec_.head_dim;
         rows[r].end = n;
         rows[r].position = n - 1;
       }
-      context_.kernels.attend[static_cast<int>(layout_.format)](tile, state_of(i, split, head));
+      context_.kernels.attend[static_cast<int>(layout_.format)](
+          tile, {state.max + head, state.sum + head,
+                 state.out + int64_t{head} * layout_.padded_value_dim});
     }
   }
 
   void finish(const SparseToken& token, size_t i) const {
-    const AttentionState state = state_of(i, 0);
-    for (int split = 1; split * kSelectedSplit < n_selected(token); ++split)
-      context_.kernels.merge(state, state_of(i, split), params_.n_heads, layout_.padded_value_dim);
-    for (int h = 0; h < params_.n_heads; ++h) {
-      context_.kernels.scale_row(state.out + int64_t{h} * layout_.padded_value_dim,
-                                 1.0f / state.sum[h], layout_.value_dim,
-                                 f32(out_, token.token) + int64_t{h} * layout_.value_dim);
+    for (int kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head) {
+      const AttentionState state = state_of(i, 0, kv_head);
+      for (int split = 1; split * kSelectedSplit < n_selected(token); ++split)
+        context_.kernels.merge(state, state_of(i, split, kv_head), group_,
+                               layout_.padded_value_dim);
+      for (int h = 0; h < group_; ++h) {
+        context_.kernels.scale_row(
+            state.out + int64_t{h} * layout_.padded_value_dim, 1.0f / state.sum[h],
+            layout_.value_dim,
+            f32(out_, token.token) + int64_t{kv_head * group_ + h} * layout_.value_dim);
+      }
     }
   }
 
@@ -205,6 +242,7 @@ class SelectedAttention {
   const KvLayerSpec& spec_;
   const KvView& view_;
   const KvUnitLayout& layout_;
+  const int group_;  // queries of a KV head
   std::span<SparseToken> tokens_;
   int n_splits_ = 0;
   int64_t state_floats_ = 0;
@@ -242,11 +280,12 @@ void cpu_select(const AttentionContext& context, Tensor q, Tensor weights, const
                 const CpuKvCache& cache, const SelectParams& params, Tensor out) {
   const KvLayerSpec& spec = cache.spec().layers[static_cast<size_t>(params.layer)];
   PENSTOCK_CHECK(spec.n_kv_heads == 1 && spec.head_dim % 2 == 0 &&
-                 q.cols == params.n_heads * spec.head_dim && weights.cols == params.n_heads &&
-                 out.cols == params.top_k);
+                 q.cols == params.n_heads * spec.head_dim &&
+                 (weights.cols == params.n_heads || weights.cols == 0) &&
+                 out.cols == params.most() && params.top_k % params.pool == 0);
   const KvView& view = batch.kv[static_cast<size_t>(spec.group)];
   context.scratch.reset();
-  const std::span<const SparseToken> all = sparse_tokens(batch, params.top_k, context.scratch);
+  const std::span<const SparseToken> all = sparse_tokens(batch, params.most(), context.scratch);
   if (all.empty()) return;
   int longest = 0;
   for (const SparseToken& token : all) longest = std::max(longest, token.end);
@@ -255,6 +294,8 @@ void cpu_select(const AttentionContext& context, Tensor q, Tensor weights, const
   const auto together = static_cast<size_t>(std::clamp<int64_t>(
       kMostScoreBytes / (row * int64_t{sizeof(float)}), 1, static_cast<int64_t>(all.size())));
   auto* scores = context.scratch.allocate_array<float>(together * static_cast<size_t>(row));
+  auto* ones = context.scratch.allocate_array<float>(static_cast<size_t>(params.n_heads));
+  std::fill_n(ones, params.n_heads, 1.0f);
   const KvUnitLayout& layout = cache.layout(params.layer);
   const auto score = context.kernels.score[static_cast<int>(layout.format)];
   const int64_t n_pieces = (n_units + kScoredUnits - 1) / kScoredUnits;
@@ -269,7 +310,7 @@ void cpu_select(const AttentionContext& context, Tensor q, Tensor weights, const
         const int last = (token.end + kUnitTokens - 1) / kUnitTokens;
         if (unit >= last) continue;
         const IndexQuery query = {f32(q, token.token),
-                                  f32(weights, token.token),
+                                  weights.cols > 0 ? f32(weights, token.token) : ones,
                                   params.n_heads,
                                   &layout,
                                   cache.units(params.layer, 0),
@@ -283,7 +324,12 @@ void cpu_select(const AttentionContext& context, Tensor q, Tensor weights, const
     context.pool.for_pieces(n, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
         const SparseToken& token = tokens[static_cast<size_t>(i)];
-        select_for(token, scores + i * row, params.top_k, indices(out, token.token));
+        int32_t* const selected = indices(out, token.token);
+        if (params.pool > 1) {
+          select_blocks(token, scores + i * row, params, selected);
+        } else {
+          select_for(token, scores + i * row, params.top_k, selected);
+        }
       }
     });
   }
@@ -292,7 +338,7 @@ void cpu_select(const AttentionContext& context, Tensor q, Tensor weights, const
 void cpu_attend_selected(const AttentionContext& context, Tensor q, const Batch& batch,
                          const CpuKvCache& cache, const AttentionParams& params, Tensor out) {
   const KvLayerSpec& spec = cache.spec().layers[static_cast<size_t>(params.layer)];
-  PENSTOCK_CHECK(spec.n_kv_heads == 1 && spec.window == 0 && !spec.both_ways &&
+  PENSTOCK_CHECK(params.n_heads % spec.n_kv_heads == 0 && spec.window == 0 && !spec.both_ways &&
                  params.sinks == nullptr && params.slopes == nullptr);
   SelectedAttention(context, q, batch, cache, params, out).run();
 }

@@ -131,7 +131,9 @@ void Mapper::map_frame(TensorMap& map) {
     layers_.matrix({in.positions, out.positions, WeightRole::kRouter,
                     config_.positions.skipped + config_.max_seq_len, dim});
   if (config_.embedding.norm) layers_.norm(in.embedding_norm, out.embedding_norm, dim);
-  layers_.norm(in.final_norm, out.final_norm, dim);
+  if (!in.final_norm.empty()) layers_.norm(in.final_norm, out.final_norm, dim);
+  StreamGateWeights none;
+  if (config_.streams.count > 0) visit_last(layers_, none);
   if (config_.per_layer.dim > 0) per_layer_frame();
   if (config_.altup.n_streams > 0) {
     streams(in[tensor::kStreamsIn], out[tensor::kStreamsIn]);
@@ -158,6 +160,7 @@ Result<TensorMap> Mapper::map() {
     visit_layer(layers_, none);
   }
   RETURN_IF_ERROR(layers_.status());
+  std::ranges::move(layers_.tables(), std::back_inserter(map.outside));
   if (layers_.crossing() && out_naming_ == Naming::kGguf &&
       find_architecture(config_.arch)->gguf_multiplied)
     multiply(map);

@@ -34,7 +34,7 @@ struct MappedTensor {
   // written as [rows, 1, cols], PyTorch's shape of a depthwise convolution
   bool out_deep = false;
   int out_experts = 0;  // > 0: number of experts in the output tensor
-  // > 0: rows per expert in that tensor, if it joins several matrices
+  // > 0: rows per expert in that tensor, if it joins several matrices; without experts, its rows
   int out_rows = 0;
   bool goes_on = false;  // it is not the first of the joined matrices
   // index among tensors of its role, if not every layer has one

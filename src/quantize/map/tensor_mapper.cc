@@ -368,6 +368,42 @@ void TensorMapper::heads(const HeadsSpec& spec, ByHead&, ByHead&) {
             separate ? -1 : spec.plain_dim);
 }
 
+// Maps parts of a table in pieces, since it may be larger than the memory.
+void TensorMapper::table(const TableSpec& spec, RowTable&) {
+  constexpr int kPieceValues = 1 << 24;
+  const bool from_gguf = source_.naming() == Naming::kGguf;
+  if (state_ && (out_naming_ != Naming::kGguf || !tables_.empty())) {
+    state_ = errorf(ErrorCode::kUnsupported,
+                    "{}: tables of n-grams are written to GGUF files only, one in a file: {}",
+                    source_.path().string(),
+                    tables_.empty() ? "write a GGUF file" : "several layers have one");
+  }
+  const std::string stem = in_name(in_[*spec.name], from_gguf ? -1 : layer_),
+                    out = out_name(out_[*spec.name], -1) + ".weight";
+  std::vector<const TensorInfo*> sources;
+  if (const TensorInfo* whole = source_.find(stem + ".weight")) sources.push_back(whole);
+  while (sources.empty() || sources[0]->name != stem + ".weight") {
+    const TensorInfo* part = source_.find(fmt::format("{}.shard_{}.weight", stem, sources.size()));
+    if (part == nullptr) break;
+    sources.push_back(part);
+  }
+  const int piece = std::max(1, kPieceValues / spec.cols);
+  int64_t all = 0;
+  for (const TensorInfo* tensor : sources) {
+    const auto rows = static_cast<int>(tensor->shape[0]);
+    for (int first = 0; first < rows; first += piece) {
+      MappedTensor& entry = tables_.emplace_back();
+      entry.in = tensor->name, entry.out = out;
+      entry.is_matrix = true, entry.role = WeightRole::kEmbedding;
+      entry.rows = std::min(piece, rows - first), entry.cols = spec.cols;
+      entry.in_first_row = first, entry.in_rows = rows;
+      entry.goes_on = tables_.size() > 1;
+    }
+    all += rows;
+  }
+  for (MappedTensor& entry : tables_) entry.out_rows = static_cast<int>(all);
+}
+
 Status TensorMapper::check_unused(const TensorMap& map) const {
   ASSIGN_OR_RETURN(const std::unique_ptr<Prequantized> prequantized, open_prequantized(source_));
   std::unordered_set<std::string_view> used;

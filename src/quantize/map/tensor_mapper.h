@@ -53,6 +53,9 @@ class TensorMapper final : public TensorVisitor {
   void linear(const Spec& spec);
   void norm(std::string_view in, std::string_view out, int size, Part part = Part::kOther);
 
+  // Tables of the visited layers, which are outside of them in the output.
+  std::vector<MappedTensor>& tables() { return tables_; }
+
   // Errors: kUnsupported if the other naming cannot express the model.
   const Status& status() const { return state_; }
 
@@ -73,6 +76,7 @@ class TensorMapper final : public TensorVisitor {
   void number(const TensorName* name, float&) override {
     vector(std::string(in_[*name]), std::string(out_[*name]), 1);
   }
+  void table(const TableSpec& spec, RowTable&) override;
   void unused(const TensorName* name) override {
     unused_.push_back(in_name(in_[*name], layer_) + ".");
   }
@@ -112,6 +116,7 @@ class TensorMapper final : public TensorVisitor {
   // prefixes of tensors that nothing reads
   std::vector<std::string> unused_;
   std::vector<MappedTensor>* list_ = nullptr;
+  std::vector<MappedTensor> tables_;
   int layer_ = -1;
   Status state_;
 };

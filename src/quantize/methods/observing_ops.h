@@ -163,6 +163,12 @@ class ObservingOps final : public Ops {
     if (!stopped_ && product_ >= pass_.first && !recorded(product_))
       inner_.select(q, weights, cache, params, out);
   }
+  void root_gates(Tensor a, Tensor b, float scale, Tensor out) override {
+    if (!stopped_) inner_.root_gates(a, b, scale, out);
+  }
+  void embed_ngrams(const NgramParams& params, KvCache& cache, Tensor out) override {
+    if (!stopped_) inner_.embed_ngrams(params, cache, out);
+  }
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override {
     inner_.move_kv(cache, group, from, to);

@@ -271,6 +271,7 @@ bool same_sizes(const ModelConfig& a, const ModelConfig& b, int layer) {
          a.layers[i].kv_layer == b.layers[i].kv_layer &&
          a.layers[i].has_sinks == b.layers[i].has_sinks &&
          a.layers[i].selecting_layer == b.layers[i].selecting_layer &&
+         a.layers[i].ngrams == b.layers[i].ngrams &&
          a.layers[i].keys_as_values == b.layers[i].keys_as_values;
 }
 
@@ -300,7 +301,8 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
   const bool same_sizes_of_all =
       a.n_layers == b.n_layers && a.head_dim == b.head_dim && a.latent == b.latent &&
       a.model_dim == b.model_dim && a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size &&
-      a.per_layer.dim == b.per_layer.dim && a.per_layer_rows() == b.per_layer_rows();
+      a.streams == b.streams && a.ngrams == b.ngrams && a.per_layer.dim == b.per_layer.dim &&
+      a.per_layer_rows() == b.per_layer_rows();
   if (!same_sizes_of_all) return "sizes";
   if (a.max_seq_len != b.max_seq_len) return "context length";
   if (a.ropes.size() != b.ropes.size()) return "positions";
