@@ -1,4 +1,5 @@
-// Gemma 3: the whole picture distorted to a square, and on request ("pan and scan") crops of a long one.
+// Gemma 3 and 3n: the whole picture distorted to a square, and in Gemma 3 on request ("pan and scan") crops of a
+// long one.
 #include <algorithm>
 #include <cmath>
 
@@ -9,22 +10,25 @@ namespace {
 
 class Gemma3Processor : public ViewProcessor {
  public:
-  explicit Gemma3Processor(const FamilyInputs& inputs) {
+  Gemma3Processor(const FamilyInputs& inputs, bool nano) {
     ProcessorSettings& settings = inputs.settings;
-    pixels_ = read_pixel_settings(settings, {.filter = ResizeFilter::kBilinear});
+    pixels_ = read_pixel_settings(
+        settings, {.filter = nano ? ResizeFilter::kBicubic : ResizeFilter::kBilinear});
     size_ = settings.size("size", {.height = 224, .width = 224});
     if (size_.height < 1 || size_.width < 1)
       settings.refuse("size", "height and width", "one or none of them");
     grid_patch_ = inputs.config_integer({"vision_config", "patch_size"});
     n_tokens_ =
         settings.processor_integer("image_seq_length", settings.integer("image_seq_length", 256));
-    // Of these the file's are overridden by transformers' processor.
-    pan_and_scan_ = settings.request_flag("do_pan_and_scan", false);
-    least_crop_ = settings.request_integer("pan_and_scan_min_crop_size", 256);
-    most_crops_ = settings.request_integer("pan_and_scan_max_num_crops", 4);
-    least_ratio_ = settings.request_number("pan_and_scan_min_ratio_to_activate", 1.2);
-    placeholder_ = inputs.token("boi_token", "<start_of_image>");
+    if (!nano) {  // the file's are overridden by transformers' processor
+      pan_and_scan_ = settings.request_flag("do_pan_and_scan", false);
+      least_crop_ = settings.request_integer("pan_and_scan_min_crop_size", 256);
+      most_crops_ = settings.request_integer("pan_and_scan_max_num_crops", 4);
+      least_ratio_ = settings.request_number("pan_and_scan_min_ratio_to_activate", 1.2);
+    }
+    begin_ = inputs.token("boi_token", "<start_of_image>");
     soft_token_ = inputs.token("image_token", "<image_soft_token>");
+    placeholder_ = nano ? soft_token_ : begin_;
     end_ = inputs.token("eoi_token", "<end_of_image>");
   }
 
@@ -42,7 +46,7 @@ class Gemma3Processor : public ViewProcessor {
 
   void add_picture(ImagePlan& plan) const {
     add_view(plan, size_.height, size_.width, n_tokens_);
-    add_text(plan, "\n\n" + placeholder_);
+    add_text(plan, "\n\n" + begin_);
     add_soft(plan, n_tokens_);
     add_text(plan, end_ + "\n\n");
   }
@@ -81,13 +85,16 @@ class Gemma3Processor : public ViewProcessor {
   bool pan_and_scan_ = false;
   int least_crop_ = 0, most_crops_ = 0;
   double least_ratio_ = 0;
-  std::string end_;
+  std::string begin_, end_;
 };
 
 }  // namespace
 
 std::unique_ptr<ImageProcessor> make_gemma3_images(const FamilyInputs& inputs) {
-  return std::make_unique<Gemma3Processor>(inputs);
+  return std::make_unique<Gemma3Processor>(inputs, false);
+}
+std::unique_ptr<ImageProcessor> make_gemma3n_images(const FamilyInputs& inputs) {
+  return std::make_unique<Gemma3Processor>(inputs, true);
 }
 
 }  // namespace penstock

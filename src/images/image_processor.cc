@@ -28,13 +28,14 @@ const std::vector<ImageFamily>& families() {
       {"GotOcr2ImageProcessor", make_ratio_tile_images, {"internvl", "aya_vision"}},
       {"LlavaImageProcessor", make_llava_images, {}},
       {"CLIPImageProcessor", make_llava_images, {"llava"}},
-      {"SiglipImageProcessor", make_siglip_images, {}},
+      {"SiglipImageProcessor", make_siglip_images, {"gemma3n"}},
       {"LlavaNextImageProcessor", make_llava_next_images, {"llava_next"}},
       {"LlavaOnevisionImageProcessor", make_onevision_images, {"llava_onevision"}},
       {"Gemma4ImageProcessor", make_gemma4_images, {"gemma4"}},
       {"Lfm2VlImageProcessor", make_lfm2_images, {"lfm2_vl"}},
       {"Glm4vImageProcessor", make_glm_images, {"glm4v", "glm4v_moe"}},
       {"Glm46VImageProcessor", make_glm_images, {"glm46v"}},
+      {"GlmOcrImageProcessor", make_glm_images, {"glm_ocr"}},
       {"Llama4ImageProcessor", make_llama4_images, {"llama4"}},
       {"Kimi_K25ImageProcessor", make_kimi_images, {"kimi_k25"}},
       {"KimiVLImageProcessor", make_kimi_vl_images, {"kimi_vl"}},
@@ -42,6 +43,29 @@ const std::vector<ImageFamily>& families() {
       {"Cohere2VisionImageProcessor", make_cohere_images, {"cohere2_vision"}},
   };
   return list;
+}
+
+// Translates the settings of Kimi K2.5 as it was published, which stand in an object of their own, into those of
+// transformers. Names that are there already stay.
+nlohmann::json plain_settings(nlohmann::json file) {
+  if (!file.is_object() || !file.contains("media_proc_cfg") || !file["media_proc_cfg"].is_object())
+    return file;
+  const nlohmann::json media = file["media_proc_cfg"];
+  file.erase("media_proc_cfg");
+  const auto take = [&](const char* from, const char* to) {
+    if (media.contains(from) && !media[from].is_null() && !file.contains(to))
+      file[to] = media[from];
+  };
+  take("in_patch_limit", "max_patches");
+  take("merge_kernel_size", "merge_size");
+  take("fixed_output_tokens", "fixed_output_tokens");  // null, or refused by its name
+  for (const char* const name : {"patch_size", "image_mean", "image_std"}) take(name, name);
+  if (media.contains("patch_limit_on_one_side") && !file.contains("size"))
+    file["size"] = {{"max_height", media["patch_limit_on_one_side"]},
+                    {"max_width", media["patch_limit_on_one_side"]}};
+  if (!file.contains("image_processor_type"))
+    file["image_processor_type"] = "Kimi_K25ImageProcessor";
+  return file;
 }
 
 std::string text_of(const nlohmann::json& object, const char* name) {
@@ -75,7 +99,8 @@ Result<std::unique_ptr<ImageProcessor>> make_image_processor(const ImageProcesso
                                                              const nlohmann::json& kwargs) {
   const bool nested = !files.image_processor.is_object() && files.processor.is_object() &&
                       files.processor.contains("image_processor");
-  const nlohmann::json& file = nested ? files.processor["image_processor"] : files.image_processor;
+  const nlohmann::json file =
+      plain_settings(nested ? files.processor["image_processor"] : files.image_processor);
   if (!kwargs.is_null() && !kwargs.is_object())
     return errorf(ErrorCode::kInvalidArgument,
                   "image processor: expected settings as an object, got {}", kwargs.type_name());

@@ -117,6 +117,7 @@ std::unique_ptr<ImageProcessor> make_llava_images(const FamilyInputs& inputs) {
   return std::make_unique<LlavaProcessor>(inputs, false);
 }
 std::unique_ptr<ImageProcessor> make_siglip_images(const FamilyInputs& inputs) {
+  if (inputs.model_type() == "gemma3n") return make_gemma3n_images(inputs);
   return std::make_unique<LlavaProcessor>(inputs, true);
 }
 

@@ -56,6 +56,11 @@ struct PngRows {
     }
   }
   void convert(const uint8_t* row, uint8_t* rgb) const {
+    if (header.bit_depth == 8 && header.color_type == SPNG_COLOR_TYPE_TRUECOLOR &&
+        (!has_key || rule == AlphaRule::kDrop)) {
+      std::copy_n(row, size_t{3} * header.width, rgb);
+      return;
+    }
     const size_t channels = n_channels(), colors = channels >= 3 ? 3 : 1;
     for (size_t x = 0; x < header.width; ++x, rgb += 3) {
       if (header.color_type == SPNG_COLOR_TYPE_INDEXED) {

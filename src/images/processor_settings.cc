@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-// Names of every file that do not change what is computed here.
+// Names that do not change what is computed here: of every file, and of sound in files of models that hear too.
 constexpr const char* kPlainNames[] = {"image_processor_type",
                                        "feature_extractor_type",
                                        "processor_class",
@@ -19,7 +19,31 @@ constexpr const char* kPlainNames[] = {"image_processor_type",
                                        "device",
                                        "disable_grouping",
                                        "default_to_square",
-                                       "do_convert_rgb"};
+                                       "do_convert_rgb",
+                                       "video_processor_type"};
+constexpr const char* kSoundNames[] = {"chunk_length",
+                                       "dither",
+                                       "feature_size",
+                                       "fft_length",
+                                       "fft_overdrive",
+                                       "frame_length",
+                                       "hop_length",
+                                       "input_scale_factor",
+                                       "max_frequency",
+                                       "mel_floor",
+                                       "min_frequency",
+                                       "n_fft",
+                                       "n_samples",
+                                       "nb_max_frames",
+                                       "num_mel_bins",
+                                       "padding_side",
+                                       "padding_value",
+                                       "per_bin_mean",
+                                       "per_bin_stddev",
+                                       "preemphasis",
+                                       "preemphasis_htk_flavor",
+                                       "return_attention_mask",
+                                       "sampling_rate"};
 
 nlohmann::json object_or_empty(const nlohmann::json& value) {
   return value.is_object() ? value : nlohmann::json::object();
@@ -38,6 +62,7 @@ ProcessorSettings::ProcessorSettings(const nlohmann::json& request, const nlohma
       file_(object_or_empty(file)),
       processor_(object_or_empty(processor)) {
   known_.insert(std::begin(kPlainNames), std::end(kPlainNames));
+  known_.insert(std::begin(kSoundNames), std::end(kSoundNames));
 }
 
 const nlohmann::json* ProcessorSettings::find_in_request(const char* name) {
@@ -152,6 +177,8 @@ SizeSetting ProcessorSettings::size(const char* name, const SizeSetting& fallbac
       {"shortest_edge", &SizeSetting::shortest_edge},
       {"longest_edge", &SizeSetting::longest_edge},
       {"max_height", &SizeSetting::max_height},
+      {"min_pixels", &SizeSetting::shortest_edge},
+      {"max_pixels", &SizeSetting::longest_edge},
       {"max_width", &SizeSetting::max_width}};
   if (!value->is_object() || value->empty()) refuse(name, "a size", value->dump());
   for (const auto& [key, side] : value->items()) {

@@ -30,7 +30,7 @@ class ProcessorSettings {
   int integer(const char* name, int fallback, int least = 1, int most = 1 << 20);
   double number(const char* name, double fallback);
   std::string text(const char* name, const char* fallback);
-  // An integer is read as a square or, with `shortest`, as a shortest edge; a list as [height, width].
+  // min_pixels and max_pixels are other names of the edges, which are areas there. An integer is read as a square or, with `shortest`, as a shortest edge; a list as [height, width].
   SizeSetting size(const char* name, const SizeSetting& fallback, bool shortest = false);
   std::array<float, 3> channels(const char* name, const std::array<float, 3>& fallback);
   // A list of [height, width].

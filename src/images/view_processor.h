@@ -96,6 +96,7 @@ using FamilyMaker = std::unique_ptr<ImageProcessor> (*)(const FamilyInputs& inpu
 std::unique_ptr<ImageProcessor> make_qwen_images(const FamilyInputs& inputs);
 std::unique_ptr<ImageProcessor> make_glm_images(const FamilyInputs& inputs);
 std::unique_ptr<ImageProcessor> make_gemma3_images(const FamilyInputs& inputs);
+std::unique_ptr<ImageProcessor> make_gemma3n_images(const FamilyInputs& inputs);
 std::unique_ptr<ImageProcessor> make_gemma4_images(const FamilyInputs& inputs);
 std::unique_ptr<ImageProcessor> make_pixtral_images(const FamilyInputs& inputs);
 std::unique_ptr<ImageProcessor> make_idefics3_images(const FamilyInputs& inputs);

@@ -65,6 +65,18 @@ TEST(ImageProcessorTest, EqualsTransformers) {
   }
 }
 
+// Files as they are published: the number of soft tokens of a picture of 640 x 480.
+TEST(ImageProcessorTest, ReadsPublishedFiles) {
+  const auto golden = golden_json("published.json");
+  for (const auto& [name, files] : golden.items()) {
+    const auto processor = make_image_processor({files[0], files[1], files[2], {}});
+    ASSERT_TRUE(processor) << name << ": " << processor.error().message;
+    const auto plan = (*processor)->plan(640, 480);
+    ASSERT_TRUE(plan) << name << ": " << plan.error().message;
+    EXPECT_EQ(plan->n_soft, files[3]) << name;
+  }
+}
+
 nlohmann::json settings_of(const std::string& name) { return golden_json("processors.json")[name]; }
 
 TEST(ImageProcessorTest, SettingsAreHonouredOrRefusedByName) {
@@ -104,14 +116,14 @@ TEST(ImageProcessorTest, ImpossibleValuesAreErrors) {
     for (const char* const file : {"image_processor", "processor"})
       for (const auto& [setting, value] : family[file].items())
         for (const auto& other : others) {
-          auto changed = family;
-          changed[file][setting] = other;
-          const auto processor = make_image_processor(files_of(changed), family["kwargs"]);
-          if (processor) {
+          ImageProcessorFiles files = files_of(family);
+          (std::string_view(file) == "processor" ? files.processor
+                                                 : files.image_processor)[setting] = other;
+          const auto processor = make_image_processor(files, family["kwargs"]);
+          if (processor)
             (void)(*processor)->plan(97, 61);
-          } else {
+          else
             EXPECT_FALSE(processor.error().message.empty());
-          }
         }
 }
 
