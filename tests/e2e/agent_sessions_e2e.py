@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs tests/clients/agent_sessions.py and claude_code_session.py: agents of other people against the server.
+"""Runs tests/clients/agent_sessions.py, claude_code_session.py and aider_session.py: agents of other people against the server.
 
 Their packages are installed by scripts/install_agents; without them this test says so and is skipped. Arguments: `--install` does what
 that script does; others go to unittest, for example: agent_sessions.Smolagents
 """
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from server_clients_e2e import CLIENTS
 
 LIMIT = 600  # seconds for the tests of one environment
 SKIPPED = 77  # exit code that ctest shows as a skipped test
-SUITES = {"requirements-agents.txt": ["agent_sessions", "claude_code_session"]}
+SUITES = {"requirements-agents.txt": ["agent_sessions", "claude_code_session"], "requirements-aider.txt": ["aider_session"]}
 
 
 def run(requirements, tests):
@@ -40,8 +41,8 @@ def run(requirements, tests):
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--install"]:
-        for name in SUITES:
-            server_clients_e2e.environment(CLIENTS / name)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            list(pool.map(lambda name: server_clients_e2e.environment(CLIENTS / name), SUITES))
         sys.exit(0)
     wanted = {name: [test for test in sys.argv[1:] if test.split(".")[0] in suites] if sys.argv[1:] else suites for name, suites in SUITES.items()}
     sys.exit(max(run(CLIENTS / name, tests) for name, tests in wanted.items() if tests))
