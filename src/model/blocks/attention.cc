@@ -27,6 +27,12 @@ std::vector<int> rows_by_group(const ModelConfig& config) {
 
 namespace {
 
+// Returns the layer of the cache that layer i attends to.
+int cache_layer(const LayerConfig& kind, int i) {
+  if (kind.kv_layer >= 0) return kind.kv_layer;
+  return kind.cache_layer >= 0 ? kind.cache_layer : i;
+}
+
 void visit_qk_norms(TensorVisitor& v, AttentionWeights& w) {
   const auto& c = v.config();
   const int i = v.layer();
@@ -147,7 +153,7 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
   const RopeParams* const rope = prepare_heads(i, heads);
   const Tensor attended = attended_.narrowed(s_.config.attended_dim_of(i));
   const AttentionParams params{
-      kind.kv_layer >= 0 ? kind.kv_layer : i,
+      cache_layer(kind, i),
       s_.config.n_heads_of(i),
       s_.config.attention.scale * kind.score_factor * s_.config.attention.key_factor,
       s_.config.attention.softcap,
@@ -212,8 +218,9 @@ AttentionBlock::Heads AttentionBlock::project_heads(int i, const NormedInput& h)
 
 // Rotates q, and k into the cache with v.
 void AttentionBlock::store(int i, const Heads& heads, const RopeParams* rope) {
-  if (s_.config.layers[static_cast<size_t>(i)].kv_layer < 0)
-    return s_.ops.rope_and_store(heads.q, heads.k, heads.v, rope, s_.cache, i);
+  const LayerConfig& kind = s_.config.layers[static_cast<size_t>(i)];
+  if (kind.kv_layer < 0)
+    return s_.ops.rope_and_store(heads.q, heads.k, heads.v, rope, s_.cache, cache_layer(kind, i));
   if (rope != nullptr) s_.ops.rotate(heads.q, heads.k, *rope, s_.config.head_dim_of(i));
 }
 

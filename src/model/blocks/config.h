@@ -90,6 +90,9 @@ struct LayerConfig {
   // Index of the earlier layer whose keys and values this layer attends to, having none of its own;
   // -1 = its own.
   int kv_layer = -1;
+  // Layer of the cache in which this layer keeps keys and values; -1: that of its index. Layers that
+  // are computed one after the other over whole sequences may share one.
+  int cache_layer = -1;
   // Index of the layer whose indexer selects the tokens that this layer attends to, itself or an
   // earlier one; -1 = it attends to all tokens that it sees.
   int selecting_layer = -1;

@@ -19,6 +19,16 @@ void visit_mixer(TensorVisitor& v, LayerWeights& w) {
 
 }  // namespace
 
+namespace {
+
+void visit_scale(TensorVisitor& v, const TensorName* name, NormWeights& w) {
+  v.vector({.name = name, .size = v.config().model_dim, .part = {0, v.config().model_dim}},
+           w.weight);
+  w.scales = true;
+}
+
+}  // namespace
+
 void visit_feed_forward(TensorVisitor& v, LayerWeights& w) {
   const ModelConfig& c = v.config();
   const bool moe = c.layers[static_cast<size_t>(v.layer())].moe;
@@ -39,10 +49,12 @@ void visit_layer(TensorVisitor& v, LayerWeights& w) {
     v.norm({&tensor::kAttnNorm, dim, Part::kAttentionNorm}, w.attn_norm);
   visit_mixer(v, w);
   if (post) v.norm({&tensor::kAttnPostNorm, dim}, w.attn_post_norm);
+  if (c.residual.column_scales) visit_scale(v, &tensor::kAttnScale, w.attn_post_norm);
   if (pre && (!c.residual.parallel || c.residual.parallel_norms) && !c.residual.one_mixer)
     v.norm({&tensor::kFfnNorm, dim, Part::kFeedForwardNorm}, w.ffn_norm);
   if (c.has_feed_forward(i)) visit_feed_forward(v, w);
   if (post) v.norm({&tensor::kFfnPostNorm, dim}, w.ffn_post_norm);
+  if (c.residual.column_scales) visit_scale(v, &tensor::kFfnScale, w.ffn_post_norm);
   if (c.per_layer.dim > 0) visit(v, w.per_layer);
   if (c.altup.n_streams > 0) visit(v, w.altup);
   if (c.streams.count > 0) visit(v, w.streams);

@@ -77,7 +77,11 @@ void Sublayer::add(Tensor delta, bool partial, Tensor x, const NormWeights& post
   if (!post && partial) return ops.add_shares(x, delta, config.residual.scale, next);
   if (!post) return ops.add_whole(x, delta, config.residual.scale, next);
   if (partial) ops.all_reduce(delta);
-  ops.norm(delta, norm_params(config, post), delta);
+  if (post.scales) {
+    ops.scale_columns(delta, *post.weight);
+  } else {
+    ops.norm(delta, norm_params(config, post), delta);
+  }
   ops.add_whole(x, delta, config.residual.scale, next);
 }
 

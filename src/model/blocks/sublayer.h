@@ -48,6 +48,8 @@ struct ResidualConfig {
   bool parallel_norms = false;
   // The normed stream replaces the residual: x = n + f(n), where n = norm(x).
   bool adds_to_norm = false;
+  // What attention and feed-forward add is multiplied by a vector each (InternVL).
+  bool column_scales = false;
   // Layers of one sub-layer: attention, a mixer or a feed-forward, with one norm before it.
   bool one_mixer = false;
   // Multiplies everything that sub-layers add to the stream.

@@ -23,6 +23,9 @@ inline constexpr TensorName kAttnPostNorm{"post_attention_norm", "post_attention
 inline constexpr TensorName kFfnNorm{"ffn_norm", ""};
 inline constexpr TensorName kFfnPostNorm{"post_ffw_norm", "post_feedforward_layernorm"};
 inline constexpr TensorName kOutputScale{"layer_output_scale.weight", ""};
+// kAttnScale, kFfnScale: whole names of what the sub-layers' outputs are multiplied by.
+inline constexpr TensorName kAttnScale{"ls1.weight", "lambda_1"};
+inline constexpr TensorName kFfnScale{"ls2.weight", "lambda_2"};
 inline constexpr TensorName kActivation{"", "mlp.act_fn."};
 }  // namespace tensor
 

@@ -15,6 +15,8 @@ namespace penstock {
 struct NormWeights {
   // null: the model has no such norm, or no bias
   std::unique_ptr<Vector> weight, bias;
+  // The weight multiplies and nothing is normed (ResidualConfig::column_scales).
+  bool scales = false;
   explicit operator bool() const { return weight != nullptr; }
 };
 

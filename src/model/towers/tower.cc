@@ -1,0 +1,383 @@
+#include "model/towers/tower.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "model/batch_builder.h"
+#include "model/blocks/counts.h"
+#include "model/forward/decoder.h"
+#include "model/load/load_weights.h"
+#include "model/load/tensor_loader.h"
+#include "model/towers/families.h"
+#include "model/towers/grids.h"
+#include "model/towers/projector.h"
+
+namespace penstock {
+
+namespace {
+
+constexpr int kBlock = 64;                 // tokens of a block of a tower's cache
+constexpr size_t kMostGrids = 4;           // that are kept
+constexpr int kMostPatchSide = 1 << 12;    // of a frame
+constexpr int64_t kMostPatches = 1 << 20;  // of a frame
+
+CacheSpec cache_of(const ModelConfig& layers) {
+  CacheSpec spec;
+  spec.dtype = KvDType::kF32, spec.block_size = kBlock;
+  spec.layers.push_back({.n_kv_heads = layers.n_kv_heads,
+                         .head_dim = layers.head_dim,
+                         .values_in_keys = 0,
+                         .both_ways = true});
+  return spec;
+}
+
+int blocks_of(int n_rows) { return (n_rows + kBlock - 1) / kBlock; }
+
+}  // namespace
+
+struct TowerWeights {
+  ModelWeights blocks;
+  LinearWeights patches;
+  NormWeights patch_norm, pre_norm;
+  std::vector<float> positions;  // table
+  std::vector<float> class_row, newline;
+  Projector projector;
+  std::vector<Projector> deep;
+};
+
+std::vector<float> cut_patches(std::span<const float> planes, int n_tiles, int height, int width,
+                               int patch_size) {
+  std::vector<float> patches;
+  patches.reserve(planes.size());
+  const auto at = [&](int tile, int colour, int y) {
+    return planes.subspan(((static_cast<size_t>(tile) * 3 + static_cast<size_t>(colour)) *
+                               static_cast<size_t>(height) +
+                           static_cast<size_t>(y)) *
+                          static_cast<size_t>(width));
+  };
+  for (int tile = 0; tile < n_tiles; ++tile) {
+    for (int y = 0; y + patch_size <= height; y += patch_size) {
+      for (int x = 0; x + patch_size <= width; x += patch_size) {
+        for (int line = 0; line < 3 * patch_size; ++line) {
+          const auto row = at(tile, line / patch_size, y + line % patch_size)
+                               .subspan(static_cast<size_t>(x), static_cast<size_t>(patch_size));
+          patches.insert(patches.end(), row.begin(), row.end());
+        }
+      }
+    }
+  }
+  return patches;
+}
+
+namespace {
+
+Status load_ropes(const TowerRope& rope, Ops& ops, ModelWeights& weights) {
+  if (rope.frequencies.empty()) return {};
+  ASSIGN_OR_RETURN(auto packed, ops.pack_vector(rope.frequencies));
+  RopeParams& params = weights.ropes.emplace_back();
+  params.interleaved = rope.interleaved;
+  params.inv_freq = weights.rope_frequencies.emplace_back(std::move(packed)).get();
+  const std::vector<float> axes(rope.axes.begin(), rope.axes.end());
+  ASSIGN_OR_RETURN(auto packed_axes, ops.pack_vector(axes));
+  params.axes = weights.rope_frequencies.emplace_back(std::move(packed_axes)).get();
+  return {};
+}
+
+// The product of patches: [dim, patch_dim], with as many axes as a convolution has.
+Status load_patches(TensorLoader& tensors, const TowerConfig& config, LinearWeights& out) {
+  const std::string name = config.patch_name + ".weight";
+  ASSIGN_OR_RETURN(const FileMatrix stored,
+                   flat_matrix(tensors, name, config.model_dim(), config.patch_dim));
+  ASSIGN_OR_RETURN(out.weight, tensors.pack_rows(stored, 0, config.model_dim(), name));
+  ASSIGN_OR_RETURN(const std::vector<float> bias,
+                   tensors.optional_vector(config.patch_name + ".bias", config.model_dim()));
+  if (bias.empty()) return {};
+  ASSIGN_OR_RETURN(out.bias, tensors.ops().pack_vector(bias));
+  return {};
+}
+
+// A table or row of any shape with this many numbers.
+Result<std::vector<float>> table(TensorLoader& tensors, const std::string& name, int64_t size) {
+  const TensorInfo* found = tensors.find(name);
+  const bool fits = found != nullptr && found->n_elements() == size;
+  return fits ? tensors.vector(name, found->shape) : tensors.vector(name, size);
+}
+
+Status check_all_read(const TensorLoader& tensors, const TowerConfig& config) {
+  const auto begins = [](std::string_view name, const std::vector<std::string>& with) {
+    return std::ranges::any_of(with, [&](const std::string& one) { return name.starts_with(one); });
+  };
+  for (const TensorInfo& tensor : tensors.source().tensors()) {
+    if (tensors.used().contains(tensor.name) || !begins(tensor.name, config.roots) ||
+        begins(tensor.name, config.unused) || is_ignorable_tensor(tensor.name))
+      continue;
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: tensor {} {} is not part of the vision tower of {}: this file holds another kind",
+        tensors.source().path().string(), tensor.name, shown_shape(tensor.shape), config.family);
+  }
+  return {};
+}
+
+Status load_tower(TensorLoader& tensors, const TowerConfig& config, TowerWeights& out) {
+  const int dim = config.model_dim();
+  RETURN_IF_ERROR(load_ropes(config.rope, tensors.ops(), out.blocks));
+  RETURN_IF_ERROR(load_patches(tensors, config, out.patches));
+  const TowerPositions& positions = config.positions;
+  if (positions.kind != TowerPositions::Kind::kNone) {
+    const int cells = positions.kind == TowerPositions::Kind::kSums
+                          ? 2 * positions.cols
+                          : positions.rows * positions.cols;
+    ASSIGN_OR_RETURN(out.positions, table(tensors, positions.name,
+                                          int64_t{cells + (positions.has_class ? 1 : 0)} * dim));
+  }
+  if (!config.class_name.empty()) {
+    ASSIGN_OR_RETURN(out.class_row, table(tensors, config.class_name, dim));
+  }
+  if (!config.newline_name.empty()) {
+    ASSIGN_OR_RETURN(out.newline, table(tensors, config.newline_name, config.text_dim));
+  }
+  const NormConfig& norm = config.layers.norm;
+  if (!config.patch_norm.empty())
+    RETURN_IF_ERROR(
+        tensors.norm(config.patch_norm, dim, norm.layer_norm && norm.biases, out.patch_norm));
+  if (!config.pre_norm.empty())
+    RETURN_IF_ERROR(tensors.norm(config.pre_norm, dim,
+                                 config.pre_norm_config.layer_norm && config.pre_norm_config.biases,
+                                 out.pre_norm));
+  for (int i = 0; i < config.layers.n_layers; ++i)
+    RETURN_IF_ERROR(load_layer(tensors, i, config.prefix + with_index(config.names.layer, i),
+                               out.blocks.layers.emplace_back()));
+  RETURN_IF_ERROR(out.projector.load(tensors, config.projector, config.unit, dim));
+  for (const TowerConfig::Deep& deep : config.deep)
+    RETURN_IF_ERROR(out.deep.emplace_back().load(tensors, deep.stages, config.unit, dim));
+  return check_all_read(tensors, config);
+}
+
+}  // namespace
+
+Tower::Tower(TowerConfig config)
+    : config_(std::move(config)), weights_(std::make_unique<TowerWeights>()) {}
+Tower::~Tower() = default;
+
+Result<std::unique_ptr<Tower>> Tower::load(const WeightSource& source, Ops& ops) {
+  ASSIGN_OR_RETURN(auto config, read_config(source));
+  if (!config) return nullptr;
+  std::unique_ptr<Tower> tower(new Tower(std::move(*config)));
+  const LoadProgress none;
+  TensorLoader tensors(source, tower->config_.layers, ops, none);
+  RETURN_IF_ERROR(tensors.open());
+  tensors.names() = tower->config_.names;
+  TowerWeights& w = *tower->weights_;
+  RETURN_IF_ERROR(load_tower(tensors, tower->config_, w));
+  tower->weight_bytes_ =
+      w.patches.weight->packed_bytes() + w.projector.bytes() +
+      static_cast<int64_t>((w.positions.size() + w.class_row.size()) * sizeof(float));
+  for (const Projector& deep : w.deep) tower->weight_bytes_ += deep.bytes();
+  for (const LayerWeights& layer : w.blocks.layers) {
+    for (const LinearWeights* linear :
+         {&layer.attention.q, &layer.attention.k, &layer.attention.v, &layer.attention.o,
+          &layer.dense.gate, &layer.dense.up, &layer.dense.down})
+      if (linear->weight != nullptr) tower->weight_bytes_ += linear->weight->packed_bytes();
+  }
+  return tower;
+}
+
+std::span<const float> Tower::newline() const { return weights_->newline; }
+
+Status Tower::check(const PictureGrid& grid) const {
+  const auto wrong = [&](const std::string& expected) {
+    return errorf(ErrorCode::kInvalidArgument, "picture of {} x {} x {} patches: expected {}",
+                  grid.n_frames, grid.rows, grid.cols, expected);
+  };
+  if (grid.n_frames < 1 || grid.rows < 1 || grid.cols < 1 || grid.rows > kMostPatchSide ||
+      grid.cols > kMostPatchSide || int64_t{grid.rows} * grid.cols > kMostPatches)
+    return wrong(fmt::format("at least one and at most {} rows and columns, and at most {} patches",
+                             kMostPatchSide, kMostPatches));
+  if (grid.rows % config_.unit != 0 || grid.cols % config_.unit != 0)
+    return wrong(fmt::format("multiples of {}", config_.unit));
+  const TowerPositions& positions = config_.positions;
+  if (positions.kind == TowerPositions::Kind::kFixed &&
+      (grid.rows != positions.rows || grid.cols != positions.cols))
+    return wrong(fmt::format("{} x {}", positions.rows, positions.cols));
+  if (positions.kind == TowerPositions::Kind::kSums &&
+      std::max(grid.rows, grid.cols) > positions.cols)
+    return wrong(fmt::format("at most {} rows and columns", positions.cols));
+  return {};
+}
+
+int64_t Tower::working_bytes(const PictureGrid& grid) const {
+  const ModelConfig& layers = config_.layers;
+  const int64_t rows = int64_t{grid.rows} * grid.cols + 1, dim = layers.model_dim;
+  // Keys and values; stream, norm, output and scratch of attention and feed-forward; and the
+  // projector's rows, of which all are shorter than two streams.
+  const int64_t values = 2 * layers.kv_dim() + 4 * dim + 4 * layers.q_dim() +
+                         2 * int64_t{layers.widest_ffn()} + config_.patch_dim + 4 * dim;
+  return rows * values * static_cast<int64_t>(sizeof(float)) +
+         config_.n_tokens({1, grid.rows, grid.cols}) * int64_t{config_.text_dim} * 4;
+}
+
+std::shared_ptr<const PreparedGrid> Tower::prepared(const PictureGrid& grid) const {
+  const auto found = std::ranges::find_if(grids_, [&](const auto& known) {
+    return known->rows == grid.rows && known->cols == grid.cols;
+  });
+  if (found != grids_.end()) {
+    grids_.splice(grids_.begin(), grids_, found);
+  } else {
+    grids_.push_front(std::make_shared<const PreparedGrid>(
+        prepare_grid(config_, weights_->positions, weights_->class_row, grid.rows, grid.cols)));
+    if (grids_.size() > kMostGrids) grids_.pop_back();
+  }
+  return grids_.front();
+}
+
+Result<PictureFeatures> Tower::encode(const PicturePatches& patches, Ops& ops) const {
+  RETURN_IF_ERROR(check(patches.grid));
+  if (static_cast<int64_t>(patches.values.size()) != patches.grid.n_patches() * config_.patch_dim) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "picture: expected {} patches of {} numbers, got {} numbers",
+                  patches.grid.n_patches(), config_.patch_dim, patches.values.size());
+  }
+  TowerPass pass(*this, patches);
+  while (!pass.done()) RETURN_IF_ERROR(pass.advance(ops));
+  return pass.take();
+}
+
+TowerPass::TowerPass(const Tower& tower, const PicturePatches& patches, int layers_per_piece)
+    : tower_(tower), patches_(patches), grid_(tower.prepared(patches.grid)) {
+  const TowerConfig& config = tower_.config_;
+  const int n_layers = config.layers.n_layers,
+            most = layers_per_piece > 0 ? layers_per_piece : n_layers;
+  const auto windowed = [&](int layer) {
+    return config.window > 0 && config.whole[static_cast<size_t>(layer)] == 0;
+  };
+  const auto deep_after = [&](int layer) {
+    const auto found = std::ranges::find(config.deep, layer, &TowerConfig::Deep::layer);
+    return found == config.deep.end() ? -1 : static_cast<int>(found - config.deep.begin());
+  };
+  for (int first = 0; first < n_layers;) {
+    int end = first + 1;
+    while (end < n_layers && end - first < most && windowed(end) == windowed(first) &&
+           deep_after(end - 1) < 0)
+      ++end;
+    pieces_.push_back({first, end, windowed(first), deep_after(end - 1), end == n_layers});
+    first = end;
+  }
+  features_.n_tokens = config.n_tokens(patches.grid);
+  features_.dim = config.text_dim;
+  const size_t size =
+      static_cast<size_t>(features_.n_tokens) * static_cast<size_t>(config.text_dim);
+  features_.rows.resize(size);
+  features_.deep.assign(config.deep.size(), std::vector<float>(size));
+}
+
+TowerPass::~TowerPass() = default;
+
+bool TowerPass::done() const { return frame_ == patches_.grid.n_frames; }
+
+// x = positions + product of the frame's patches, normed.
+void TowerPass::read_patches(Tensor x, Ops& ops) const {
+  const TowerConfig& config = tower_.config_;
+  const TowerWeights& w = *tower_.weights_;
+  const auto dim = static_cast<size_t>(config.patch_dim);
+  const auto n = static_cast<size_t>(grid_->n_patches);
+  std::vector<float> ordered(n * dim);
+  const auto frame = patches_.values.subspan(static_cast<size_t>(frame_) * n * dim, n * dim);
+  for (size_t i = 0; i < n; ++i)
+    std::ranges::copy(frame.subspan(static_cast<size_t>(grid_->source[i]) * dim, dim),
+                      ordered.begin() + static_cast<ptrdiff_t>(i * dim));
+  const Tensor in = ops.new_tensor(grid_->n_patches, config.patch_dim),
+               products = ops.new_tensor(grid_->n_patches, config.model_dim());
+  ops.write_rows(ordered, in);
+  const LinearTarget target = w.patches.into(products);
+  ops.linear(in, {&target, 1});
+  if (w.patch_norm) ops.norm(products, norm_params(config.layers, w.patch_norm), products);
+  if (grid_->base.empty()) {
+    ops.copy(products, x.row_range(0, grid_->n_patches));
+  } else {
+    ops.write_rows(grid_->base, x);
+    ops.add(x.row_range(0, grid_->n_patches), products, 1.0f);
+  }
+  if (w.pre_norm)
+    ops.norm(x,
+             {w.pre_norm.weight.get(), w.pre_norm.bias.get(), config.pre_norm_config.eps,
+              config.pre_norm_config.layer_norm},
+             x);
+}
+
+// Copies features of the frame's units to the places of its tokens.
+void TowerPass::give(Tensor projected, Ops& ops, std::vector<float>& out) const {
+  const auto dim = static_cast<size_t>(projected.cols);
+  const size_t n = grid_->tokens.size();
+  std::vector<float> rows(n * dim);
+  ops.read_rows(projected, rows);
+  for (size_t i = 0; i < n; ++i) {
+    const size_t at = static_cast<size_t>(frame_) * n + static_cast<size_t>(grid_->tokens[i]);
+    std::copy_n(rows.begin() + static_cast<ptrdiff_t>(i * dim), dim,
+                out.begin() + static_cast<ptrdiff_t>(at * dim));
+  }
+}
+
+Status TowerPass::advance(Ops& ops) {
+  PENSTOCK_CHECK(!done());
+  const TowerConfig& config = tower_.config_;
+  const TowerWeights& w = *tower_.weights_;
+  const Piece& piece = pieces_[piece_];
+  const int n_rows = grid_->n_rows;
+  const CacheSpec spec = cache_of(config.layers);
+  std::vector<int32_t> sequences = {n_rows};
+  if (piece.windowed) sequences = grid_->windows;
+  if (cache_ == nullptr) {
+    int n_blocks = blocks_of(n_rows), of_windows = 0;
+    for (const int32_t length : grid_->windows) of_windows += blocks_of(length);
+    n_blocks = std::max(n_blocks, of_windows);
+    ASSIGN_OR_RETURN(cache_, ops.make_cache(spec, {&n_blocks, 1}));
+  }
+  BatchBuilder builder(spec);
+  const std::vector<TokenId> tokens(static_cast<size_t>(n_rows), TokenId{});
+  std::vector<GroupBlocks> blocks;
+  blocks.reserve(sequences.size());
+  int first_block = 0;
+  size_t row = 0;
+  for (const int32_t length : sequences) {
+    const auto n = static_cast<size_t>(length);
+    blocks.push_back(consecutive_blocks(first_block, length, kBlock));
+    first_block += blocks_of(length);
+    BatchPart part{.tokens = std::span(tokens).first(n),
+                   .kv = {&blocks.back(), 1},
+                   .rows = BatchPart::Rows::kNone};
+    if (!grid_->positions.empty()) part.axes = std::span(grid_->positions).subspan(row, n);
+    builder.add(part);
+    row += n;
+  }
+  const Batch batch = builder.build();
+  const StepShape shape = ops.begin_step(&batch);
+  const Tensor x = ops.new_tensor(shape.tokens, config.model_dim(), TensorRole::kStream);
+  if (piece.first == 0) {
+    read_patches(x, ops);
+  } else {
+    ops.write_rows(stream_, x);
+  }
+  ForwardOptions options;
+  options.stream = &x, options.first_layer = piece.first, options.n_layers = piece.end;
+  decoder_forward(config.layers, w.blocks, shape, *cache_, ops, options);
+  const Tensor patches = x.row_range(0, grid_->n_patches);
+  if (piece.deep >= 0) {
+    const auto at = static_cast<size_t>(piece.deep);
+    give(w.deep[at].forward(patches, ops), ops, features_.deep[at]);
+  }
+  if (piece.last) {
+    give(w.projector.forward(patches, ops), ops, features_.rows);
+  } else {
+    stream_.resize(static_cast<size_t>(n_rows) * static_cast<size_t>(config.model_dim()));
+    ops.read_rows(x.row_range(0, n_rows), stream_);
+  }
+  ops.wait(ops.submit());
+  RETURN_IF_ERROR(ops.status());
+  if (++piece_ < pieces_.size()) return {};
+  piece_ = 0;
+  ++frame_;
+  return {};
+}
+
+}  // namespace penstock

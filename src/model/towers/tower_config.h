@@ -1,0 +1,123 @@
+// Configuration of a vision tower and its projector, independent of the file that it was read from.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/blocks/config.h"
+#include "model/tensors/name_table.h"
+
+namespace penstock {
+
+// Number of frames (or tiles) of equal size, and patches of each.
+struct PictureGrid {
+  int n_frames = 1;
+  int rows = 0, cols = 0;
+
+  int64_t n_patches() const { return int64_t{n_frames} * rows * cols; }
+};
+
+// Position rows that are added to patches.
+struct TowerPositions {
+  enum class Kind : uint8_t {
+    kNone,
+    kFixed,        // row i of the table for patch i; the grid is the table's
+    kFractions,    // a patch's row and column are the nearest ones of equal fraction (Idefics)
+    kBilinear,     // interpolated, corners on corners (Qwen3-VL)
+    kAntialiased,  // bilinear, centres of cells, antialiased when shrinking (SigLIP 2)
+    kBicubic,      // a = -0.75, centres of cells, edges continued (GLM-4V, Kimi)
+    kSums,         // table of columns + table of rows (Gemma 4)
+  };
+  Kind kind = Kind::kNone;
+  std::string name;         // whole name of the table
+  int rows = 0, cols = 0;   // of its grid; kSums: `cols` positions of each of two tables
+  bool has_class = false;   // a row for the class token is in the table too: first_class
+  bool class_first = true;  // it is the first row; false: the last
+};
+
+// Rotation by the rows and columns of patches.
+struct TowerRope {
+  std::vector<float> frequencies;  // radians per position, of each pair; empty: no rotation
+  std::vector<uint8_t> axes;       // of each pair: 1 row, 2 column (Batch::axis_positions)
+  bool interleaved = false;        // RopeParams::interleaved
+  int first_position = 0;          // of the first row and column
+};
+
+// A step of a projector. Rows are patches in units (TowerConfig::unit), then tokens.
+struct ProjectorStage {
+  enum class Kind : uint8_t {
+    kNorm,
+    kLinear,
+    kActivation,
+    kJoin,    // the rows of a unit, concatenated
+    kMean,    // the mean of a unit's rows
+    kScale,   // x * factor
+    kGated,   // activation(x gate^T) * (x up^T)
+    kHalves,  // first half * activation(second half)
+  };
+  Kind kind = Kind::kLinear;
+  std::string name;   // stem of the tensor's name; of the gate in kGated
+  std::string other;  // kGated: stem of the up projection
+  int outputs = 0;    // kLinear, kGated
+  ActivationFunction activation;
+  NormConfig norm;
+  // kLinear: the file stores [inputs, outputs].
+  bool transposed = false;
+  // kLinear after kJoin: inputs in the file are [channel, row in the unit, column], not [row, column,
+  // channel]; also as a convolution.
+  bool by_channel = false;
+  float factor = 1.0f;
+};
+
+// What makes the tower's input, its layers, and what follows them.
+struct TowerConfig {
+  std::string family;  // TowerFamily::name
+  // Layers: sizes, norms, attention, feed-forwards.
+  ModelConfig layers;
+  NameTable names;
+  std::string prefix;  // of names of layers
+
+  // Side of a patch in pixels, and numbers of a patch as the tower reads it.
+  int patch_size = 0, patch_dim = 0;
+  // Colours of a patch: numbers are [colour, frame, y, x].
+  int patch_frames = 1;
+  std::string patch_name;  // stem
+  // Stem of a norm of patches, before positions are added, as config().layers.norm says; "": none.
+  std::string patch_norm;
+  // Side of the square of patches that becomes one token.
+  int unit = 1;
+  // Order of patches that the tower is given: unit after unit; false: row after row.
+  bool patches_by_unit = false;
+  TowerPositions positions;
+  TowerRope rope;
+  std::string class_name;  // whole name of the class token's row; "": there is none
+  std::string pre_norm;    // stem of a norm before the layers; "": there is none
+  NormConfig pre_norm_config;
+  // Side of a window in units, in layers that are not in `whole`; 0: all layers see the picture.
+  int window = 0;
+  std::vector<uint8_t> whole;  // [n_layers], with windows
+
+  std::vector<ProjectorStage> projector;
+  // Features beside the projector's: stages that read the states after layer `layer` (DeepStack).
+  struct Deep {
+    int layer;
+    std::vector<ProjectorStage> stages;
+  };
+  std::vector<Deep> deep;  // ascending layers
+  int text_dim = 0;        // features of a token
+  // Whole name of the row that ends each row of tiles' features (LLaVA-NeXT); "": there is none.
+  std::string newline_name;
+
+  // Tensors with these beginnings belong to the tower.
+  std::vector<std::string> roots;
+  // Of these, tensors that change nothing: heads, layers that are not computed.
+  std::vector<std::string> unused;
+
+  int model_dim() const { return layers.model_dim; }
+  int n_tokens(const PictureGrid& grid) const {
+    return grid.n_frames * (grid.rows / unit) * (grid.cols / unit);
+  }
+};
+
+}  // namespace penstock

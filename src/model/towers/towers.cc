@@ -1,0 +1,71 @@
+// THE list of towers, and how the one of a file is found.
+#include <algorithm>
+
+#include "model/towers/families.h"
+#include "model/towers/tower.h"
+
+namespace penstock {
+
+extern const TowerFamily kAyaTower, kCohere2Tower, kGlm4vTower, kLlavaNextTower, kOneVisionTower,
+    kGemma3Tower, kIdefics3Tower, kLfm2VlTower, kLlama4Tower, kInternVlTower, kLlavaTower,
+    kMistral3Tower, kQwen2VlTower, kQwen25VlTower, kQwen35Tower, kQwen3VlTower;
+
+namespace {
+
+constexpr const TowerFamily* kFamilies[] = {
+    &kGlm4vTower,    &kLlavaNextTower, &kOneVisionTower, &kAyaTower,
+    &kCohere2Tower,  &kLfm2VlTower,    &kLlama4Tower,    &kGemma3Tower,
+    &kIdefics3Tower, &kInternVlTower,  &kLlavaTower,     &kMistral3Tower,
+    &kQwen2VlTower,  &kQwen25VlTower,  &kQwen35Tower,    &kQwen3VlTower,
+};
+
+std::string text_of(const nlohmann::json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return object.is_object() && found != object.end() && found->is_string()
+             ? found->get<std::string>()
+             : std::string();
+}
+
+// Returns the type of the file's tower, "" if it has none.
+std::string tower_type(const WeightSource& source) {
+  const nlohmann::json& config = source.config();
+  if (source.naming() == Naming::kGguf) {
+    if (text_of(config, "general.architecture") != "clip") return "";
+    const std::string own = text_of(config, "clip.vision.projector_type");
+    return own.empty() ? text_of(config, "clip.projector_type") : own;
+  }
+  if (!config.is_object()) return "";
+  const auto vision = config.find("vision_config");
+  return vision == config.end() || !vision->is_object() ? "" : text_of(config, "model_type");
+}
+
+}  // namespace
+
+std::span<const TowerFamily* const> tower_families() { return kFamilies; }
+
+Result<std::optional<TowerConfig>> Tower::read_config(const WeightSource& source) {
+  const std::string type = tower_type(source);
+  if (type.empty()) return std::nullopt;
+  const bool gguf = source.naming() == Naming::kGguf;
+  std::vector<std::string_view> known;
+  for (const TowerFamily* family : kFamilies) {
+    const auto& types = gguf ? family->gguf_projectors : family->hf_types;
+    known.insert(known.end(), types.begin(), types.end());
+    if (std::ranges::find(types, type) == types.end()) continue;
+    TowerReader reader(source, family->hf_defaults);
+    TowerConfig config;
+    config.names = NameTable(gguf);
+    config.family = family->name;
+    family->configure(reader, config);
+    RETURN_IF_ERROR(reader.status());
+    if (!config.rope.frequencies.empty())
+      for (LayerConfig& layer : config.layers.layers) layer.rope = 0;
+    return config;
+  }
+  return errorf(ErrorCode::kUnsupported,
+                "{}: {}: the vision tower of '{}' is not known here: expected one of {}",
+                source.path().string(), gguf ? "clip.projector_type" : "config.json: model_type",
+                type, fmt::join(known, ", "));
+}
+
+}  // namespace penstock
