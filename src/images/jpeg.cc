@@ -11,8 +11,10 @@
 namespace penstock {
 namespace {
 
-constexpr int kMaxScans =
-    500;  // of a progressive file; each takes time in proportion to the pixels
+// Bounds of a progressive file, whose every scan takes time in proportion to the pixels: 2^30 of them are 16 scans
+// of 64 megapixels.
+constexpr int kMaxScans = 500;
+constexpr int64_t kMaxScanPixels = int64_t{1} << 30;
 
 // The state of a decompression that callbacks of the library change.
 struct JpegState {
@@ -38,12 +40,18 @@ void look_at_warning(j_common_ptr jpeg, int level) {
   if (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER) end_by_error(jpeg);
 }
 
-void count_scans(j_common_ptr jpeg) {
-  if (!jpeg->is_decompressor ||
-      reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMaxScans)
+// Bounds the time: a file of a few kilobytes may have thousands of scans.
+void count_scans(j_common_ptr common) {
+  if (!common->is_decompressor) return;
+  auto* const jpeg = reinterpret_cast<j_decompress_ptr>(common);
+  const int64_t n_pixels = int64_t{jpeg->image_width} * jpeg->image_height;
+  if (jpeg->input_scan_number <= kMaxScans && jpeg->input_scan_number * n_pixels <= kMaxScanPixels)
     return;
-  std::snprintf(state_of(jpeg).message, JMSG_LENGTH_MAX, "more than %d scans", kMaxScans);
-  std::longjmp(state_of(jpeg).jump, 1);
+  JpegState& state = state_of(common);
+  std::snprintf(state.message, JMSG_LENGTH_MAX,
+                "expected at most %d scans and %lld pixels in them, got more", kMaxScans,
+                static_cast<long long>(kMaxScanPixels));
+  std::longjmp(state.jump, 1);
 }
 
 // Pillow's conversion of CMYK pixels that are stored inverted, as Adobe's programs do.

@@ -72,6 +72,24 @@ TEST(ImageTest, BombsAreRefusedByTheirHeader) {
   EXPECT_EQ(decode_image(bytes_of(jpeg)).error().code, ErrorCode::kResourceExhausted);
 }
 
+// The last scan of a progressive file, once more and a thousand times more.
+TEST(ImageTest, ScansOfAJpegAreBounded) {
+  const std::string file = read_golden("files/progressive.jpg");
+  const size_t scan = file.rfind("\xff\xda");
+  const std::string repeated = file.substr(scan, file.size() - 2 - scan);
+  const auto with_scans = [&](int n) {
+    std::string longer = file.substr(0, file.size() - 2);
+    for (int i = 0; i < n; ++i) longer += repeated;
+    return decode_image(bytes_of(longer + "\xff\xd9"));
+  };
+  EXPECT_TRUE(with_scans(1));
+  const auto many = with_scans(1000);
+  ASSERT_FALSE(many);
+  EXPECT_EQ(
+      many.error().message,
+      "JPEG image of 37 x 21: expected at most 500 scans and 1073741824 pixels in them, got more");
+}
+
 TEST(ImageTest, LimitsAreSettings) {
   const std::string file = read_golden("files/rgb.jpg");
   EXPECT_TRUE(decode_image(bytes_of(file), {.max_bytes = file.size(), .max_pixels = 37 * 21}));
