@@ -2,11 +2,12 @@
 """Writes tests/golden/towers/<name>/: tiny random vision towers and the features that transformers computes.
 
   config.json, model.safetensors   the Hugging Face directory without the text model's tensors, F32
+  mmproj.gguf                      the same in llama.cpp's names, of the families whose GGUF files are read
   golden.bin                       pictures, one after the other: int32 {n_frames, rows, cols, patch_dim, n_tokens, dim, n_deep},
                                    the patches [n_frames * rows * cols, patch_dim], the features [n_tokens, dim] that the text
                                    model gets in the places of soft tokens, and n_deep further ones of the same shape
 
-Needs torch, transformers, safetensors and numpy. Usage: make_tiny_towers.py [name...]
+Needs torch, transformers, safetensors, gguf and numpy. Usage: make_tiny_towers.py [name...]
 """
 import json
 import os
@@ -15,6 +16,7 @@ import struct
 import sys
 
 os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TORCHDYNAMO_DISABLE="1")
+import gguf
 import numpy
 import torch
 import transformers as T
@@ -108,6 +110,20 @@ class Flexible:
             yield (1, rows, cols), patches[0], features_of(found), []
 
 
+class Placed:
+    """Pictures of Gemma 4's kind: patches in [0, 1] row by row, with column and row of each. grids: (rows, cols) of each."""
+
+    def __init__(self, patch_dim, unit, grids):
+        self.patch_dim, self.unit, self.grids = patch_dim, unit, grids
+
+    def pictures(self, model):
+        for rows, cols in self.grids:
+            patches = torch.rand(1, rows * cols, self.patch_dim)
+            places = torch.stack([torch.arange(rows * cols) % cols, torch.arange(rows * cols) // cols], dim=-1)[None]
+            found = model.get_image_features(patches, image_position_ids=places)
+            yield (1, rows, cols), patches[0], features_of(found), []
+
+
 class Llama4(Tiles):
     """The tower and the projector apart, since get_image_features of 5.24 fails."""
 
@@ -131,6 +147,16 @@ TOWERS = {
     "gemma3": lambda: (T.Gemma3ForConditionalGeneration, T.Gemma3Config(
         text_config=sizes(), vision_config=vision(image_size=24, patch_size=4, layer_norm_eps=1e-5), mm_tokens_per_image=9),
         Tiles(4, [(1, 24, 24), (2, 24, 24)])),
+    "gemma4": lambda: (T.Gemma4ForConditionalGeneration, T.Gemma4Config(
+        text_config=T.Gemma4TextConfig(**sizes(num_hidden_layers=2, hidden_size_per_layer_input=0, vocab_size_per_layer_input=64)),
+        audio_config=None, vision_config=vision(
+            num_key_value_heads=3, head_dim=8, patch_size=2, pooling_kernel_size=3, position_embedding_size=20)),
+        Placed(12, 3, [(3, 6), (9, 3)])),
+    "gemma4_standardized": lambda: (T.Gemma4ForConditionalGeneration, T.Gemma4Config(
+        text_config=T.Gemma4TextConfig(**sizes(num_hidden_layers=2, hidden_size_per_layer_input=0, vocab_size_per_layer_input=64)),
+        audio_config=None, vision_config=vision(
+            num_key_value_heads=1, head_dim=12, patch_size=2, pooling_kernel_size=2, position_embedding_size=8,
+            standardize=True)), Placed(12, 2, [(4, 6)])),
     "idefics3": lambda: (T.Idefics3ForConditionalGeneration, T.Idefics3Config(
         text_config=T.LlamaConfig(**sizes()), vision_config=vision(image_size=20, patch_size=4), scale_factor=2),
         Tiles(4, [(1, 24, 24), (2, 16, 16)], batch=True)),
@@ -200,9 +226,45 @@ TOWERS = {
 }
 
 
+def write_mmproj(where, config, tensors):
+    """Writes a SigLIP tower in llama.cpp's names, as its converter does: the norm before Gemma 3's projection as applied."""
+    eye, family = config["vision_config"], config["model_type"]
+    out = gguf.GGUFWriter(where / "mmproj.gguf", "clip")
+    out.add_type("mmproj")
+    out.add_bool("clip.has_vision_encoder", True)
+    out.add_string("clip.projector_type", family)
+    out.add_bool("clip.use_gelu", True)
+    for key, value in dict(image_size=eye["image_size"], patch_size=eye["patch_size"], embedding_length=eye["hidden_size"],
+                           feed_forward_length=eye["intermediate_size"], block_count=eye["num_hidden_layers"],
+                           projection_dim=20).items():
+        out.add_uint32(f"clip.vision.{key}", value)
+    out.add_uint32("clip.vision.attention.head_count", eye["num_attention_heads"])
+    out.add_float32("clip.vision.attention.layer_norm_epsilon", eye["layer_norm_eps"])
+    patches = eye["image_size"] // eye["patch_size"]
+    out.add_uint32("clip.vision.projector.scale_factor",
+                   patches // int(config["mm_tokens_per_image"] ** 0.5) if family == "gemma3" else config["scale_factor"])
+    names = {"embeddings.patch_embedding": "v.patch_embd", "embeddings.position_embedding": "v.position_embd",
+             "post_layernorm": "v.post_ln", "multi_modal_projector.mm_soft_emb_norm": "mm.soft_emb_norm",
+             "multi_modal_projector.mm_input_projection_weight": "mm.input_projection.weight",
+             "model.connector.modality_projection.proj": "mm.model.fc", "layer_norm1": "ln1", "layer_norm2": "ln2",
+             "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+             "self_attn.out_proj": "attn_out", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down", "encoder.layers.": "v.blk."}
+    for name, value in sorted(tensors.items()):
+        for prefix in ("vision_tower.vision_model.", "vision_tower.", "model.vision_model."):
+            name = name.removeprefix(prefix)
+        for theirs, ours in names.items():
+            name = name.replace(theirs, ours)
+        out.add_tensor(name, (value + 1 if "soft_emb_norm" in name else value).numpy())
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
+
+
 def shake(model):
     """Draws every parameter; norms and biases are not left at their initial values."""
-    for name, parameter in model.named_parameters():
+    drawn = [*model.named_parameters(), *((name, buffer) for name, buffer in model.named_buffers() if ".std_" in name)]
+    for name, parameter in drawn:
         data = parameter.data
         if "norm" in name.lower() and data.ndim == 1 or data.ndim == 1 and name.endswith("weight"):
             data.copy_(1 + 0.3 * torch.randn_like(data) if not name.endswith("bias") else 0.3 * torch.randn_like(data))
@@ -227,6 +289,8 @@ def write(name):
     text = json.loads((where / "config.json").read_text())
     text.pop("transformers_version", None)
     (where / "config.json").write_text(json.dumps(text, indent=1, sort_keys=True) + "\n")
+    if text["model_type"] in ("gemma3", "idefics3"):
+        write_mmproj(where, text, kept)
     with open(where / "golden.bin", "wb") as out, torch.no_grad():
         for grid, patches, features, deep in pictures.pictures(model):
             out.write(struct.pack("<7i", *grid, patches.shape[1], *features.shape, len(deep)))

@@ -209,6 +209,8 @@ TEST_F(ChangedTower, OtherSizesThanTheTensorsAreNamed) {
   expect_error(ErrorCode::kUnsupported, "is not part of the vision tower");
   change("internvl", "hidden_size", 25);
   expect_error(ErrorCode::kCorruptFile, "hidden_size: expected a multiple of 3 heads");
+  change("gemma3", "image_size", 3);
+  expect_error(ErrorCode::kCorruptFile, "image_size: expected at least 4 pixels");
   change("qwen3_vl", "patch_size", 0);
   expect_error(ErrorCode::kCorruptFile, "patch_size");
 }

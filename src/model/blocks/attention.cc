@@ -232,6 +232,9 @@ const RopeParams* AttentionBlock::prepare_heads(int i, const Heads& heads) {
                             s_.config.attention.qk_norm != QkNorm::kNone;
   if (rotate_first) s_.ops.rotate(heads.q, heads.k, *rope, s_.config.head_dim_of(i));
   norm_heads(i, heads);
+  if (const int first = s_.config.layers[static_cast<size_t>(i)].first_rope; first >= 0)
+    s_.ops.rotate(heads.q, heads.k, s_.weights.ropes[static_cast<size_t>(first)],
+                  s_.config.head_dim_of(i));
   return rotate_first ? nullptr : rope;
 }
 

@@ -75,6 +75,8 @@ struct LayerConfig {
   int group = 0;
   // Index into ModelConfig::ropes; -1 = no rotation.
   int rope = 0;
+  // Index of a rotation before that one, of other features of a head; -1: none (Gemma 4's tower).
+  int first_rope = -1;
   // Mixture of experts that replaces the dense feed-forward, or that is computed beside it.
   bool moe = false;
   // In models with AttentionConfig::sinks.

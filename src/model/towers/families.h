@@ -75,7 +75,7 @@ void read_pixtral(TowerReader& reader, TowerConfig& config);
 // two that follow. REQUIRES: head_dim is a multiple of 4.
 TowerRope halves_rope(int head_dim, float theta);
 // Reads rope_parameters of vision_config, or rope_theta.
-float read_axial_theta(TowerReader& reader);
+float read_axial_theta(TowerReader& reader, float usual = 10000.0f);
 void expect_colours(TowerReader& reader, std::string_view key);
 // Leaves out the layers behind vision_feature_layer (negative: from the end, -1 = all layers); in
 // llava_towers.cc, as the two that follow. usual: its default.

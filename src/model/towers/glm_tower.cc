@@ -23,7 +23,7 @@ void configure_glm4v_tower(TowerReader& reader, TowerConfig& config) {
   const ActivationFunction act = reader.activation({"", "hidden_act"}, "silu");
   set_tower_activation(config, act, true);
   vision.flag({"", "attention_bias"}, false);  // biases are read if they are there
-  config.rope = halves_rope(config.layers.head_dim, read_axial_theta(reader));
+  config.ropes = {halves_rope(config.layers.head_dim, read_axial_theta(reader))};
   expect_colours(reader, "in_channels");
   config.patch_size = reader.side({"", "patch_size"});
   config.patch_frames = reader.side({"", "temporal_patch_size"});

@@ -161,8 +161,8 @@ PreparedGrid prepare_grid(const TowerConfig& config, std::span<const float> tabl
     grid.base.resize(static_cast<size_t>(grid.n_rows) * dim);
   add_positions(config, table, places, grid);
   if (!class_row.empty()) add_row(class_row, 1.0f, std::span(grid.base).last(dim));
-  if (config.rope.frequencies.empty()) return grid;
-  const int first = config.rope.first_position;
+  if (config.ropes.empty()) return grid;
+  const int first = config.ropes[0].first_position;
   for (const PatchPlace& at : places) grid.positions.push_back({0, at.row + first, at.col + first});
   if (!class_row.empty()) grid.positions.push_back({0, 0, 0});
   return grid;

@@ -27,15 +27,16 @@ void configure_llama4_tower(TowerReader& reader, TowerConfig& config) {
   config.patch_dim = 3 * config.patch_size * config.patch_size;
   const int side = reader.side({"", "image_size"}) / config.patch_size;
   const float theta = read_axial_theta(reader);
+  TowerRope& rope = config.ropes.emplace_back();
   const int quarter = config.layers.head_dim / 4;
   for (const uint8_t axis : {2, 1}) {
     for (int i = 0; i < quarter; ++i) {
-      config.rope.frequencies.push_back(
+      rope.frequencies.push_back(
           std::pow(theta, -static_cast<float>(i) / static_cast<float>(quarter)));
-      config.rope.axes.push_back(axis);
+      rope.axes.push_back(axis);
     }
   }
-  config.rope.interleaved = true, config.rope.first_position = 1;
+  rope.interleaved = true, rope.first_position = 1;
   config.prefix =
       reader.prefix({"vision_model.", "model.vision_model."}, "patch_embedding.linear.weight");
   const std::string& at = config.prefix;

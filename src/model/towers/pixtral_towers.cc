@@ -26,11 +26,12 @@ void read_pixtral(TowerReader& reader, TowerConfig& config) {
   config.patch_dim = 3 * config.patch_size * config.patch_size;
   reader.side({"", "image_size"}, 1024);  // bound of the processor
   const float theta = read_axial_theta(reader);
+  TowerRope& rope = config.ropes.emplace_back();
   for (const int odd : {0, 1}) {
     for (int i = odd; i < config.layers.head_dim / 2; i += 2) {
-      config.rope.frequencies.push_back(std::pow(
+      rope.frequencies.push_back(std::pow(
           theta, -2.0f * static_cast<float>(i) / static_cast<float>(config.layers.head_dim)));
-      config.rope.axes.push_back(static_cast<uint8_t>(1 + odd));
+      rope.axes.push_back(static_cast<uint8_t>(1 + odd));
     }
   }
   config.prefix = reader.prefix({"vision_tower.", "model.vision_tower."}, "patch_conv.weight");

@@ -91,6 +91,20 @@ Status Projector::load_stage(TensorLoader& tensors, int& width, Stage& stage) {
       width = what.outputs;
       return {};
     }
+    case ProjectorStage::Kind::kStandardize: {
+      // A diagonal matrix and a bias.
+      ASSIGN_OR_RETURN(std::vector<float> bias, tensors.vector(what.name, width));
+      ASSIGN_OR_RETURN(const std::vector<float> scale, tensors.vector(what.other, width));
+      const auto n = static_cast<size_t>(width);
+      std::vector<float> matrix(n * n);
+      for (size_t i = 0; i < n; ++i) matrix[i * n + i] = scale[i], bias[i] *= -scale[i];
+      const QuantizedMatrix view{QuantType::kF32, width, width, std::as_bytes(std::span(matrix))};
+      ASSIGN_OR_RETURN(stage.linear.weight, tensors.pack(view, what.other));
+      ASSIGN_OR_RETURN(stage.linear.bias, tensors.ops().pack_vector(bias));
+      bytes_ += stage.linear.weight->packed_bytes();
+      stage.what.outputs = width;
+      return {};
+    }
     case ProjectorStage::Kind::kJoin: width *= unit_ * unit_; return {};
     case ProjectorStage::Kind::kHalves: width /= 2; return {};
     case ProjectorStage::Kind::kActivation:
@@ -136,6 +150,7 @@ Tensor Projector::forward(Tensor x, Ops& ops) const {
         x = out;
         break;
       }
+      case ProjectorStage::Kind::kStandardize:
       case ProjectorStage::Kind::kLinear: {
         const Tensor out = fresh(x.rows, what.outputs);
         const LinearTarget target = stage.linear.into(out);

@@ -18,9 +18,9 @@ TowerRope halves_rope(int head_dim, float theta) {
   return rope;
 }
 
-float read_axial_theta(TowerReader& reader) {
+float read_axial_theta(TowerReader& reader, float usual) {
   const nlohmann::json* parameters = reader.vision().find({"", "rope_parameters"});
-  const float own = reader.vision().number({"", "rope_theta"}, 1, 1e9f, 10000.0f);
+  const float own = reader.vision().number({"", "rope_theta"}, 1, 1e9f, usual);
   if (parameters == nullptr) return own;
   ConfigReader inner(*parameters, Naming::kHuggingFace, "",
                      reader.vision().where() + ": rope_parameters");
@@ -57,7 +57,7 @@ void read_qwen_tower(TowerReader& reader, TowerConfig& config, std::string_view 
   set_tower_layers(config, vision.integer({"", "depth"}, 1, 1 << 10), dim, n_heads, width);
   config.layers.norm = {.eps = 1e-6f, .layer_norm = true};
   set_tower_activation(config, reader.activation({"", "hidden_act"}, ""), false);
-  config.rope = halves_rope(config.layers.head_dim, read_axial_theta(reader));
+  config.ropes = {halves_rope(config.layers.head_dim, read_axial_theta(reader))};
   expect_colours(reader, vision.has({"", "in_chans"}) ? "in_chans" : "in_channels");
   vision.has({"", "in_channels"});
   config.patch_size = reader.side({"", "patch_size"});

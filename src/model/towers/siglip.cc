@@ -73,18 +73,7 @@ void read_siglip(TowerReader& reader, TowerConfig& config, std::string& post_nor
 
 namespace {
 
-// Patches are averaged to a square of mm_tokens_per_image, normed and projected.
-void configure_gemma3_tower(TowerReader& reader, TowerConfig& config) {
-  std::string post_norm;
-  read_siglip(reader, config, post_norm);
-  const int tokens = reader.whole().integer({"", "mm_tokens_per_image"}, 1, 1 << 16, 256);
-  const int side = static_cast<int>(std::lround(std::sqrt(tokens)));
-  if (side * side != tokens || config.positions.rows % side != 0)
-    return reader.fail(
-        ErrorCode::kUnsupported,
-        fmt::format("mm_tokens_per_image: expected the square of a divisor of {}, got {}",
-                    config.positions.rows, tokens));
-  config.unit = config.positions.rows / side;
+void add_gemma3_projector(TowerReader& reader, TowerConfig& config, const std::string& post_norm) {
   NormConfig soft = config.layers.norm;
   soft.layer_norm = false, soft.offset = reader.gguf() ? 0.0f : 1.0f;
   std::string at = "mm.", norm = "mm.soft_emb_norm", matrix = "mm.input_projection.weight";
@@ -99,6 +88,25 @@ void configure_gemma3_tower(TowerReader& reader, TowerConfig& config) {
   projection.transposed = true;
   config.projector = {norm_stage(post_norm, config.layers.norm), mean_stage(),
                       norm_stage(norm, soft), projection};
+}
+
+// Patches are averaged to a square of mm_tokens_per_image, normed and projected.
+void configure_gemma3_tower(TowerReader& reader, TowerConfig& config) {
+  std::string post_norm;
+  read_siglip(reader, config, post_norm);
+  if (reader.gguf()) {
+    config.unit = reader.vision().integer({"projector.scale_factor", ""}, 1, 64, 4);
+    return add_gemma3_projector(reader, config, post_norm);
+  }
+  const int tokens = reader.whole().integer({"", "mm_tokens_per_image"}, 1, 1 << 16, 256);
+  const int side = static_cast<int>(std::lround(std::sqrt(tokens)));
+  if (side * side != tokens || config.positions.rows % side != 0)
+    return reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("mm_tokens_per_image: expected the square of a divisor of {}, got {}",
+                    config.positions.rows, tokens));
+  config.unit = config.positions.rows / side;
+  add_gemma3_projector(reader, config, post_norm);
 }
 
 }  // namespace

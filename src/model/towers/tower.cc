@@ -71,11 +71,10 @@ std::vector<float> cut_patches(std::span<const float> planes, int n_tiles, int h
 
 namespace {
 
-Status load_ropes(const TowerRope& rope, Ops& ops, ModelWeights& weights) {
-  if (rope.frequencies.empty()) return {};
+Status load_rope(const TowerRope& rope, Ops& ops, ModelWeights& weights) {
   ASSIGN_OR_RETURN(auto packed, ops.pack_vector(rope.frequencies));
   RopeParams& params = weights.ropes.emplace_back();
-  params.interleaved = rope.interleaved;
+  params.interleaved = rope.interleaved, params.first = rope.first_feature;
   params.inv_freq = weights.rope_frequencies.emplace_back(std::move(packed)).get();
   const std::vector<float> axes(rope.axes.begin(), rope.axes.end());
   ASSIGN_OR_RETURN(auto packed_axes, ops.pack_vector(axes));
@@ -121,7 +120,8 @@ Status check_all_read(const TensorLoader& tensors, const TowerConfig& config) {
 
 Status load_tower(TensorLoader& tensors, const TowerConfig& config, TowerWeights& out) {
   const int dim = config.model_dim();
-  RETURN_IF_ERROR(load_ropes(config.rope, tensors.ops(), out.blocks));
+  for (const TowerRope& rope : config.ropes)
+    RETURN_IF_ERROR(load_rope(rope, tensors.ops(), out.blocks));
   RETURN_IF_ERROR(load_patches(tensors, config, out.patches));
   const TowerPositions& positions = config.positions;
   if (positions.kind != TowerPositions::Kind::kNone) {
@@ -286,6 +286,8 @@ void TowerPass::read_patches(Tensor x, Ops& ops) const {
   for (size_t i = 0; i < n; ++i)
     std::ranges::copy(frame.subspan(static_cast<size_t>(grid_->source[i]) * dim, dim),
                       ordered.begin() + static_cast<ptrdiff_t>(i * dim));
+  if (config.patch_scale != 1.0f || config.patch_shift != 0.0f)
+    for (float& value : ordered) value = value * config.patch_scale + config.patch_shift;
   const Tensor in = ops.new_tensor(grid_->n_patches, config.patch_dim),
                products = ops.new_tensor(grid_->n_patches, config.model_dim());
   ops.write_rows(ordered, in);

@@ -38,10 +38,11 @@ struct TowerPositions {
 
 // Rotation by the rows and columns of patches.
 struct TowerRope {
-  std::vector<float> frequencies;  // radians per position, of each pair; empty: no rotation
+  std::vector<float> frequencies;  // radians per position, of each pair
   std::vector<uint8_t> axes;       // of each pair: 1 row, 2 column (Batch::axis_positions)
   bool interleaved = false;        // RopeParams::interleaved
   int first_position = 0;          // of the first row and column
+  int first_feature = 0;           // RopeParams::first
 };
 
 // A step of a projector. Rows are patches in units (TowerConfig::unit), then tokens.
@@ -50,16 +51,19 @@ struct ProjectorStage {
     kNorm,
     kLinear,
     kActivation,
-    kJoin,    // the rows of a unit, concatenated
-    kMean,    // the mean of a unit's rows
-    kScale,   // x * factor
-    kGated,   // activation(x gate^T) * (x up^T)
-    kHalves,  // first half * activation(second half)
+    kJoin,         // the rows of a unit, concatenated
+    kMean,         // the mean of a unit's rows
+    kScale,        // x * factor
+    kGated,        // activation(x gate^T) * (x up^T)
+    kStandardize,  // (x - bias) * scale, element by element
+    kHalves,       // first half * activation(second half)
   };
   Kind kind = Kind::kLinear;
-  std::string name;   // stem of the tensor's name; of the gate in kGated
-  std::string other;  // kGated: stem of the up projection
-  int outputs = 0;    // kLinear, kGated
+  // Stem of the tensor's name; of the gate in kGated; kStandardize: whole name of the bias.
+  std::string name;
+  // kGated: stem of the up projection; kStandardize: whole name of the scale.
+  std::string other;
+  int outputs = 0;  // kLinear, kGated
   ActivationFunction activation;
   NormConfig norm;
   // kLinear: the file stores [inputs, outputs].
@@ -83,6 +87,8 @@ struct TowerConfig {
   // Colours of a patch: numbers are [colour, frame, y, x].
   int patch_frames = 1;
   std::string patch_name;  // stem
+  // The tower reads patches times patch_scale, plus patch_shift.
+  float patch_scale = 1.0f, patch_shift = 0.0f;
   // Stem of a norm of patches, before positions are added, as config().layers.norm says; "": none.
   std::string patch_norm;
   // Side of the square of patches that becomes one token.
@@ -90,7 +96,8 @@ struct TowerConfig {
   // Order of patches that the tower is given: unit after unit; false: row after row.
   bool patches_by_unit = false;
   TowerPositions positions;
-  TowerRope rope;
+  // None, one, or two for different features of a head.
+  std::vector<TowerRope> ropes;
   std::string class_name;  // whole name of the class token's row; "": there is none
   std::string pre_norm;    // stem of a norm before the layers; "": there is none
   NormConfig pre_norm_config;

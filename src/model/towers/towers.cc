@@ -6,17 +6,17 @@
 
 namespace penstock {
 
-extern const TowerFamily kAyaTower, kCohere2Tower, kGlm4vTower, kLlavaNextTower, kOneVisionTower,
-    kGemma3Tower, kIdefics3Tower, kLfm2VlTower, kLlama4Tower, kInternVlTower, kLlavaTower,
-    kMistral3Tower, kQwen2VlTower, kQwen25VlTower, kQwen35Tower, kQwen3VlTower;
+extern const TowerFamily kAyaTower, kCohere2Tower, kGemma4Tower, kGlm4vTower, kLlavaNextTower,
+    kOneVisionTower, kGemma3Tower, kIdefics3Tower, kLfm2VlTower, kLlama4Tower, kInternVlTower,
+    kLlavaTower, kMistral3Tower, kQwen2VlTower, kQwen25VlTower, kQwen35Tower, kQwen3VlTower;
 
 namespace {
 
 constexpr const TowerFamily* kFamilies[] = {
-    &kGlm4vTower,    &kLlavaNextTower, &kOneVisionTower, &kAyaTower,
-    &kCohere2Tower,  &kLfm2VlTower,    &kLlama4Tower,    &kGemma3Tower,
-    &kIdefics3Tower, &kInternVlTower,  &kLlavaTower,     &kMistral3Tower,
-    &kQwen2VlTower,  &kQwen25VlTower,  &kQwen35Tower,    &kQwen3VlTower,
+    &kGemma4Tower,   &kGlm4vTower,   &kLlavaNextTower, &kOneVisionTower, &kAyaTower,
+    &kCohere2Tower,  &kLfm2VlTower,  &kLlama4Tower,    &kGemma3Tower,    &kIdefics3Tower,
+    &kInternVlTower, &kLlavaTower,   &kMistral3Tower,  &kQwen2VlTower,   &kQwen25VlTower,
+    &kQwen35Tower,   &kQwen3VlTower,
 };
 
 std::string text_of(const nlohmann::json& object, const char* key) {
@@ -58,8 +58,15 @@ Result<std::optional<TowerConfig>> Tower::read_config(const WeightSource& source
     config.family = family->name;
     family->configure(reader, config);
     RETURN_IF_ERROR(reader.status());
-    if (!config.rope.frequencies.empty())
-      for (LayerConfig& layer : config.layers.layers) layer.rope = 0;
+    const TowerPositions& positions = config.positions;
+    const bool has_grid =
+        positions.kind == TowerPositions::Kind::kNone || (positions.rows > 0 && positions.cols > 0);
+    if (!has_grid || config.unit < 1)
+      return errorf(ErrorCode::kCorruptFile, "{}: image_size: expected at least {} pixels",
+                    source.path().string(), config.patch_size);
+    const int n_ropes = static_cast<int>(config.ropes.size());
+    for (LayerConfig& layer : config.layers.layers)
+      layer.rope = n_ropes - 1, layer.first_rope = n_ropes > 1 ? 0 : -1;
     return config;
   }
   return errorf(ErrorCode::kUnsupported,
