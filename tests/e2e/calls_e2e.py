@@ -306,7 +306,8 @@ class Calls(unittest.TestCase):
             n_pieces = len(self.scripts[case["format"]][case["case"]])
             for most in sorted({1, n_pieces // 3, n_pieces // 2, n_pieces - 1} - {0}):
                 said, wanted = self.ask(api, case["format"], case["case"], stream, most), case["reply"]
-                self.assertTrue(wanted["content"].startswith(said.content), said.parts())
+                # The first character of a mark may be text.
+                self.assertTrue(wanted["content"].startswith(said.content) or said.content == "<", said.parts())
                 self.assertEqual(said.end, "length")
                 names = [call[0] for call in said.calls]
                 self.assertEqual(names, [call[0] for call in wanted["calls"]][:len(names)])

@@ -7,6 +7,8 @@
 #include <random>
 #include <regex>
 
+#include "frontend/chat/call_stream.h"
+#include "frontend/chat/exact_json.h"
 #include "frontend/chat/harmony.h"
 #include "frontend/chat/parameter_schemas.h"
 #include "frontend/chat/reply_grammar.h"
@@ -43,13 +45,36 @@ struct Words {
       texts.emplace_back(more);
     // What ends values, so that a walk can be led to its end.
     first_closing = texts.size();
-    for (const char* end :
-         {"\n</parameter>\n", "</parameter>\n", "</arg_value>\n", "</arg_value>", "</function>",
-          "\n</function>", "</tool_call>", "</invoke>", "\n</minimax:tool_call>", "</tool_calls>",
-          "\n</tool_calls>", "<|\"|>", "<escape>", "}<tool_call|>", "}<end_function_call>",
-          "</｜DSML｜parameter>\n", "<|END_ACTION|>",
-          "<|end|><|start|>assistant<|channel|>final<|message|>",
-          "<|end|><|start|>assistant<|channel|>commentary to=functions."})
+    for (const char* end : {"\n</parameter>\n",
+                            "</parameter>\n",
+                            "</arg_value>\n",
+                            "</arg_value>",
+                            "</function>",
+                            "\n</function>",
+                            "</tool_call>",
+                            "</invoke>",
+                            "\n</minimax:tool_call>",
+                            "</tool_calls>",
+                            "\n</tool_calls>",
+                            "<|\"|>",
+                            "<escape>",
+                            "}<tool_call|>",
+                            "}<end_function_call>",
+                            "</｜DSML｜parameter>\n",
+                            "<|END_ACTION|>",
+                            "</arg_value:opensource>\n",
+                            "</tool_call:opensource>",
+                            "<|close|>argument<|sep|>",
+                            "<|close|>call<|sep|>",
+                            "</longcat_arg_value>\n",
+                            "</longcat_tool_call>",
+                            "<|tool_arg:end|>\n",
+                            "<|tool_call:end|>",
+                            "</param>",
+                            "</steptml:parameter>\n",
+                            "</steptml:invoke>",
+                            "<|end|><|start|>assistant<|channel|>final<|message|>",
+                            "<|end|><|start|>assistant<|channel|>commentary to=functions."})
       texts.emplace_back(end);
     last_closing = texts.size();
     if (special_marks) {
@@ -188,13 +213,13 @@ bool obeys(const std::string& schema, const std::string& text) {
 
 // With the members in the order of the properties.
 std::string in_order(const Json& schema, const std::string& arguments) {
-  Json left = Json::parse(arguments), ordered = Json::object();
+  Json left = parse_exact(arguments).value(), ordered = Json::object();
   for (const auto& [name, value] : schema["properties"].items()) {
     if (left.contains(name)) ordered[name] = left[name];
     left.erase(name);
   }
   ordered.update(left);
-  return ordered.dump();
+  return dump_exact(ordered);
 }
 
 // Every call is one of a tool that may be called, and obeys its schema if it is strict.
@@ -255,7 +280,8 @@ TEST_P(Formats, RequiredCallsAreNothingButCalls) {
       {.choice = {Kind::kRequired}},
       [&](const ReplyPart& reply, const std::string& text) {
         EXPECT_FALSE(reply.calls.empty()) << text;
-        EXPECT_EQ(reply.content, "") << text;
+        const bool space = GetParam()->format.keeps_space;  // between calls
+        EXPECT_EQ(space ? std::string(without_space(reply.content)) : reply.content, "") << text;
         n_calls += reply.calls.size();
       },
       12);
@@ -373,6 +399,41 @@ TEST(CallGrammar, ReasoningIsFree) {
   const auto over = constraint(hermes(), asked).value();
   EXPECT_TRUE(allows(over, call));
   EXPECT_FALSE(allows(over, "<think>hm</think>" + call));
+}
+
+// A reply that continues a mark of the prompt names whom it is for: the user or a tool.
+TEST(CallGrammar, AMarkThatThePromptEndsWithIsNotWrittenAgain) {
+  const std::tuple<const char*, const char*, std::string, std::string> formats[] = {
+      {"functionary_v3", ">>>", "all\n", "now\n{}"},
+      {"functionary_v2", "<|recipient|>", "all\n<|content|>", "now\n<|content|>{}"},
+  };
+  for (const auto& [name, mark, all, call] : formats) {
+    const ToolParserRow& row = *find_tool_parser(name);
+    const std::string separator = row.format.written[0].separator;
+    Asked asked{.choice = {Kind::kRequired}, .prompt = std::string("user: hi\n") + mark};
+    const auto required = constraint(row, asked).value();
+    EXPECT_TRUE(allows(required, call)) << name;
+    EXPECT_TRUE(allows(required, call + separator + mark + call)) << name;
+    EXPECT_FALSE(allows(required, mark + call)) << name;
+    EXPECT_FALSE(allows(required, all + "Hello.")) << name;
+    asked.choice = {};
+    const auto free = constraint(row, asked).value();
+    EXPECT_TRUE(allows(free, call)) << name;
+    EXPECT_TRUE(allows(free, all + "Hello.")) << name;
+    EXPECT_FALSE(allows(free, "Hello.")) << name;
+    asked.answer = StructuredOutputs{.json = R"({"type":"integer"})"};
+    const auto answer = constraint(row, asked).value();
+    EXPECT_TRUE(allows(answer, all + "42")) << name;
+    EXPECT_TRUE(allows(answer, call)) << name;
+    EXPECT_FALSE(allows(answer, "42")) << name;
+  }
+}
+
+// A call may stand at the start of a line behind text, so the text has none that is not held to.
+TEST(CallGrammar, CallsAtTheStartOfALineAreNoFreeText) {
+  const auto free = constraint(*find_tool_parser("llama3_json"), {}).value();
+  EXPECT_TRUE(allows(free, "Well:\n{\"a\": 1}"));
+  EXPECT_FALSE(allows(free, "Well:\n{\"name\": \"get_weather\", \"parameters\": {\"city\": 1}}"));
 }
 
 TEST(CallGrammar, NothingAskedForIsNothingHeld) {

@@ -79,8 +79,11 @@ std::string arguments_text(const CallWriting& writing, const Json& arguments) {
   for (const auto& [name, value] : arguments.items()) {
     const bool text = value.is_string() && !is_number(value);
     if (writing.arguments == ArgumentForm::kParameters) {
-      const std::string& name_end =
+      std::string name_end =
           text || marks.json_name_end.empty() ? marks.name_end : marks.json_name_end;
+      const std::string field = "{type}";
+      if (const size_t at = name_end.find(field); at != std::string::npos)
+        name_end.replace(at, field.size(), is_number(value) ? "number" : value.type_name());
       out += marks.open + name + name_end + (text ? value.get<std::string>() : dump_exact(value)) +
              marks.close;
       continue;
@@ -179,7 +182,10 @@ class Matrix {
         format_(row.parser->format),
         harmony_(is_harmony(*row.parser)),
         replies_(replies) {
-    reasoning_ = row.name == "gemma4" ? "gemma4" : row.name == "apertus" ? "apertus" : "think";
+    static const std::set<std::string> own = {"gemma4", "apertus", "kimi_k3", "inkling",
+                                              "hy_v3",  "hy_v4",   "longcat"};
+    const std::string name = row.parser->name;
+    reasoning_ = own.contains(name) ? name : "think";
   }
 
   // What the replies that follow are called.
@@ -308,8 +314,9 @@ std::vector<Column> columns() {
        }},
       {"behind text",
        [](const Matrix& m, const Row& row) -> Cell {
-         if (m.is_harmony_row() || m.format().start_only || !m.opens_with_mark())
-           return std::nullopt;
+         const bool behind_text =
+             m.opens_with_mark() ? !m.format().start_only : m.format().bare_lines;
+         if (m.is_harmony_row() || !behind_text) return std::nullopt;
          const std::string space = m.format().keeps_space ? "" : "\n";
          return m.holds("Let me see." + space + written(row.writing, kOne),
                         with(expected_calls(kOne), "", "Let me see."));
@@ -429,6 +436,51 @@ std::vector<Broken> slightly_broken() {
        {"", "", {{"f", R"({"text":"a b","n":2})"}}}},
       {"gemma4", "<|tool_call>call:f{\"text\": \"a\", n: 2}<tool_call|>", {"", "", {both}}},
       {"lfm2", "<|tool_call_start|>[f(text='a', n=+2)]<|tool_call_end|>", {"", "", {both}}},
+      {"minicpm5",
+       "<function name=\"f\"><param name=\"text\"><![CDATA[<b>]]></param><param "
+       "name=\"n\"><![CDATA[2]]></param></function>",
+       {"", "", {{"f", R"({"text":"<b>","n":2})"}}}},
+      {"minicpm5",
+       "<function name=\"f\"><param name=\"text\">\n<![CDATA[a]]</param>]]></param></function>",
+       {"", "", {{"f", R"({"text":"a]]</param>"})"}}}},
+      {"kimi_k3",
+       "<|open|>response<|sep|>I look.<|close|>response<|sep|><|open|>tools<|sep|><|open|>call "
+       "tool=\"f\" index=\"12\"<|sep|><|open|>argument key=\"text\" "
+       "type=\"string\"<|sep|>a<|close|>"
+       "argument<|sep|><|open|>argument key=\"n\" "
+       "type=\"integer\"<|sep|>2<|close|>argument<|sep|><|"
+       "close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>",
+       {"", "I look.", {both}}},
+      {"inkling",
+       "<|message_model|><|content_text|>I "
+       "look.<|end_message|><|message_model|><|content_invoke_tool_"
+       "json|>{\"name\":\"f\",\"args\":{\"text\":\"a\",\"n\":2}}<|end_message|>",
+       {"", "I look.", {both}}},
+      {"step3",
+       "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke "
+       "name=\"f\"><steptml:parameter name=\"text\">a</steptml:parameter><steptml:parameter "
+       "name=\"n\">2</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>",
+       {"", "", {both}}},
+      // A mark of text begins with the mark of calls, also where the text looks like arguments.
+      {"functionary_v3",
+       ">>>all\n{\"n\": 1}>>>f\n{\"text\": \"a\", \"n\": 2}<|eot_id|>",
+       {"", "{\"n\": 1}", {both}}},
+      {"functionary_v3", ">>>all", {}},
+      {"functionary_v3", ">>>f\n{\"text\": \"a\", \"n\": 2}>>>all\nDone.", {"", "Done.", {both}}},
+      {"functionary_v2",
+       "<|recipient|>all\n<|content|>I "
+       "look.\n<|from|>assistant\n<|recipient|>f\n<|content|>{\"text\": "
+       "\"a\", \"n\": 2}<|stop|>",
+       {"", "I look.", {both}}},
+      // Without a mark, at the start of a line.
+      {"llama3_json",
+       "I look.\n\n{\"name\": \"f\", \"parameters\": {\"text\": \"a\", \"n\": 2}}",
+       {"", "I look.", {both}}},
+      {"llama3_json",
+       "Like this:\n{\n  \"born\": 1815\n}\n{\"name\": \"Ada\", \"parameters\": {}}\nor\n{}",
+       {"",
+        "Like this:\n{\n  \"born\": 1815\n}\n{\"name\": \"Ada\", \"parameters\": {}}\nor\n{}",
+        {}}},
       {"olmo3",
        "<function_calls>\nf(text='a', n=2),\nnow()\n</function_calls>",
        {"", "", {both, {"now", "{}"}}}},
@@ -561,7 +613,38 @@ TEST(CallMatrix, SlightlyBrokenCallsAreRead) {
   for (const Broken& c : slightly_broken()) {
     auto parser = std::move(*make_reply_parser({c.tools, "", false, tools()}));
     EXPECT_EQ(show(parse_reply(*parser, c.text)), show(c.expected)) << c.tools << ": " << c.text;
+    const auto row = Row{c.tools, find_tool_parser(c.tools), {}};
+    Matrix(row).holds(c.text, c.expected);
   }
+}
+
+// The reply continues the mark at the end of the prompt.
+TEST(CallMatrix, MarksThatThePromptEndsWithBelongToTheReply) {
+  const std::tuple<const char*, const char*, std::string, ReplyPart> replies[] = {
+      {"functionary_v3", ">>>", "all\nHello.", {"", "Hello.", {}}},
+      {"functionary_v3", ">>>", "f\n{\"n\": 1}", {"", "", {{"f", R"({"n":1})"}}}},
+      {"functionary_v3", ">>>", "now\n{}>>>all\nDone.", {"", "Done.", {{"now", "{}"}}}},
+      {"functionary_v2", "<|recipient|>", "all\n<|content|>Hello.<|stop|>", {"", "Hello.", {}}},
+      {"functionary_v2",
+       "<|recipient|>",
+       "f\n<|content|>{\"n\": 1}",
+       {"", "", {{"f", R"({"n":1})"}}}},
+  };
+  for (const auto& [name, mark, text, expected] : replies) {
+    const std::string opened(
+        prompt_opens_call(std::string("user: hi\n") + mark, find_tool_parser(name)->format));
+    ASSERT_EQ(opened, mark);
+    for (size_t step = 1; step <= text.size(); ++step) {
+      auto parser =
+          std::move(*make_reply_parser({.tools = name, .parameters = tools(), .opened = opened}));
+      ReplyPart all;
+      for (size_t at = 0; at < text.size(); at += step)
+        all.append(parser->push(std::string_view(text).substr(at, step)));
+      all.append(parser->finish());
+      EXPECT_EQ(show(all), show(expected)) << name << ": " << text << ", " << step;
+    }
+  }
+  EXPECT_EQ(prompt_opens_call("<tool_call>", find_tool_parser("hermes")->format), "");
 }
 
 TEST(CallMatrix, CallsThatBreakOffKeepWhatWasGiven) {

@@ -118,7 +118,7 @@ TEST(LLMChat, ParsersCanBeNamed) {
   chat.reasoning_parser = "none";
   EXPECT_EQ(said("think", chat).message->content,
             "<think>\nLet me think.\n</think>\n\nThe answer is 42.");
-  chat.tool_call_parser = "llama3_json";
+  chat.tool_call_parser = "mistral";
   EXPECT_TRUE(said("weather", chat).message->tool_calls.empty());
   chat.tool_call_parser = "nope";
   const ChatMessage message{"user", "plain"};

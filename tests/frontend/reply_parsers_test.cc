@@ -288,6 +288,98 @@ std::vector<Case> cases() {
        {"", "Sure.", {weather}}},
       {"glm4", "", "get_weather\n" + kZurich, {"", "", {weather}}},
       {"glm4", "", "Hello\nthere", {"", "Hello\nthere", {}}},
+      {"hy_v3",
+       "hy_v3",
+       "<think:opensource>Hm.</"
+       "think:opensource>Sure.<tool_calls:opensource>\n<tool_call:opensource>"
+       "get_weather<tool_sep:opensource>\n<arg_key:opensource>city</arg_key:opensource>\n"
+       "<arg_value:opensource>Zürich</arg_value:opensource>\n<arg_key:opensource>days"
+       "</arg_key:opensource>\n<arg_value:opensource>2</arg_value:opensource>\n"
+       "</tool_call:opensource>\n</tool_calls:opensource>",
+       {"Hm.", "Sure.", {weather}}},
+      {"hy_v3",
+       "",
+       "<tool_calls>\n<tool_call>get_weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value>Zürich"
+       "</arg_value>\n<arg_key>days</arg_key><arg_value>2</arg_value>\n</tool_call>\n"
+       "<tool_call>now<tool_sep></tool_call></tool_calls>",
+       {"", "", {weather, now}}},
+      {"hy_v4",
+       "",
+       "<tool_calls:opensource><tool_call:opensource>get_weather<arg_key:opensource>city"
+       "</arg_key:opensource><arg_value:opensource>Zürich</"
+       "arg_value:opensource><arg_key:opensource>"
+       "days</arg_key:opensource><arg_value:opensource>2</arg_value:opensource>"
+       "</tool_call:opensource><tool_call:opensource>now</tool_call:opensource>"
+       "</tool_calls:opensource>",
+       {"", "", {weather, now}}},
+      {"kimi_k3",
+       "kimi_k3",
+       "<|open|>think<|sep|>Hm.<|close|>think<|sep|><|open|>response<|sep|><|close|>response<|sep|>"
+       "<|open|>tools<|sep|><|open|>call tool=\"get_weather\" index=\"1\"<|sep|><|open|>argument "
+       "key=\"city\" type=\"string\"<|sep|>Zürich<|close|>argument<|sep|><|open|>argument "
+       "key=\"days\" "
+       "type=\"number\"<|sep|>2<|close|>argument<|sep|><|close|>call<|sep|><|open|>call "
+       "tool=\"now\" index=\"2\"<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+       {"Hm.", "", {weather, now}}},
+      {"inkling",
+       "inkling",
+       "<|content_thinking|>Hm.<|end_message|><|message_model|><|content_invoke_tool_json|>{"
+       "\"name\":"
+       "\"get_weather\",\"args\":" +
+           kZurich + "}<|end_message|>",
+       {"Hm.", "", {weather}}},
+      {"inkling", "", "<|content_text|>Hello.<|end_message|>", {"", "Hello.", {}}},
+      {"step3",
+       "",
+       "<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke "
+       "name=\"get_weather\">\n<steptml:parameter name=\"city\">Zürich</steptml:parameter>\n"
+       "<steptml:parameter "
+       "name=\"days\">2</steptml:parameter>\n</steptml:invoke><｜tool_call_end｜>\n"
+       "<｜tool_calls_end｜>",
+       {"", "", {weather}}},
+      {"dots",
+       "",
+       "Sure.<dots_function_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Zürich"
+       "</parameter>\n<parameter name=\"days\">2</parameter>\n</invoke>\n</dots_function_call>",
+       {"", "Sure.", {weather}}},
+      {"longcat",
+       "longcat",
+       "<longcat_think>Hm.</longcat_think><longcat_tool_call>\n{\"name\": \"get_weather\", "
+       "\"arguments\": " +
+           kZurich + "}\n</longcat_tool_call>\n<longcat_tool_call>now\n</longcat_tool_call>",
+       {"Hm.", "", {weather, now}}},
+      {"longcat",
+       "",
+       "<longcat_tool_call>get_weather\n<longcat_arg_key>city</"
+       "longcat_arg_key>\n<longcat_arg_value>"
+       "Zürich</longcat_arg_value>\n<longcat_arg_key>days</longcat_arg_key>\n<longcat_arg_value>2"
+       "</longcat_arg_value>\n</longcat_tool_call>",
+       {"", "", {weather}}},
+      {"solar_open2",
+       "",
+       "Sure.<|tool_call:start|>get_weather\n<|tool_arg:start|>city<|tool_arg:value|>Zürich"
+       "<|tool_arg:end|>\n<|tool_arg:start|>days<|tool_arg:value|>2<|tool_arg:end|>\n"
+       "<|tool_call:end|>",
+       {"", "Sure.", {weather}}},
+      {"minicpm5",
+       "",
+       "<function name=\"get_weather\"><param name=\"city\">Zürich</param><param "
+       "name=\"days\">2</param></function>",
+       {"", "", {weather}}},
+      {"functionary_v3", "", ">>>get_weather\n" + kZurich + "<|eot_id|>", {"", "", {weather}}},
+      {"functionary_v3", "", ">>>python\nprint(1)", {"", ">>>python\nprint(1)", {}}},
+      {"functionary_v2",
+       "",
+       "<|recipient|>get_weather\n<|content|>" + kZurich + "<|stop|>",
+       {"", "", {weather}}},
+      {"functionary_v2_llama3",
+       "",
+       "Sure.<|reserved_special_token_249|>get_weather\n" + kZurich + "<|eot_id|>",
+       {"", "Sure.", {weather}}},
+      {"nemotron_mini",
+       "",
+       "<toolcall> {\"name\": \"get_weather\", \"arguments\": " + kZurich + "} </toolcall>",
+       {"", "", {weather}}},
       {"olmo3",
        "",
        "<function_calls>get_weather(city=\"Zürich\", days=2)\nnow()</function_calls>",
@@ -317,6 +409,61 @@ TEST(ReplyParsers, KnownReplies) {
     for (const char byte : c.text) pieces.append(parser->push(std::string_view(&byte, 1)));
     pieces.append(parser->finish());
     EXPECT_EQ(show(pieces), show(c.expected)) << c.tools << ", byte by byte: " << c.text;
+  }
+}
+
+// vLLM's names, but for those of formats that are not read (docs/reference/tool-calls.md).
+TEST(ReplyParsers, VllmsNamesAreKnown) {
+  for (const char* name : {"apertus",
+                           "cohere_command3",
+                           "cohere_command4",
+                           "deepseek_v3",
+                           "deepseek_v31",
+                           "deepseek_v32",
+                           "deepseek_v4",
+                           "dots",
+                           "ernie45",
+                           "functiongemma",
+                           "gemma4",
+                           "gigachat3",
+                           "glm45",
+                           "glm47",
+                           "granite",
+                           "granite-20b-fc",
+                           "granite4",
+                           "hermes",
+                           "hunyuan_a13b",
+                           "hy_v3",
+                           "hy_v4",
+                           "inkling",
+                           "internlm",
+                           "jamba",
+                           "kimi_k2",
+                           "kimi_k3",
+                           "lfm2",
+                           "ling3",
+                           "llama3_json",
+                           "llama4_json",
+                           "llama4_pythonic",
+                           "longcat",
+                           "mimo",
+                           "minicpm5",
+                           "minimax",
+                           "minimax_m2",
+                           "mistral",
+                           "olmo3",
+                           "openai",
+                           "phi4_mini_json",
+                           "poolside_v1",
+                           "pythonic",
+                           "qwen3_coder",
+                           "qwen3_xml",
+                           "seed_oss",
+                           "solar_open2",
+                           "step3",
+                           "step3p5",
+                           "xlam"}) {
+    EXPECT_NE(find_tool_parser(name), nullptr) << name;
   }
 }
 
@@ -392,6 +539,19 @@ TEST(ReplyParsers, FoundFromTheTemplate) {
   EXPECT_EQ(detect_tool_parser("[\n    {\"name\": \"func_name1\", \"arguments\": {"), "xlam");
   EXPECT_EQ(detect_tool_parser("{{ render({'role': 'function call', 'content': call}) }}"),
             "gigachat3");
+  EXPECT_EQ(detect_tool_parser("'<tool_call' ~ S ~ '>' ~ name ~ '<tool_sep' ~ S ~ '><arg_key'"),
+            "hy_v3");
+  EXPECT_EQ(detect_tool_parser("<tool_calls:opensource><tool_call:opensource><arg_key:opensource>"),
+            "hy_v4");
+  EXPECT_EQ(detect_tool_parser("'<|open|>' + tag + '<|sep|>' … '<|close|>'"), "kimi_k3");
+  EXPECT_EQ(
+      detect_tool_parser("'<|start_header_id|>assistant<|end_header_id|>\n\n>>>' … '>>>all\n'"),
+      "functionary_v3");
+  EXPECT_EQ(detect_tool_parser("'<|from|>assistant\n<|recipient|>all\n<|content|>'"),
+            "functionary_v2");
+  EXPECT_EQ(detect_tool_parser("'<|reserved_special_token_249|>' + call.name"),
+            "functionary_v2_llama3");
+  EXPECT_EQ(detect_tool_parser("<extra_id_1>Assistant\n<toolcall> "), "nemotron_mini");
   const CallFormat& mistral = find_tool_parser("mistral")->format;
   EXPECT_EQ(mistral.writing_for("{{ '[TOOL_CALLS][' }}").begin, "[TOOL_CALLS][");
   EXPECT_EQ(mistral.writing_for("{{ '[TOOL_CALLS] [' }}").begin, "[TOOL_CALLS] [");

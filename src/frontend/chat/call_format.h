@@ -78,12 +78,14 @@ enum class ArgumentForm : uint8_t {
 // The marks around one parameter, as in <parameter=city>Zürich</parameter>: a string is written
 // verbatim, any other value as JSON. A line end after `name_end` or before `close` belongs to the
 // mark. json_name_end: replaces name_end where the value is no string; empty: name_end is used.
+// quote, unquote: further marks around a value, which replies may have; empty: there are none.
 struct ParameterMarks {
-  std::string open, name_end, close, json_name_end = {};
+  std::string open, name_end, close, json_name_end = {}, quote = {}, unquote = {};
 };
 
 // One way to write calls: the fixed texts around names and arguments. White space in them may
-// differ in replies that are read. "{n}" stands for a number, "{id}" for letters and digits.
+// differ in replies that are read. "{n}" stands for a number, "{id}" for letters and digits, "{type}"
+// for the name of a JSON type.
 struct CallWriting {
   std::string begin;       // text before the first call
   std::string name_begin;  // text before every function name
@@ -115,8 +117,13 @@ struct CallFormat {
   bool bare_name = false;
   // calls stand only at the start of the reply or after another call
   bool start_only = false;
+  // the character of `bare` opens a call at the start of any line of the text, too
+  bool bare_lines = false;
   bool keeps_space = false;  // white space around calls is kept as text
   bool one_call = false;     // a reply has at most one call
+  // The prompt may end with a mark of `open`; the reply continues after it, also if it is text for
+  // the user: text_begins[0] begins with that mark.
+  bool in_prompt = false;
   // Special tokens that may enclose the text for the user, before it and behind it; empty: none.
   std::vector<std::string> text_begins = {}, text_ends = {};
 
@@ -126,8 +133,8 @@ struct CallFormat {
 // Whether an id of a call is one that Mistral's templates take: nine letters and digits.
 bool is_short_call_id(std::string_view id);
 
-// Returns the first piece of a writing's text: "{n}", "{id}" or the fixed text before the next of
-// them, and removes it from `text`.
+// Returns the first piece of a writing's text: a field ("{n}", "{id}", "{type}") or the fixed text
+// before the next field, and removes it from `text`.
 std::string_view next_piece(std::string_view& text);
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 // row here.
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "frontend/chat/marked_parser.h"
 
@@ -63,13 +64,16 @@ CallFormat glm() {
           {written("\n", "</arg_key>\n<arg_value>"), written("", "")}};
 }
 
-CallFormat minimax_m2() {
+// <invoke name="name"> <parameter name="key"> value </parameter> … </invoke> … in a block
+CallFormat invokes(const std::string& block) {
+  const std::string open = "<" + block + ">", close = "</" + block + ">",
+                    invoke = "<invoke name=\"";
   const ParameterMarks marks{"<parameter name=\"", "\">", "</parameter>\n"};
-  return {{"<minimax:tool_call>", "<invoke name=\""},
-          {"</minimax:tool_call>"},
-          kWrittenCalls,
-          {{"<minimax:tool_call>\n", "<invoke name=\"", "\">\n", "</invoke>", "\n",
-            "\n</minimax:tool_call>", Form::kParameters, marks}}};
+  return {
+      {open, invoke},
+      {close},
+      kWrittenCalls,
+      {{open + "\n", invoke, "\">\n", "</invoke>", "\n", "\n" + close, Form::kParameters, marks}}};
 }
 
 // DeepSeek's markup. block: name of the element around all calls.
@@ -88,6 +92,86 @@ CallWriting dsml_writing(const std::string& block) {
           block};
 }
 
+CallFormat step3() {
+  const std::string begin = "<｜tool_calls_begin｜>\n", end = "\n<｜tool_calls_end｜>";
+  const ParameterMarks marks{"<steptml:parameter name=\"", "\">", "</steptml:parameter>\n"};
+  const auto written = [&](const std::string& before) {
+    return CallWriting{begin,
+                       before + "<steptml:invoke name=\"",
+                       "\">\n",
+                       "</steptml:invoke><｜tool_call_end｜>",
+                       "\n",
+                       end,
+                       Form::kParameters,
+                       marks};
+  };
+  const std::string call = "<｜tool_call_begin｜>";
+  return {{"<｜tool_calls_begin｜>", call},
+          {"<｜tool_calls_end｜>"},
+          kWrittenCalls,
+          {written(call), written(call + "function<｜tool_sep｜>")}};
+}
+
+// mark: behind the name. The tokens of published weights have names with a suffix.
+CallFormat hunyuan(const std::string& mark) {
+  CallFormat format{.open = {}, .close = {}, .read = kWrittenCalls};
+  for (const std::string suffix : {":opensource", ""}) {
+    const auto tag = [&](const std::string& name) { return "<" + name + suffix + ">"; };
+    const std::string name_end = mark.empty() ? "\n" : tag(mark) + "\n";
+    const ParameterMarks marks{tag("arg_key"), tag("/arg_key") + "\n" + tag("arg_value"),
+                               tag("/arg_value") + "\n"};
+    format.open.push_back(tag("tool_calls"));
+    format.open.push_back(tag("tool_call"));
+    format.close.push_back(tag("/tool_calls"));
+    format.written.push_back({tag("tool_calls") + "\n", tag("tool_call"), name_end,
+                              tag("/tool_call"), "\n", "\n" + tag("/tool_calls"), Form::kParameters,
+                              marks, suffix});
+  }
+  return format;
+}
+
+CallFormat solar_open2() {
+  const ParameterMarks marks{"<|tool_arg:start|>", "<|tool_arg:value|>", "<|tool_arg:end|>\n"};
+  return {
+      {"<|tool_call:start|>"},
+      {},
+      kWrittenCalls,
+      {{"", "<|tool_call:start|>", "\n", "<|tool_call:end|>", "\n", "", Form::kParameters, marks}}};
+}
+
+CallFormat minicpm5() {
+  const ParameterMarks marks{"<param name=\"", "\">", "</param>", {}, "<![CDATA[", "]]>"};
+  return {{"<function name=\""},
+          {},
+          kWrittenCalls,
+          {{"", "<function name=\"", "\">", "</function>", "\n", "", Form::kParameters, marks}}};
+}
+
+CallFormat kimi_k3() {
+  const auto open = [](const std::string& tag) { return "<|open|>" + tag; };
+  const auto close = [](const std::string& tag) { return "<|close|>" + tag + "<|sep|>"; };
+  const ParameterMarks marks{open("argument key=\""), "\" type=\"string\"<|sep|>",
+                             close("argument"), "\" type=\"{type}\"<|sep|>"};
+  return {.open = {open("tools<|sep|>"), open("call tool=\"")},
+          .close = {close("tools"), close("message"), "<|end_of_msg|>"},
+          .read = kWrittenCalls,
+          .written = {{open("tools<|sep|>"), open("call tool=\""), "\" index=\"{n}\"<|sep|>",
+                       close("call"), "", close("tools"), Form::kParameters, marks}},
+          .text_begins = {open("response<|sep|>")},
+          .text_ends = {close("response"), close("message"), "<|end_of_msg|>"}};
+}
+
+CallFormat inkling() {
+  const std::string mark = "<|content_invoke_tool_json|>", end = "<|end_message|>",
+                    turn = "<|message_model|>", stop = "<|content_model_end_sampling|>";
+  return {.open = {mark},
+          .close = {end, turn, stop},
+          .read = kJsonCalls,
+          .written = {{"", mark + "{\"name\": \"", "\", \"args\": ", "}" + end, turn, ""}},
+          .text_begins = {turn, "<|content_text|>"},
+          .text_ends = {end, stop}};
+}
+
 CallFormat dsml() {
   return {{"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<｜DSML｜invoke name=\""},
           {"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"},
@@ -101,7 +185,8 @@ CallFormat llama3_json() {
           .read = kJsonCalls,
           .written = {{"", "{\"name\": \"", "\", \"parameters\": ", "}", "; ", ""}},
           .bare = '{',
-          .start_only = true};
+          .start_only = true,
+          .bare_lines = true};
 }
 
 CallFormat xlam() {
@@ -266,6 +351,26 @@ CallFormat phi4() {
           {json_list("functools", "", "functools"), json_list("<|tool_call|>", "<|/tool_call|>")}};
 }
 
+CallFormat nemotron_mini() {
+  return {{"<toolcall>"},
+          {"</toolcall>"},
+          kJsonCalls,
+          {json_calls("", "<toolcall> ", " </toolcall>", "\n", "")}};
+}
+
+// JSON, or parameters between marks.
+CallFormat longcat() {
+  const ParameterMarks marks{"<longcat_arg_key>", "</longcat_arg_key>\n<longcat_arg_value>",
+                             "</longcat_arg_value>\n"};
+  const std::string open = "<longcat_tool_call>", close = "</longcat_tool_call>";
+  CallWriting parameters{
+      "", open, "\n", close, "\n", "", Form::kParameters, marks, "<longcat_arg_key>"};
+  return {{open},
+          {close},
+          {kWrittenCalls.stream, kJsonCalls.whole},
+          {std::move(parameters), json_calls("", open + "\n", "\n" + close, "\n", "")}};
+}
+
 CallFormat minimax_m1() {
   return {{"<tool_calls>"},
           {"</tool_calls>"},
@@ -297,6 +402,34 @@ CallFormat functionary() {
           {{"", "<function=", ">", "", "</function>", "</function>"}}};
 }
 
+// Functionary 3: >>>all and a line end stand before text for the user.
+CallFormat functionary_3() {
+  return {.open = {">>>"},
+          .close = {"<|eot_id|>", "<|eom_id|>"},
+          .read = kNamedCalls,
+          .written = {{"", ">>>", "\n", "", "", ""}},
+          .in_prompt = true,
+          .text_begins = {">>>all\n"}};
+}
+
+// Functionary 2 and 2.2
+CallFormat functionary_2() {
+  const std::string mark = "<|recipient|>", turn = "<|from|>assistant";
+  return {.open = {mark},
+          .close = {turn, "<|stop|>"},
+          .read = kWrittenCalls,
+          .written = {{"", mark, "\n<|content|>", "", "\n" + turn + "\n", ""}},
+          .in_prompt = true,
+          .text_begins = {mark + "all\n<|content|>"},
+          .text_ends = {turn, "<|stop|>"}};
+}
+
+// Functionary 2.4 and 2.5 on Llama 3
+CallFormat functionary_2_llama3() {
+  const std::string mark = "<|reserved_special_token_249|>";
+  return {{mark}, {"<|eot_id|>"}, kNamedCalls, {{"", mark, "\n", "", "", ""}}};
+}
+
 CallFormat gigachat() {
   const std::string mark = "<|function_call|>", turn = "<|message_sep|>\n\n",
                     role = "function call<|role_sep|>\n";
@@ -325,12 +458,20 @@ CallFormat solar_open() {
             "{id}"}}};
 }
 
-}  // namespace
-
-std::span<const ToolParserRow> tool_parsers() {
-  static const std::vector<ToolParserRow> rows = {
+// Formats with marks of their own.
+std::vector<ToolParserRow> marked_rows() {
+  return {
       {"harmony", "gpt-oss", {"<|channel|>"}, {}, {"openai", "gpt_oss"}},
       {"dsml", "DeepSeek V3.2, V4", {"｜DSML｜"}, dsml(), {"deepseek_v32", "deepseek_v4"}},
+      {"hy_v3", "Hunyuan 3", {"<tool_sep"}, hunyuan("tool_sep")},
+      {"hy_v4", "Hunyuan 4", {"<tool_calls", "<arg_key"}, hunyuan({})},
+      {"kimi_k3", "Kimi K3", {"<|open|>", "<|close|>", "<|sep|>"}, kimi_k3()},
+      {"inkling", "Inkling", {"<|content_invoke_tool_json|>"}, inkling()},
+      {"step3", "Step 3", {"<steptml:"}, step3()},
+      {"dots", "dots", {"<dots_function_call>"}, invokes("dots_function_call")},
+      {"longcat", "LongCat Flash", {"<longcat_tool_call>"}, longcat()},
+      {"solar_open2", "Solar Open 2", {"<|tool_arg:start|>"}, solar_open2()},
+      {"minicpm5", "MiniCPM 5", {"<function name=", "<param name="}, minicpm5()},
       {"gemma4",
        "Gemma 4",
        {"<|tool_call>"},
@@ -361,18 +502,39 @@ std::span<const ToolParserRow> tool_parsers() {
        {},
        {"<|tool_call_start|>", "\"List of tools: "}},
       {"mistral", "Mistral, Mixtral, Ministral", {"[TOOL_CALLS]"}, mistral()},
-      {"glm4_moe", "GLM 4.5 and later", {"<arg_key>"}, glm(), {"glm45", "glm47"}},
-      {"minimax_m2", "MiniMax M2", {"<minimax:tool_call>"}, minimax_m2()},
-      {"cohere", "Command R7B, Command A", {"<|START_ACTION|>"}, cohere(), {"command_r"}},
+      {"glm4_moe",
+       "GLM 4.5 and later, Ling 3, Laguna",
+       {"<arg_key>"},
+       glm(),
+       {"glm45", "glm47", "ling3", "poolside_v1"}},
+      {"minimax_m2", "MiniMax M2", {"<minimax:tool_call>"}, invokes("minimax:tool_call")},
+      {"cohere",
+       "Command R7B, Command A",
+       {"<|START_ACTION|>"},
+       cohere(),
+       {"command_r", "cohere_command3", "cohere_command4"}},
       {"solar_open", "Solar Open", {"<|tool_call:begin|>"}, solar_open()},
       {"gigachat3", "GigaChat 3", {"<|function_call|>"}, gigachat(), {}, {"'function call'"}},
+  };
+}
+
+// Formats whose marks or whose JSON are those of several families, after those with more of them.
+std::vector<ToolParserRow> common_rows() {
+  return {
       {"qwen3_coder",
        "Qwen3-Coder, Nemotron 3",
        {"<tool_call>", "<function=", "<parameter="},
        function_tags("tool_call", "\n"),
-       {"qwen3_xml", "nemotron_v3", "step3p5"}},
+       {"qwen3_xml", "nemotron_v3", "step3p5", "mimo"}},
       {"seed_oss", "Seed-OSS", {"<seed:tool_call>"}, function_tags("seed:tool_call", "")},
       {"functionary", "Functionary 3.1", {"<function="}, functionary()},
+      {"functionary_v3", "Functionary 3, 3.2", {">>>all"}, functionary_3()},
+      {"functionary_v2", "Functionary 2, 2.2", {"<|recipient|>"}, functionary_2()},
+      {"functionary_v2_llama3",
+       "Functionary 2.4, 2.5 on Llama 3",
+       {"<|reserved_special_token_249|>"},
+       functionary_2_llama3()},
+      {"nemotron_mini", "Nemotron Mini", {"<toolcall>"}, nemotron_mini()},
       {"nemotron", "Nemotron Nano 2", {"<TOOLCALL>"}, list_between("<TOOLCALL>", "</TOOLCALL>")},
       {"hunyuan_a13b",
        "Hunyuan A13B, Apriel",
@@ -398,6 +560,16 @@ std::span<const ToolParserRow> tool_parsers() {
       {"xlam", "xLAM", {"[{\"name\": \"tool_call_name\""}, xlam(), {}, {"\"func_name1\""}},
       {"llama3_json", "Llama 3.1, 3.2, 3.3", {"\"parameters\":"}, llama3_json(), {"llama4_json"}},
   };
+}
+
+}  // namespace
+
+std::span<const ToolParserRow> tool_parsers() {
+  static const std::vector<ToolParserRow> rows = [] {
+    std::vector<ToolParserRow> all = marked_rows();
+    std::ranges::move(common_rows(), std::back_inserter(all));
+    return all;
+  }();
   return rows;
 }
 
@@ -416,7 +588,7 @@ const CallWriting& CallFormat::writing_for(std::string_view chat_template) const
 
 std::string_view next_piece(std::string_view& text) {
   size_t end = text.size();
-  for (const std::string_view field : {"{n}", "{id}"}) {
+  for (const std::string_view field : {"{n}", "{id}", "{type}"}) {
     const size_t at = text.find(field);
     end = std::min(end, at == 0 ? field.size() : at);
   }

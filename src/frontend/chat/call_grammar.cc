@@ -26,6 +26,8 @@ Json fixed(std::string_view written) {
       parts.push_back(regex("0|[1-9][0-9]{0,2}"));
     } else if (piece == "{id}") {
       parts.push_back(regex("[a-zA-Z0-9]{9}"));
+    } else if (piece == "{type}") {
+      parts.push_back(regex("number|boolean|null|object|array"));
     } else {
       parts.push_back(text(std::string(piece)));
     }
@@ -367,7 +369,7 @@ class ArgumentsGrammar {
     if ((types & ~kString) != 0) {
       ASSIGN_OR_RETURN(Json document, document_.document_of(part, (types & kString) != 0));
       ways.push_back(
-          sequence_of(text(marks.json_name_end.empty() ? marks.name_end : marks.json_name_end),
+          sequence_of(fixed(marks.json_name_end.empty() ? marks.name_end : marks.json_name_end),
                       enforced(schema(std::move(document)), name)));
     }
     return either(std::move(ways));
@@ -392,7 +394,7 @@ class ArgumentsGrammar {
     }
     Json name_end = text(marks.name_end);
     if (!marks.json_name_end.empty())
-      name_end = either(list_of(std::move(name_end), text(marks.json_name_end)));
+      name_end = either(list_of(std::move(name_end), fixed(marks.json_name_end)));
     return star(sequence_of(text(marks.open), regex("[a-zA-Z0-9_.-]{1,64}"), std::move(name_end),
                             any_text({closing_mark()}), text(marks.close)));
   }
@@ -449,8 +451,14 @@ Result<Json> named_calls_grammar(const CallWriting& writing,
 }
 
 Result<Json> calls_grammar(const CallWriting& writing, const std::vector<CallableTool>& tools,
-                           bool one) {
+                           bool one, std::string_view opened) {
   ASSIGN_OR_RETURN(Json named, named_calls_grammar(writing, tools));
+  if (!opened.empty()) {
+    const std::string first = (writing.begin + writing.name_begin).substr(opened.size());
+    Json more = one ? text("")
+                    : star(sequence_of(fixed(writing.separator + writing.name_begin), Json(named)));
+    return sequence_of(fixed(first), std::move(named), std::move(more), fixed(writing.end));
+  }
   Json call = sequence_of(fixed(writing.name_begin), std::move(named));
   if (!one) call = separated(std::move(call), writing.separator);
   return sequence_of(fixed(writing.begin), std::move(call), fixed(writing.end));

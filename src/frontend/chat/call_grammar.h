@@ -28,9 +28,11 @@ struct CallableTool {
 // the schema of a strict tool cannot be enforced or the format cannot write a tool's name.
 //
 // Returns the grammar of all calls of a reply with the texts around them: at least one call, or
-// exactly one if `one`.
+// exactly one if `one`. opened: the mark that the prompt ends with, which the first call continues;
+// empty: none.
 Result<nlohmann::ordered_json> calls_grammar(const CallWriting& writing,
-                                             const std::vector<CallableTool>& tools, bool one);
+                                             const std::vector<CallableTool>& tools, bool one,
+                                             std::string_view opened = {});
 // Returns the grammar of a single call without its begin mark: name + writing.name_end + arguments
 // + writing.call_end.
 Result<nlohmann::ordered_json> named_calls_grammar(const CallWriting& writing,

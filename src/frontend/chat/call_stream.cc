@@ -17,9 +17,12 @@ bool is_structural(char c) {
   return std::string_view("{}[]:,\"").find(c) != std::string_view::npos;
 }
 
+constexpr size_t kMostField = 256;
+
 Match take_field(std::string_view piece, std::string_view text, size_t& at) {
   const size_t start = at;
   while (at < text.size() && (piece == "{n}" ? in_number(text[at]) : in_identifier(text[at]))) ++at;
+  if (at - start > kMostField) return Match::kNo;
   if (at == text.size()) return Match::kMore;
   return at > start ? Match::kYes : Match::kNo;
 }
@@ -147,7 +150,7 @@ Match take_pattern(std::string_view pattern, std::string_view text, size_t& at,
   while (!pattern.empty()) {
     const std::string_view piece = next_piece(pattern);
     const size_t start = at;
-    const bool is_field = piece == "{n}" || piece == "{id}";
+    const bool is_field = piece == "{n}" || piece == "{id}" || piece == "{type}";
     const Match match = is_field ? take_field(piece, text, at) : take_literal(piece, text, at);
     if (match != Match::kYes) return match;
     if (is_field && field != nullptr) *field = text.substr(start, at - start);

@@ -85,8 +85,8 @@ void append_escaped(char c, std::string& out);
 enum class Match : uint8_t { kYes, kNo, kMore };
 
 // Moves `at` behind what `pattern` stands for, in which white space stands for any, "{n}" for
-// digits and "{id}" for letters and digits. field: the text of the pattern's last field, if it has
-// one.
+// digits, "{id}" for letters and digits, "{type}" for the name of a JSON type. field: the text of the
+// pattern's last field, if it has one.
 Match take_pattern(std::string_view pattern, std::string_view text, size_t& at,
                    std::string_view* field = nullptr);
 struct CallHead {

@@ -226,7 +226,10 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
   if (!conversation.any_length) RETURN_IF_ERROR(session_->check_length(text));
   task.prompt =
       session_->encode(text, {.add_bos = conversation.add_special_tokens, .parse_special = true});
-  if (with_tools || (calls != nullptr && is_harmony(*calls))) task.parsers.tools = tool_parser_;
+  const bool text_has_marks =
+      calls != nullptr && (is_harmony(*calls) || !calls->format.text_begins.empty());
+  if (with_tools || text_has_marks) task.parsers.tools = tool_parser_;
+  if (text_has_marks) task.parsers.opened = prompt_opens_call(text, calls->format);
   task.parsers.reasoning = reasoning_parser_;
   task.parsers.starts_in_reasoning = prompt_opens_reasoning(text, reasoning_parser_);
   task.parsers.calls_only = rules.choice.kind == ToolChoice::Kind::kRequired ||

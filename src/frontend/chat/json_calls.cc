@@ -30,7 +30,7 @@ std::optional<ToolCall> call_of(const Json& json) {
   if (name == json.end() || !name->is_string() || name->get_ref<const std::string&>().empty())
     return std::nullopt;
   ToolCall call{*name, "{}"};
-  for (const char* key : {"arguments", "parameters"}) {
+  for (const char* key : {"arguments", "parameters", "args"}) {
     const auto found = json.find(key);
     if (found == json.end()) continue;
     const auto text = arguments_text(*found);
@@ -168,6 +168,7 @@ CallHead mistral_head(std::string_view text) {
 
 // Reads a line with the name, followed by a JSON object.
 CallHead named_head(std::string_view text) {
+  if (text.empty()) return {Match::kMore};
   const size_t line = text.find('\n');
   const std::string_view name = text.substr(0, std::min(line, text.size()));
   if (!is_function_name(name)) return {Match::kNo};
@@ -223,7 +224,7 @@ class ItemHead {
   bool names() const { return key_ == "name" || key_ == "function" || key_ == "tool_name"; }
 
   Match value(char c) {
-    const bool arguments = key_ == "arguments" || key_ == "parameters";
+    const bool arguments = key_ == "arguments" || key_ == "parameters" || key_ == "args";
     if (keyed_) {
       name_ = key_;
       return go_if(c == '{' && is_function_name(name_), State::kArguments);

@@ -81,12 +81,13 @@ std::optional<size_t> find_value_end(std::string_view text, size_t start, CallSc
 MarkedParser::MarkedParser(const CallFormat& format, std::shared_ptr<const ParameterTypes> types,
                            bool constrained_answer)
     : format_(format),
-      marks_(format.open),
       types_(std::move(types)),
       state_(format.keeps_space ? State::kText : State::kStart),
       constrained_answer_(constrained_answer) {
   for (const auto* marks : {&format.text_begins, &format.text_ends})
     marks_.insert(marks_.end(), marks->begin(), marks->end());
+  n_text_marks_ = marks_.size();
+  marks_.insert(marks_.end(), format.open.begin(), format.open.end());
 }
 
 ReplyPart MarkedParser::push(std::string_view text) {
@@ -137,11 +138,23 @@ void MarkedParser::emit(ReplyPart& out, std::string_view text) {
   space_ += text.substr(end);
 }
 
-void MarkedParser::to_text() { state_ = format_.start_only ? State::kOnlyText : State::kText; }
+void MarkedParser::pass(ReplyPart& out, size_t n) {
+  const std::string_view text = std::string_view(buffer_).substr(0, n);
+  emit(out, text);
+  if (n > 0) at_line_ = text.back() == '\n';
+  buffer_.erase(0, n);
+}
+
+void MarkedParser::to_text() {
+  const bool calls_follow = format_.bare_lines && !constrained_answer_;
+  state_ = format_.start_only && !calls_follow ? State::kOnlyText : State::kText;
+}
 
 void MarkedParser::open_call(size_t mark_size) {
   mark_text_ = buffer_.substr(0, mark_size);
   buffer_.erase(0, mark_size);
+  line_call_ = mark_size == 0 && state_ == State::kText;
+  at_line_ = false;
   scan_ = {};
   stream_ = nullptr;
   // What may be an answer is looked at as a whole.
@@ -153,20 +166,35 @@ void MarkedParser::open_call(size_t mark_size) {
 
 bool MarkedParser::step_text(ReplyPart& out, bool at_end) {
   const auto [first, mark] = first_mark(buffer_, marks_);
+  const size_t line = bare_line();
+  if (line < first) {
+    pass(out, line);
+    open_call(0);
+    return true;
+  }
   if (first == std::string::npos) {
-    const size_t n = buffer_.size() - (at_end ? 0 : held_back(buffer_, marks_));
-    emit(out, std::string_view(buffer_).substr(0, n));
-    buffer_.erase(0, n);
+    pass(out, buffer_.size() - (at_end ? 0 : held_back(buffer_, marks_)));
     return false;
   }
-  emit(out, std::string_view(buffer_).substr(0, first));
-  buffer_.erase(0, first);
-  if (mark < format_.open.size()) {
-    open_call(marks_[mark].size());
-  } else {
+  pass(out, first);
+  if (mark < n_text_marks_) {
     buffer_.erase(0, marks_[mark].size());
+    return true;
   }
+  // A mark of text may begin with one of calls.
+  if (!at_end && std::ranges::any_of(format_.text_begins, [&](const std::string& begin) {
+        return may_become(buffer_, begin);
+      }))
+    return false;
+  open_call(marks_[mark].size());
   return true;
+}
+
+size_t MarkedParser::bare_line() const {
+  if (!format_.bare_lines) return std::string::npos;
+  if (at_line_ && buffer_.starts_with(format_.bare)) return 0;
+  const size_t end = buffer_.find(std::string{'\n', format_.bare});
+  return end == std::string::npos ? end : end + 1;
 }
 
 bool MarkedParser::step_call(ReplyPart& out, bool at_end) {
@@ -183,7 +211,8 @@ bool MarkedParser::step_stream(ReplyPart& out, bool at_end) {
   }
   if (step == CallStream::Step::kNotACall) {
     stream_.reset();
-    return format_.read.whole != nullptr || refuse_call(out);
+    // In the middle of text what is no call is not held back as a whole.
+    return (format_.read.whole != nullptr && !line_call_) || refuse_call(out);
   }
   if (!at_end) return false;
   const bool begun = stream_->begun();
@@ -215,6 +244,7 @@ bool MarkedParser::step_whole(ReplyPart& out, bool at_end) {
 bool MarkedParser::refuse_call(ReplyPart& out) {
   to_text();
   emit(out, std::exchange(mark_text_, {}));
+  if (line_call_) pass(out, 1);
   return true;
 }
 
@@ -247,6 +277,13 @@ bool MarkedParser::step_between(bool at_end) {
   // A mark may begin like another one, or like a bare opening.
   size_t opened = 0;
   bool wait = false;
+  for (const std::string& mark : format_.text_begins) {
+    if (buffer_.starts_with(mark)) {
+      to_text();
+      return true;
+    }
+    wait = wait || may_become(buffer_, mark);
+  }
   for (const std::string& mark : format_.open) {
     if (buffer_.starts_with(mark)) opened = std::max(opened, mark.size());
     wait = wait || may_become(buffer_, mark);

@@ -35,20 +35,28 @@ class MarkedParser : public ReplyParser {
   bool refuse_call(ReplyPart& out);
   bool take_calls(CallText read, ReplyPart& out);
   bool opens_bare() const;
+  // Returns where a line of the buffer begins with the character of calls without a mark; npos: none
+  // does.
+  size_t bare_line() const;
   bool step_between(bool at_end);  // the step of states kStart and kAfterCall
   void open_call(size_t mark_size);
   void emit(ReplyPart& out, std::string_view text);
+  // Emits the first n bytes of the buffer and removes them.
+  void pass(ReplyPart& out, size_t n);
   void to_text();
 
   const CallFormat& format_;
-  // marks that are not part of the text: those that open calls, then those around text
+  // marks that are not part of the text: n_text_marks_ around text, then those that open calls
   std::vector<std::string> marks_;
+  size_t n_text_marks_ = 0;
   std::shared_ptr<const ParameterTypes> types_;
   State state_;
   std::string buffer_;  // text that may still become a mark or a call
   // white space that is text only when text follows
   std::string space_;
-  std::string mark_text_;  // kCall: the opening mark as it came
+  std::string mark_text_;   // kCall: the opening mark as it came
+  bool at_line_ = false;    // the buffer stands at the start of a line that is not the first one
+  bool line_call_ = false;  // kCall: the call was opened there, without a mark
   const bool constrained_answer_;
   std::unique_ptr<CallStream> stream_;  // kCall: null if the call is read as a whole
   CallScan scan_;

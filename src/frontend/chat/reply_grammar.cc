@@ -107,22 +107,28 @@ Json one_of(const std::vector<std::string>& marks) {
   return either(std::move(ways));
 }
 
-Json between_text_marks(const CallFormat& format, Json inner) {
+// opened: the mark that the prompt ends with and the text's mark begins with; empty: none.
+Json between_text_marks(const CallFormat& format, std::string_view opened, Json inner) {
   if (format.text_begins.empty()) return inner;
-  return sequence_of(optional(one_of(format.text_begins)), std::move(inner),
-                     optional(one_of(format.text_ends)));
+  if (!opened.empty())
+    return sequence_of(text(format.text_begins.front().substr(opened.size())), std::move(inner));
+  Json::array_t parts = list_of(optional(one_of(format.text_begins)), std::move(inner));
+  if (!format.text_ends.empty()) parts.push_back(optional(one_of(format.text_ends)));
+  return sequence(std::move(parts));
 }
 
 // Returns the format of text that no parser reads as a call.
-Json free_text(const CallFormat& format) {
+Json free_text(const CallFormat& format, std::string_view opened) {
   Json any = any_text(format.open);
   // The text must not begin like a call without a mark.
   if (format.bare != 0) {
+    std::vector<std::string> excludes = format.open;
+    if (format.bare_lines) excludes.push_back(fmt::format("\n{}\"name\"", format.bare));
     any = {{"type", "regex"},
            {"pattern", fmt::format(R"(\s*([^\s\{}][\s\S]*)?)", format.bare)},
-           {"excludes", format.open}};
+           {"excludes", std::move(excludes)}};
   }
-  return between_text_marks(format, std::move(any));
+  return between_text_marks(format, opened, std::move(any));
 }
 
 const char* kSpace = "[ \\t\\r\\n]{0,16}";
@@ -152,6 +158,8 @@ class ReplyGrammar {
       : rules_(rules), context_(context), callable_(std::move(callable)) {
     one_ = rules.one_call || rules.choice.kind == Choice::kNamed ||
            (context.calls != nullptr && context.calls->format.one_call);
+    if (context.calls != nullptr)
+      opened_ = prompt_opens_call(context.prompt, context.calls->format);
   }
 
   Result<Json> make() const {
@@ -162,15 +170,17 @@ class ReplyGrammar {
     if (context_.calls != nullptr && is_harmony(*context_.calls)) return harmony(std::move(answer));
     if (callable_.empty()) return behind_reasoning(context_, in_text_marks(*std::move(answer)));
     const CallFormat& format = context_.calls->format;
-    ASSIGN_OR_RETURN(Json calls,
-                     calls_grammar(format.writing_for(context_.chat_template), callable_, one_));
-    if (!format.keeps_space) calls = sequence_of(regex(kSpace), std::move(calls));
+    ASSIGN_OR_RETURN(Json calls, calls_grammar(format.writing_for(context_.chat_template),
+                                               callable_, one_, opened_));
+    if (!format.keeps_space && opened_.empty())
+      calls = sequence_of(regex(kSpace), std::move(calls));
     if (must_call(rules_.choice)) return behind_reasoning(context_, std::move(calls));
     if (answer)
       return behind_reasoning(context_,
                               either(list_of(in_text_marks(*std::move(answer)), std::move(calls))));
-    Json said = free_text(format);
-    if (format.start_only)
+    Json said = free_text(format, opened_);
+    // After a mark of the prompt comes either text or the first call.
+    if (format.start_only || !opened_.empty())
       return behind_reasoning(context_, either(list_of(std::move(said), std::move(calls))));
     return behind_reasoning(context_, sequence_of(std::move(said), optional(std::move(calls))));
   }
@@ -178,7 +188,7 @@ class ReplyGrammar {
  private:
   Json in_text_marks(Json answer) const {
     if (context_.calls == nullptr) return answer;
-    return between_text_marks(context_.calls->format, std::move(answer));
+    return between_text_marks(context_.calls->format, opened_, std::move(answer));
   }
 
   Result<Json> harmony(std::optional<Json> answer) const {
@@ -199,6 +209,7 @@ class ReplyGrammar {
   const ReplyContext& context_;
   std::vector<CallableTool> callable_;
   bool one_ = false;
+  std::string_view opened_;  // the mark that the prompt ends with
 };
 
 }  // namespace

@@ -92,6 +92,8 @@ struct ReplyParserOptions {
   bool constrained_answer = false;
   // the reply is nothing but reasoning and calls: what its end cuts off is no text
   bool calls_only = false;
+  // what prompt_opens_call() returned for the prompt
+  std::string opened = {};
 };
 Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions& options);
 
@@ -101,5 +103,8 @@ const ToolParserRow* find_tool_parser(std::string_view name);
 const ReasoningRow* find_reasoning(std::string_view name);
 // Whether a rendered prompt leaves the model inside its reasoning.
 bool prompt_opens_reasoning(std::string_view prompt, std::string_view reasoning);
+// Returns the mark at the end of a rendered prompt that the reply continues (CallFormat::in_prompt);
+// empty: there is none.
+std::string_view prompt_opens_call(std::string_view prompt, const CallFormat& format);
 
 }  // namespace penstock

@@ -170,6 +170,25 @@ std::span<const ReasoningRow> reasoning_formats() {
        {"[END FINAL RESPONSE]"}},
       {"gemma4", "Gemma 4", "<|channel>thought", "<channel|>"},
       {"apertus", "Apertus", "<|inner_prefix|>", "<|inner_suffix|>"},
+      {"kimi_k3",
+       "Kimi K3",
+       "<|open|>think<|sep|>",
+       "<|close|>think<|sep|>",
+       {},
+       {"<|open|>", "<|close|>", "<|sep|>"}},
+      {"inkling",
+       "Inkling",
+       "<|content_thinking|>",
+       "<|end_message|>",
+       {},
+       {"<|content_thinking|>"}},
+      {"hy_v3",
+       "Hunyuan 3, 4",
+       "<think:opensource>",
+       "</think:opensource>",
+       {"hy_v4"},
+       {":opensource"}},
+      {"longcat", "LongCat Flash", "<longcat_think>", "</longcat_think>"},
       {"think",
        "DeepSeek R1, Qwen 3, QwQ, GLM, Nemotron, MiMo, MiniMax M1",
        "<think>",
@@ -231,6 +250,7 @@ Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions&
   if (tools != nullptr)
     rest = std::make_unique<MarkedParser>(tools->format, options.parameters,
                                           options.constrained_answer);
+  if (!options.opened.empty()) rest->push(options.opened);
   std::optional<ReasoningSplitter> reasoning;
   std::vector<std::string> answer_marks;
   if (row != nullptr) {
@@ -260,6 +280,13 @@ bool prompt_opens_reasoning(std::string_view prompt, std::string_view reasoning)
   while (!prompt.empty() && is_space_only(prompt.substr(prompt.size() - 1)))
     prompt.remove_suffix(1);
   return prompt.ends_with(row->open);
+}
+
+std::string_view prompt_opens_call(std::string_view prompt, const CallFormat& format) {
+  for (const std::string& mark : format.open) {
+    if (format.in_prompt && prompt.ends_with(mark)) return mark;
+  }
+  return {};
 }
 
 }  // namespace penstock

@@ -166,10 +166,24 @@ class ParameterStream final : public ArgumentStream {
     scan_ = {};
     searched_ = 0;
     given_ = false;
+    quote_ = marks_.quote.empty() ? Quote::kNone : Quote::kPerhaps;
+  }
+
+  // Removes the further mark in front of a value; the one behind it then ends the value.
+  void open_quote(std::string& text) {
+    const size_t start = skip_some_space(text);
+    const bool quoted = text.compare(start, marks_.quote.size(), marks_.quote) == 0;
+    if (!quoted && may_become(std::string_view(text).substr(start), marks_.quote)) return;
+    quote_ = quoted ? Quote::kOpen : Quote::kNone;
+    if (quoted) text.erase(0, start + marks_.quote.size());
+    value_ends_[0] =
+        (quoted ? marks_.unquote : std::string()) + std::string(without_space(marks_.close));
   }
 
   std::optional<Step> value(std::string& text, std::string& arguments) {
     using namespace json_types;
+    if (quote_ == Quote::kPerhaps) open_quote(text);
+    if (quote_ == Quote::kPerhaps) return Step::kMore;
     if (form_ == Form::kUndecided) {
       const size_t start = skip_some_space(text);
       if (start == text.size()) return Step::kMore;
@@ -276,6 +290,8 @@ class ParameterStream final : public ArgumentStream {
   std::string key_;                       // of the open value
   std::optional<JsonTypes> known_types_;  // of the open value
   Form form_ = Form::kNone;
+  enum class Quote : uint8_t { kNone, kPerhaps, kOpen };
+  Quote quote_ = Quote::kNone;  // further marks around the open value
   CallScan scan_;
   size_t searched_ = 0;  // no end mark begins before this offset
   bool given_ = false;   // part of the string was emitted
