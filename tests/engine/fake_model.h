@@ -54,8 +54,8 @@ class FakeModel : public StepModel {
     if (windows_[group] == kStateWindow)
       states_.at(static_cast<size_t>(to)) = states_.at(static_cast<size_t>(from));
     for (int i = 0; i < block_size_; ++i) {
-      slots_[group][static_cast<int>(to) * block_size_ + i] =
-          slots_[group][static_cast<int>(from) * block_size_ + i];
+      slots_[group].at(static_cast<int>(to) * block_size_ + i) =
+          slots_[group].at(static_cast<int>(from) * block_size_ + i);
     }
   }
 
@@ -73,7 +73,7 @@ class FakeModel : public StepModel {
       std::memcpy(out.data(), &states_.at(static_cast<size_t>(block)), kStateBytes);
       return;
     }
-    std::memcpy(out.data(), &slots_[group][static_cast<size_t>(block) * block_size_],
+    std::memcpy(out.data(), &slots_[group].at(static_cast<size_t>(block) * block_size_),
                 block_size_ * sizeof(Slot));
   }
   void write_block(int group, BlockId block, std::span<const std::byte> bytes) override {
@@ -81,12 +81,12 @@ class FakeModel : public StepModel {
       std::memcpy(&states_.at(static_cast<size_t>(block)), bytes.data(), kStateBytes);
       return;
     }
-    std::memcpy(&slots_[group][static_cast<size_t>(block) * block_size_], bytes.data(),
+    std::memcpy(&slots_[group].at(static_cast<size_t>(block) * block_size_), bytes.data(),
                 block_size_ * sizeof(Slot));
   }
 
   void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) override {
-    for (size_t i = 0; i < from.size(); ++i) slots_[group][to[i]] = slots_[group][from[i]];
+    for (size_t i = 0; i < from.size(); ++i) slots_[group].at(to[i]) = slots_[group].at(from[i]);
     n_moved_ += static_cast<int64_t>(from.size());
   }
 
@@ -101,7 +101,7 @@ class FakeModel : public StepModel {
         continue;
       }
       for (int t = 0; t < batch.n_tokens(); ++t) {
-        slots_[g][batch.kv[g].slots[t]] = {token_of(batch.tokens[t]), batch.positions[t]};
+        slots_[g].at(batch.kv[g].slots[t]) = {token_of(batch.tokens[t]), batch.positions[t]};
       }
     }
     logits_.assign(batch.output_rows.size() * vocab_size_, 0.0f);

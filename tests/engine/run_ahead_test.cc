@@ -90,6 +90,40 @@ TEST(RunAhead, WhatTheDeviceLeavesIsComputedAgainBesideAWindow) {
   EXPECT_GT(run(fake, {long_request(1), long_request(2)}), 0);
 }
 
+// The token that the device has left was the next of a sequence that had to begin anew meanwhile.
+TEST(RunAhead, WhatTheDeviceLeavesOfASequenceThatBeganAnew) {
+  FakeEngineConfig config = on_device();
+  config.engine.policy = "priority";
+  config.engine.max_num_seqs = 1;
+  config.engine.enable_prefix_caching = false;
+  FakeEngine fake(config);
+  Scheduler& scheduler = fake.engine->scheduler();
+  Sequence low, high;
+  for (Sequence* one : {&low, &high}) {
+    one->id = SeqId{one == &low ? 1u : 2u};
+    one->tokens = prompt_of(6);
+    one->n_prompt = 6;
+    one->max_len = 20;
+    one->arrival_order = one == &low ? 1 : 2;
+    one->priority = one == &low ? Priority::kLow : Priority::kHigh;
+  }
+  Plan plan;
+  scheduler.add(low);
+  scheduler.next(0, 100, plan);
+  scheduler.commit(plan);
+  scheduler.append_ahead(low, -1);
+  scheduler.add(high);
+  scheduler.next(0, 100, plan);
+  ASSERT_EQ(low.state, SeqState::kWaiting);
+  scheduler.finish(high);
+  scheduler.next(0, 100, plan);
+  ASSERT_EQ(low.state, SeqState::kRunning);
+  scheduler.drop_ahead(low, true);
+  EXPECT_EQ(low.n_tokens(), 6);
+  EXPECT_EQ(low.n_computed, 0) << "none of its tokens";
+  scheduler.finish(low);
+}
+
 TEST(RunAhead, SequencesLoseTheirBlocksMeanwhile) {
   for (const bool swap : {false, true}) {
     FakeEngineConfig config = on_device();

@@ -273,7 +273,8 @@ void Scheduler::drop_ahead(Sequence& sequence, bool again) {
   }
   // With sliding windows, blocks that its last token sees may have been released.
   if (n_groups() > 1) return take_back(sequence);
-  --sequence.n_computed;
+  // one that was preempted and admitted again in one plan has not computed it
+  sequence.n_computed = std::min(sequence.n_computed, sequence.n_tokens() - 1);
 }
 
 void Scheduler::commit(const Plan& plan) {
