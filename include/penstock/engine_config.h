@@ -49,6 +49,8 @@ struct EngineConfig {
   int state_snapshot_interval = 0;
   // saved at shutdown, restored at start; "" = not kept
   std::string prefix_cache_file;
+  // PATH[:SIZE]: folder where cached blocks are kept too, and the most bytes in it; "" = none
+  std::string kv_store;
   std::string kv_layout = "paged";       // paged, contiguous
   std::string preemption = "recompute";  // recompute, swap
   // bytes; 0 = half of the KV cache; preemption swap
@@ -140,6 +142,10 @@ struct EngineConfig {
       "on; 0 keeps them where steps end and where prompts part");
     v("prefix_cache_file", c.prefix_cache_file,
       "file that keeps the prefix cache from one start to the next; ignored when it does not fit");
+    v("kv_store", c.kv_store,
+      "PATH[:SIZE]: folder on a local disk where the cached blocks of prompts and completions are "
+      "kept beyond memory and restarts, and the most bytes in it (K, M, G, T; 16G), which several "
+      "servers and models may share");
     v("kv_layout", c.kv_layout,
       "paged, or contiguous: every sequence reserves max_model_len tokens, and nothing is shared");
     v("preemption", c.preemption,

@@ -86,6 +86,9 @@ struct Metrics {
   Gauge num_requests_running, num_requests_waiting, kv_cache_usage_perc, kv_cache_waste_perc;
   Counter prompt_tokens, prompt_tokens_cached, generation_tokens, prefix_cache_queries,
       prefix_cache_hits;
+  Counter kv_store_queries, kv_store_misses, kv_store_refusals, kv_store_late;
+  Counter kv_store_read_blocks, kv_store_read_bytes, kv_store_damaged_blocks;
+  Counter kv_store_written_blocks, kv_store_written_bytes, kv_store_dropped_blocks;
   Counter num_preemptions, swapped_out_blocks, swapped_in_blocks, swap_errors, out_of_memory, steps,
       admission_rejections;
   Counter grammar_rows, grammar_mask_seconds, grammar_forced_tokens;
@@ -147,6 +150,20 @@ struct Metrics {
     v("swapped_in_blocks", m.swapped_in_blocks, "blocks brought back from the swap space");
     v("swap_errors", m.swap_errors, "sequences that were computed again because swapping failed");
     v("out_of_memory", m.out_of_memory, "requests that ended with an error because memory ran out");
+    v("kv_store_queries", m.kv_store_queries, "prompts looked up in the store of blocks");
+    v("kv_store_misses", m.kv_store_misses, "of these, with no more blocks there than in memory");
+    v("kv_store_refusals", m.kv_store_refusals,
+      "of these, computed since reading was expected to take longer");
+    v("kv_store_late", m.kv_store_late, "of these, whose blocks were not read in time");
+    v("kv_store_read_blocks", m.kv_store_read_blocks, "blocks read from the store");
+    v("kv_store_read_bytes", m.kv_store_read_bytes, "their bytes");
+    v("kv_store_damaged_blocks", m.kv_store_damaged_blocks,
+      "blocks of the store that could not be read, or whose checksum was wrong");
+    v("kv_store_written_blocks", m.kv_store_written_blocks,
+      "blocks given to the store and written, or there already");
+    v("kv_store_written_bytes", m.kv_store_written_bytes, "their bytes");
+    v("kv_store_dropped_blocks", m.kv_store_dropped_blocks,
+      "blocks that were not written: the disk was slow or full");
     v("steps", m.steps, "engine steps");
     v("admission_rejections", m.admission_rejections,
       "requests refused because the queue was full");

@@ -112,6 +112,7 @@ class EngineArgs:
     enable_mamba_shared_prefix_checkpoint: bool = False
     swa_bounded_replay: bool = True
     prefix_cache_file: Optional[str] = None
+    kv_store: Optional[str] = None
     state_snapshot_interval: Optional[int] = None
     kv_layout: Optional[str] = None
     preemption: Optional[str] = None

@@ -57,6 +57,7 @@ std::optional<BlockId> BlockAllocator::allocate() {
     --n_free_;
   } else if (lru_head_ != kNone) {
     block = lru_head_;
+    if (watcher_ != nullptr) watcher_->leaves(BlockId(block));
     lru_remove(block);
     index_erase(block);
   } else {
@@ -106,11 +107,13 @@ bool BlockAllocator::publish(BlockId block, const BlockHash& hash,
   size_t slot = home(hash);
   while (index_[slot] != kNone) slot = (slot + 1) & (index_.size() - 1);
   index_[slot] = static_cast<int>(block);
+  if (watcher_ != nullptr) watcher_->entered(block);
   return true;
 }
 
 void BlockAllocator::unpublish(BlockId block) {
   PENSTOCK_CHECK(at(block).references > 0 && at(block).published);
+  if (watcher_ != nullptr) watcher_->leaves(block);
   index_erase(static_cast<int>(block));
 }
 
@@ -124,6 +127,7 @@ void BlockAllocator::clear_index() {
   }
   for (Block& block : blocks_) block.published = false;
   index_.assign(index_.size(), kNone);
+  if (watcher_ != nullptr) watcher_->cleared();
 }
 
 int BlockAllocator::find(const BlockHash& hash) const {

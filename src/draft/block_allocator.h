@@ -29,9 +29,25 @@ BlockHash root_hash(std::string_view salt);
 // Returns the hash of a block with these tokens after `parent`.
 BlockHash chain_hash(const BlockHash& parent, std::span<const TokenId> tokens);
 
+// Is told which blocks enter and leave a prefix index. Called by the allocator, of which it may only
+// read; must not throw.
+class PublishedBlocks {
+ public:
+  virtual void entered(BlockId block) = 0;
+  // The block still has its content and its entry; another content is about to be written to it.
+  virtual void leaves(BlockId block) = 0;
+  // All blocks have left the index, whatever they hold.
+  virtual void cleared() = 0;
+
+ protected:
+  ~PublishedBlocks() = default;
+};
+
 class BlockAllocator {
  public:
   BlockAllocator(int n_blocks, int block_size);
+  // Tells `watcher` of the index from now on; null: nobody.
+  void watch(PublishedBlocks* watcher) { watcher_ = watcher; }
 
   int n_blocks() const { return static_cast<int>(blocks_.size()); }
   int block_size() const { return block_size_; }
@@ -60,6 +76,11 @@ class BlockAllocator {
   // Removes a block from the prefix index. REQUIRES: the block is referenced and published.
   void unpublish(BlockId block);
   bool is_published(BlockId block) const { return at(block).published; }
+  // The hash and tokens of a published block.
+  const BlockHash& hash_of(BlockId block) const { return at(block).hash; }
+  std::span<const TokenId> tokens_of(BlockId block) const {
+    return tokens_of(static_cast<int>(block));
+  }
   // Empties the prefix index; cached blocks become free.
   void clear_index();
 
@@ -106,6 +127,7 @@ class BlockAllocator {
   std::vector<int> index_;  // open addressing by hash: block or kNone
   int free_head_ = kNone, lru_head_ = kNone, lru_tail_ = kNone;
   int n_free_ = 0, n_cached_ = 0;
+  PublishedBlocks* watcher_ = nullptr;
 };
 
 }  // namespace penstock

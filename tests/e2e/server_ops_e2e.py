@@ -506,6 +506,21 @@ class Drain(unittest.TestCase):
                 self.assertEqual(server.generate(prompt).json()["text"], first.json()["text"])
                 self.assertGreaterEqual(server.metric("penstock:prompt_tokens_cached_total"), 16)
 
+    def test_the_kv_store_survives_sigkill(self):
+        prompt = "Once upon a time there was a little girl who liked to play in the garden with her dog and her cat. "
+        with tempfile.TemporaryDirectory() as folder:
+            args = ("--kv-store", f"{folder}:64M", "--batch-invariant")
+            with Server(*args) as server:
+                first = server.generate(prompt)
+                wait_for(lambda: server.metric("penstock:kv_store_written_blocks_total") >= 1, 30)
+                time.sleep(0.5 * SLOW)  # for the blocks behind the first
+                server.process.kill()
+            with Server(*args) as server:
+                self.assertEqual(server.generate(prompt).json()["text"], first.json()["text"])
+                self.assertGreaterEqual(server.metric("penstock:kv_store_read_blocks_total"), 1)
+                self.assertGreaterEqual(server.metric("penstock:prompt_tokens_cached_total"), 16)
+                self.assertEqual(server.metric("penstock:kv_store_damaged_blocks_total"), 0)
+
     def test_idle_server_goes_at_once_and_a_second_signal_does_not_wait(self):
         with Server() as server:
             start = time.monotonic()

@@ -1,6 +1,7 @@
 // An engine over a FakeModel, and the oracle's text.
 #pragma once
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 
@@ -33,6 +34,10 @@ struct FakeEngineConfig {
   std::shared_ptr<std::atomic<uint64_t>> next_request;  // of several engines
   int n_stages = 1;                                     // of a pipeline
   double exchange_after = 1;                            // as in SchedulerConfig
+  KvStoreSpec store;                                    // without a path: none
+  // makes another store of such images; empty: a folder at `store`
+  std::function<std::shared_ptr<BlockStore>(BlockImages)> make_store;
+  std::chrono::milliseconds longest_answer{5000};  // of that store
 };
 
 struct FakeEngine {
@@ -61,6 +66,9 @@ struct FakeEngine {
     scheduling.swap_slots = c.swap_slots;
     scheduling.exchange_after = c.exchange_after;
     parts.swap = std::move(swap);
+    if (!c.store.path.empty() || c.make_store)
+      parts.store = open_store(c, *parts.model, fingerprint);
+    store = parts.store.get();
     parts.next_request = c.next_request;
     parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy).value(), c.n_blocks,
                                                   c.windows, c.block_size);
@@ -73,6 +81,18 @@ struct FakeEngine {
                                                         c.spec_length, c.windows.size() > 1);
     }
     engine = std::make_unique<EngineImpl>(std::move(parts));
+  }
+
+  static std::unique_ptr<KvStore> open_store(const FakeEngineConfig& c, const StepModel& model,
+                                             uint64_t fingerprint) {
+    std::vector<int64_t> block_bytes;
+    for (size_t g = 0; g < c.windows.size(); ++g)
+      block_bytes.push_back(model.block_bytes(static_cast<int>(g)));
+    BlockImages images({fingerprint, 0}, c.block_size, block_bytes);
+    if (c.make_store)
+      return std::make_unique<KvStore>(c.make_store(std::move(images)), c.block_size,
+                                       c.longest_answer);
+    return KvStore::open(c.store, std::move(images), c.block_size).value();
   }
 
   std::shared_ptr<Collector> submit(Request request, RequestId* id = nullptr) {
@@ -142,6 +162,7 @@ struct FakeEngine {
 
   FakeEngineConfig settings;
   FakeModel* model;
+  KvStore* store = nullptr;  // null: none
   std::unique_ptr<EngineImpl> engine;
 };
 

@@ -74,7 +74,7 @@ TEST(Inbox, HandsWorkToWhoServesIt) {
   inbox.open();
   std::thread::id done_by;
   std::thread server([&] {
-    while (inbox.wait(Inbox::Patience::kUntilWork)) inbox.run_jobs();
+    while (inbox.wait(Clock::time_point::max())) inbox.run_jobs();
     inbox.unserved();
   });
   const std::thread::id serving = server.get_id();
@@ -90,13 +90,13 @@ TEST(Inbox, HandsWorkToWhoServesIt) {
 TEST(Inbox, WakesWhoWaitsAndTellsWhenItIsClosed) {
   Inbox inbox(1, 0);
   inbox.open();
-  EXPECT_TRUE(inbox.wait(Inbox::Patience::kNone));
-  EXPECT_TRUE(inbox.wait(Inbox::Patience::kSome));  // nothing comes
+  EXPECT_TRUE(inbox.wait(Clock::time_point::min()));
+  EXPECT_TRUE(inbox.wait(Clock::now() + std::chrono::milliseconds(1)));  // nothing comes
   std::thread caller([&] { ASSERT_TRUE(inbox.submit(request_with(1))); });
-  EXPECT_TRUE(inbox.wait(Inbox::Patience::kUntilWork));
+  EXPECT_TRUE(inbox.wait(Clock::time_point::max()));
   caller.join();
   inbox.close();
-  EXPECT_FALSE(inbox.wait(Inbox::Patience::kUntilWork));
+  EXPECT_FALSE(inbox.wait(Clock::time_point::max()));
   EXPECT_EQ(inbox.submit(request_with(1)).error().code, ErrorCode::kCancelled);
   EXPECT_EQ(inbox.between_steps([] {}).error().code, ErrorCode::kCancelled);
 }

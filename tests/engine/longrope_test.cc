@@ -61,9 +61,9 @@ Collected::Sequence run(Engine& engine, const Request& request) {
   return run(engine, std::vector<Request>{request})[0]->result.sequences.at(0);
 }
 
-using Text = std::pair<std::vector<TokenId>, std::vector<float>>;
+using Reply = std::pair<std::vector<TokenId>, std::vector<float>>;
 
-Text text_of(const Collected::Sequence& sequence) { return {sequence.tokens, sequence.logprobs}; }
+Reply text_of(const Collected::Sequence& sequence) { return {sequence.tokens, sequence.logprobs}; }
 
 // Of both kinds, around the original context, some with a common beginning.
 std::vector<Request> requests_of_both_kinds() {
@@ -75,18 +75,18 @@ std::vector<Request> requests_of_both_kinds() {
   return requests;
 }
 
-std::vector<Text> each_alone() {
+std::vector<Reply> each_alone() {
   EngineConfig config = longrope_config();
   config.enable_prefix_caching = false;
   const auto engine = open(config);
-  std::vector<Text> texts;
+  std::vector<Reply> texts;
   for (const Request& request : requests_of_both_kinds())
     texts.push_back(text_of(run(*engine, request)));
   return texts;
 }
 
-std::vector<Text> together(Engine& engine) {
-  std::vector<Text> texts;
+std::vector<Reply> together(Engine& engine) {
+  std::vector<Reply> texts;
   for (const auto& sink : run(engine, requests_of_both_kinds()))
     texts.push_back(text_of(sink->result.sequences.at(0)));
   return texts;
@@ -159,7 +159,7 @@ TEST(LongRopeEngine, LogProbabilitiesAreThoseOfTransformers) {
 }
 
 TEST(LongRopeEngine, BothKindsTogetherGiveTheBitsOfEachAlone) {
-  const std::vector<Text> alone = each_alone();
+  const std::vector<Reply> alone = each_alone();
   EXPECT_NE(alone[0].second[0], alone[2].second[0]);  // of one prompt
   EXPECT_EQ(together(*open(longrope_config())), alone);
   EngineConfig chunks = longrope_config();
@@ -237,7 +237,7 @@ TEST(LongRopeEngine, ModelsOfOneKindShareThem) {
 }
 
 TEST(LongRopeEngine, PreemptedSequencesKeepTheirs) {
-  const std::vector<Text> alone = each_alone();
+  const std::vector<Reply> alone = each_alone();
   for (const char* how : {"recompute", "swap"}) {
     EngineConfig config = longrope_config();
     config.max_model_len = 96, config.preemption = how;
@@ -254,7 +254,7 @@ TEST(LongRopeEngine, SequencesOfARequestAreOfOneKind) {
   const auto engine = open(longrope_config());
   for (const int reach : {16, 30}) {
     Request request = request_reaching(prompt_of(9, 2, 71), reach);
-    const Text alone = text_of(run(*engine, request));
+    const Reply alone = text_of(run(*engine, request));
     Request several = request;
     several.sampling.n = 3;
     const auto sink = run(*engine, std::vector{several})[0];
@@ -269,7 +269,7 @@ TEST(LongRopeEngine, SequencesOfARequestAreOfOneKind) {
 
 // A draft model that is the model itself is always right where it is of the same kind.
 TEST(LongRopeEngine, DraftsAreOfTheSequencesKind) {
-  const std::vector<Text> alone = each_alone();
+  const std::vector<Reply> alone = each_alone();
   EngineConfig config = longrope_config();
   config.spec = "draft", config.draft_model = config.model, config.spec_length = "3";
   const auto engine = open(config);

@@ -2,10 +2,17 @@
 // each. RapidCheck shrinks a failing list of operations.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <tuple>
 
 #include "engine/engine_fixture.h"
 #include "engine/files/swap_stores.h"
 #include "engine/letter_grammar.h"
+#include "engine/store/block_store.h"
 
 namespace penstock {
 namespace {
@@ -25,6 +32,46 @@ rc::Gen<Op> any_op() {
   return rc::gen::map(rc::gen::pair(kind, rc::gen::arbitrary<uint32_t>()),
                       [](const std::pair<Op::Kind, uint32_t>& p) { return Op{p.first, p.second}; });
 }
+
+// A store in memory that loses blocks, fails, throws, or answers late now and then.
+class RandomStore final : public BlockStore {
+ public:
+  RandomStore(BlockImages images, uint64_t seed) : images_(std::move(images)), seed_(seed) {}
+  const BlockImages& images() const override { return images_; }
+  bool contains(const BlockKey& key) const override { return find(key) != nullptr; }
+  bool touch(const BlockKey& key) const override { return contains(key); }
+  Status read(const BlockKey& key, std::span<const TokenId> tokens,
+              BlockImage& image) const override {
+    if (happens(200)) throw std::bad_alloc();
+    const BlockImage* const found = find(key);
+    if (found == nullptr) return make_error(ErrorCode::kNotFound, "lost");
+    image = *found;
+    if (happens(100)) image[image.size() / 2] ^= std::byte{1};
+    return images_.holds(image, key, tokens) ? Status()
+                                             : make_error(ErrorCode::kCorruptFile, "damaged");
+  }
+  Status write(const BlockKey& key, const BlockImage& image) override {
+    const std::lock_guard lock(mutex_);
+    blocks_.emplace(std::tuple(key.group, key.hash.low, key.hash.high), image);
+    return {};
+  }
+
+ private:
+  bool happens(uint64_t one_of) const { return mix_seed(seed_, n_++) % one_of == 0; }
+  // Blocks are never removed, so the image stays.
+  const BlockImage* find(const BlockKey& key) const {
+    if (happens(4000)) usleep(30000);
+    if (happens(300)) return nullptr;
+    const std::lock_guard lock(mutex_);
+    const auto found = blocks_.find(std::tuple(key.group, key.hash.low, key.hash.high));
+    return found == blocks_.end() ? nullptr : &found->second;
+  }
+  const BlockImages images_;
+  const uint64_t seed_;
+  mutable std::atomic<uint64_t> n_ = 0;
+  mutable std::mutex mutex_;
+  std::map<std::tuple<int, uint64_t, uint64_t>, BlockImage> blocks_;
+};
 
 FakeEngineConfig random_config(uint64_t seed) {
   auto pick = [&, i = uint64_t{0}](int low, int high) mutable {
@@ -72,6 +119,12 @@ FakeEngineConfig random_config(uint64_t seed) {
     config.spec_length = pick(0, 3) == 0 ? 0 : pick(1, 20);
   }
   config.draft_forced = pick(0, 3) != 0;
+  if (config.engine.enable_prefix_caching && config.engine.kv_layout == "paged" &&
+      pick(0, 2) == 0) {
+    config.make_store = [seed](BlockImages images) {
+      return std::make_shared<RandomStore>(std::move(images), seed);
+    };
+  }
   return config;
 }
 
@@ -101,7 +154,8 @@ class RandomSwap : public SwapStore {
 FakeEngine random_engine(uint64_t seed) {
   const FakeEngineConfig config = random_config(seed);
   return FakeEngine(
-      config, 0, config.swap_slots.empty() ? nullptr : std::make_unique<RandomSwap>(config, seed));
+      config, seed,
+      config.swap_slots.empty() ? nullptr : std::make_unique<RandomSwap>(config, seed));
 }
 
 // A grammar that the smallest vocabulary, a and b, can obey.
@@ -193,7 +247,7 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
           n_moved = 0, n_with_states = 0;
   int64_t n_drawn = 0, n_constrained = 0;
   double n_forced = 0;
-  double n_swapped = 0, n_swap_errors = 0;
+  double n_swapped = 0, n_swap_errors = 0, n_found = 0, n_stored = 0;
   const bool ok = rc::check([&](uint64_t seed) {
     const auto ops = *rc::gen::container<std::vector<Op>>(1000, any_op());
     FakeEngine fake = random_engine(seed);
@@ -234,7 +288,7 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
       }
       fake.engine->scheduler().check_invariants();
     }
-    int steps = 0;
+    int steps = 0;  // those without a step included, in which blocks are loaded
     while (fake.engine->step()) RC_ASSERT(++steps < 1000000);
     fake.engine->scheduler().check_invariants();
     for (int g = 0; g < fake.engine->scheduler().n_groups(); ++g) {
@@ -249,6 +303,9 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
     n_drawn += fake.model->n_drawn();
     n_swapped += fake.engine->metrics().swapped_in_blocks.value;
     n_swap_errors += fake.engine->metrics().swap_errors.value;
+    n_found += fake.engine->metrics().kv_store_queries.value -
+               fake.engine->metrics().kv_store_misses.value;  // read, if that is sooner
+    n_stored += fake.engine->metrics().kv_store_written_blocks.value;
     n_forced += fake.engine->metrics().grammar_forced_tokens.value;
     if (!drafts) return;
     RC_ASSERT(drafts->last_size.empty());  // whatever has ended was forgotten
@@ -272,6 +329,8 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
   EXPECT_GT(n_drawn, 10000);
   EXPECT_GT(n_swapped, 100);
   EXPECT_GT(n_swap_errors, 10);
+  EXPECT_GT(n_found, 0);
+  EXPECT_GT(n_stored, 100);
   EXPECT_GT(n_constrained, 1000);
   EXPECT_GT(n_forced, 1000);
   RecordProperty("preemptions", static_cast<int>(n_preemptions));

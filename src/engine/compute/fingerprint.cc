@@ -1,19 +1,67 @@
 #include "engine/compute/fingerprint.h"
 
+#include <elf.h>
+#include <link.h>
+
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 
 #include "base/result.h"
 #include "draft/block_allocator.h"
 #include "engine/compute/cache_types.h"
+#include "penstock/version.h"
 
 namespace penstock {
 namespace {
 
 // Version of a cache block's bytes. Increment it when they change.
 constexpr int kBlockVersion = 2;
+
+// Finds the build ID that the linker has noted in the program or library whose code this is.
+struct BuildId {
+  std::string id;
+
+  static int visit(dl_phdr_info* info, size_t, void* to) {
+    const auto self = reinterpret_cast<ElfW(Addr)>(&visit);
+    bool is_own = false;
+    for (const auto& part : std::span(info->dlpi_phdr, info->dlpi_phnum)) {
+      const ElfW(Addr) begin = info->dlpi_addr + part.p_vaddr;
+      is_own |= part.p_type == PT_LOAD && self >= begin && self < begin + part.p_memsz;
+    }
+    if (!is_own) return 0;
+    for (const auto& part : std::span(info->dlpi_phdr, info->dlpi_phnum)) {
+      if (part.p_type == PT_NOTE)
+        static_cast<BuildId*>(to)->find(
+            {reinterpret_cast<const char*>(info->dlpi_addr) + part.p_vaddr, part.p_memsz});
+    }
+    return 1;
+  }
+
+ private:
+  void find(std::string_view notes) {
+    const auto padded = [](size_t n) { return (n + 3) / 4 * 4; };
+    while (notes.size() >= sizeof(ElfW(Nhdr))) {
+      ElfW(Nhdr) head;
+      std::memcpy(&head, notes.data(), sizeof head);
+      notes.remove_prefix(sizeof head);
+      const size_t name = padded(head.n_namesz), bytes = name + padded(head.n_descsz);
+      if (bytes > notes.size()) return;
+      if (head.n_type == NT_GNU_BUILD_ID && notes.starts_with(std::string_view("GNU", 4)))
+        id = notes.substr(name, head.n_descsz);
+      notes.remove_prefix(bytes);
+    }
+  }
+};
+
+std::string build_id() {
+  BuildId build;
+  dl_iterate_phdr(&BuildId::visit, &build);
+  return build.id;
+}
 
 }  // namespace
 
@@ -62,6 +110,15 @@ uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config,
     }
   }
   return hash.low ^ hash.high;
+}
+
+BlockHash store_identity(const WeightSource& source, uint64_t fingerprint) {
+  std::string text = fmt::format("{} {:016x}\n", kVersion, fingerprint);
+  for (const SourceFile& file : source.files()) {
+    const FileStamp& stamp = file.stamp;
+    text += fmt::format("{} {} {}\n", stamp.size, stamp.inode, stamp.modified_ns);
+  }
+  return root_hash(text + build_id());
 }
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "draft/block_allocator.h"
 #include "formats/weight_source.h"
 #include "penstock/engine_config.h"
 
@@ -11,5 +12,9 @@ namespace penstock {
 // tokens. backend: its name.
 uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config,
                         const char* backend);
+
+// As the fingerprint, for a store that outlives the program: differs for every build of it and every
+// change of the files of weights. A copy of the files has another one.
+BlockHash store_identity(const WeightSource& source, uint64_t fingerprint);
 
 }  // namespace penstock

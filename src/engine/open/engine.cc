@@ -1,5 +1,6 @@
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <new>
 
 #include "base/log.h"
@@ -33,7 +34,15 @@ EngineImpl::EngineImpl(EngineParts parts)
                  .adapters = adapters_,
                  .most_adapted = 2 * parts_.max_num_seqs,
                  .metrics = metrics_,
-                 .stop_drafting = drafting_stop(parts_.speculation.get())}),
+                 .stop_drafting = drafting_stop(parts_.speculation.get()),
+                 .begin_load =
+                     [this](Sequence& sequence) {
+                       if (stored_) stored_->begin_load(sequence, steps_.prompt_token_seconds());
+                     },
+                 .end_load =
+                     [this](Sequence& sequence) {
+                       if (stored_) stored_->end_load(sequence);
+                     }}),
       steps_({clock_, *parts_.model, *parts_.scheduler, requests_, metrics_},
              {.vocab_size = parts_.info.vocab_size,
               .max_len = parts_.info.max_model_len,
@@ -41,12 +50,19 @@ EngineImpl::EngineImpl(EngineParts parts)
               .max_tokens = parts_.max_num_batched_tokens,
               .prefill_chunk = parts_.config.prefill_chunk},
              parts_.speculation.get(), parts_.swap.get()) {
+  if (parts_.store != nullptr) {
+    stored_.emplace(*parts_.store, *parts_.scheduler, *parts_.model, metrics_);
+    parts_.store->on_news([this] { inbox_.wake(); });
+  }
   if (!parts_.config.prefix_cache_file.empty()) restore_prefixes();
 }
 
 EngineImpl::~EngineImpl() {
   stop();
   if (!parts_.config.prefix_cache_file.empty()) save_prefixes();
+  if (!stored_) return;
+  parts_.store->on_news({});
+  if (parts_.model->status()) stored_->finish();
 }
 
 void EngineImpl::restore_prefixes() {
@@ -113,16 +129,28 @@ Metrics EngineImpl::metrics() const {
   Metrics metrics = metrics_.published();
   set_ranks(parts_.model->communication(), metrics);
   metrics.expert_bytes_read.value = static_cast<double>(parts_.model->expert_bytes_read());
+  if (parts_.store != nullptr) set_store(*parts_.store, metrics);
   return metrics;
 }
 
 bool EngineImpl::step() {
-  run_step();
-  return !paused_ && !idle();
+  // of several engines that step by turns none keeps the others long
+  constexpr std::chrono::milliseconds kShort{2};
+  const bool ran = run_step(), more = !paused_ && !idle();
+  if (more && !ran && awaits_loads_only())
+    inbox_.wait(std::min(stored_->next_take(), Clock::now() + kShort));
+  return more;
 }
 
 bool EngineImpl::idle() const {
   return parts_.scheduler->idle() && steps_.n_under_way() == 0 && !requests_.some_wait();
+}
+
+// Whether every request waits for blocks of the store.
+bool EngineImpl::awaits_loads_only() const {
+  return stored_ && stored_->n_loads() > 0 && parts_.scheduler->n_running() == 0 &&
+         parts_.scheduler->n_waiting() == stored_->n_loads() && steps_.n_under_way() == 0 &&
+         !requests_.some_wait();
 }
 
 bool EngineImpl::run_step() {
@@ -131,8 +159,11 @@ bool EngineImpl::run_step() {
   try {
     take_inbox();
     requests_.expire_deadlines();
+    if (stored_) stored_->take_loaded(parts_.scheduler->n_running() > 0);
     if (!paused_) progress = steps_.run();
     if (progress == StepLoop::Progress::kFailed) go_on_or_end();
+    if (stored_ && (steps_.n_under_way() == 0 || stored_->has_many_pending()))
+      stored_->store_pending();
   } catch (const std::bad_alloc&) {
     steps_.recover({ErrorCode::kResourceExhausted, "out of memory"});
   }
@@ -183,18 +214,22 @@ void EngineImpl::start() {
 }
 
 void EngineImpl::thread_main() {
-  using Patience = Inbox::Patience;
   stay_on_cpus(parts_.cpus);
   for (;;) {
     const bool ran = run_step();
-    // A policy may delay its batch although requests wait.
-    const bool rests = paused_ || idle();
-    const Patience patience = rests ? Patience::kUntilWork
-                              : ran ? Patience::kNone
-                                    : Patience::kSome;
-    if (patience == Patience::kUntilWork) rest_from_turns();
-    if (!inbox_.wait(patience)) return;
+    const Clock::time_point until = rests_until(ran);
+    if (until == Clock::time_point::max()) rest_from_turns();
+    if (!inbox_.wait(until)) return;
   }
+}
+
+// Returns when the next step is due unless something comes before, into the inbox or from the store,
+// which tells when it has read blocks or has room for pending ones.
+Clock::time_point EngineImpl::rests_until(bool ran) const {
+  if (paused_ || idle()) return Clock::time_point::max();
+  if (ran) return Clock::time_point::min();
+  if (awaits_loads_only()) return std::min(stored_->next_take(), requests_.next_deadline());
+  return Clock::now() + std::chrono::microseconds(500);  // a policy delays its batch
 }
 
 Status EngineImpl::set_paused(bool paused) {

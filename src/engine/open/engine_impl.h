@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "engine/compute/engine_clock.h"
@@ -15,6 +16,7 @@
 #include "engine/schedule/scheduler.h"
 #include "engine/steps/speculation.h"
 #include "engine/steps/step_loop.h"
+#include "engine/steps/stored_blocks.h"
 #include "penstock/engine.h"
 
 namespace penstock {
@@ -27,6 +29,8 @@ struct EngineParts {
   std::unique_ptr<Speculation> speculation;  // null: no speculation
   // null: preempted sequences are computed again
   std::unique_ptr<SwapStore> swap;
+  // null: blocks are in memory only
+  std::unique_ptr<KvStore> store;
   int max_num_seqs = 0;
   int max_num_batched_tokens = 0;
   uint64_t fingerprint = 0;  // as fingerprint_of()
@@ -70,6 +74,8 @@ class EngineImpl final : public Engine {
  private:
   bool run_step();  // whether there was anything to do
   bool idle() const;
+  bool awaits_loads_only() const;
+  Clock::time_point rests_until(bool ran) const;
   void take_inbox();
   void go_on_or_end();
   void end_all();
@@ -84,6 +90,7 @@ class EngineImpl final : public Engine {
   AdapterPool adapters_;
   Requests requests_;
   StepLoop steps_;
+  std::optional<StoredBlocks> stored_;
   Inbox::Content arrived_;
   std::thread thread_;
   std::atomic<bool> ended_ = false;

@@ -185,6 +185,27 @@ Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const S
                                  : make_file_swap(layout, config.swap_dir);
 }
 
+// Opens the store of the config; null without one.
+Result<std::unique_ptr<KvStore>> open_store(const EngineConfig& config, const StepModel& model,
+                                            const BlockHash& identity, const CachePlan& plan) {
+  if (config.kv_store.empty()) return nullptr;
+  std::vector<int64_t> block_bytes;  // summed over all ranks
+  for (size_t g = 0; g < plan.n_blocks.size(); ++g)
+    block_bytes.push_back(model.block_bytes(static_cast<int>(g)));
+  ASSIGN_OR_RETURN(const KvStoreSpec spec, parse_kv_store(config.kv_store));
+  return KvStore::open(spec, BlockImages(identity, config.block_size, block_bytes),
+                       config.block_size);
+}
+
+// Opens what keeps blocks outside of the cache: the swap space and the store.
+Status open_outside(const EngineConfig& config, const CachePlan& plan, const BlockHash& identity,
+                    SchedulerConfig& scheduler, EngineParts& parts) {
+  ASSIGN_OR_RETURN(parts.swap,
+                   make_swap(config, *parts.model, plan, parts.info.kv_bytes, scheduler));
+  ASSIGN_OR_RETURN(parts.store, open_store(config, *parts.model, identity, plan));
+  return {};
+}
+
 // Returns the bytes for the target's cache; a drafter's cache gets its share by bytes per token.
 // counts_drafter: `bytes` already excludes the drafter's weights.
 int64_t cache_budget(const EngineConfig& config, int64_t bytes, bool counts_drafter,
@@ -358,6 +379,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   // Before loading, which reads the whole file: this reads a few pages, which would wait behind the
   // others.
   const uint64_t fingerprint = fingerprint_of(*copy.source, config, ops->name());
+  const BlockHash identity = store_identity(*copy.source, fingerprint);
   const bool shares_model = copy.model != nullptr;
   if (!shares_model) {
     ASSIGN_OR_RETURN(copy.model, load_model(*copy.source, *ops, progress, config));
@@ -400,8 +422,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
     parts.model->keep_states(speculation->drafter().taps());
   parts.speculation = std::move(speculation);  // from here on destroyed before the model
   SchedulerConfig scheduling = scheduler_config(config, config.max_model_len);
-  ASSIGN_OR_RETURN(parts.swap,
-                   make_swap(config, *parts.model, cache_plan, parts.info.kv_bytes, scheduling));
+  RETURN_IF_ERROR(open_outside(config, cache_plan, identity, scheduling, parts));
   parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy), cache_plan.n_blocks,
                                                 cache_plan.windows, config.block_size);
   parts.max_num_seqs = config.max_num_seqs;

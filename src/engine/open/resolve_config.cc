@@ -5,6 +5,7 @@
 #include "draft/drafters.h"
 #include "engine/open/open.h"
 #include "engine/ranks/rank_worker.h"
+#include "engine/store/kv_store.h"
 #include "parallel/host_cpus.h"
 
 namespace penstock {
@@ -78,6 +79,11 @@ Status check_config(const EngineConfig& c) {
                          "paged or contiguous", c.kv_layout));
   RETURN_IF_ERROR(expect(c.preemption == "recompute" || c.preemption == "swap", "preemption",
                          "recompute or swap", c.preemption));
+  if (!c.kv_store.empty()) {
+    RETURN_IF_ERROR(parse_kv_store(c.kv_store));
+    RETURN_IF_ERROR(expect(c.enable_prefix_caching && c.kv_layout == "paged", "kv_store",
+                           "prefix caching and the paged layout beside it", c.kv_store));
+  }
   RETURN_IF_ERROR(expect(c.swap_space >= 0, "swap_space", "a number of bytes >= 0", c.swap_space));
   RETURN_IF_ERROR(expect(c.max_tokens_per_batch >= 0, "max_tokens_per_batch", "a number >= 0",
                          c.max_tokens_per_batch));

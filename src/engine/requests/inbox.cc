@@ -117,20 +117,25 @@ int64_t Inbox::n_rejected() const {
   return n_rejected_;
 }
 
-bool Inbox::wait(Patience patience) {
+void Inbox::wake() {
+  const std::lock_guard lock(mutex_);
+  woken_ = true;
+  filled_.notify_one();
+}
+
+bool Inbox::wait(Clock::time_point until) {
   std::unique_lock lock(mutex_);
   if (closed_) return false;
   const auto has_work = [&] {
     return closed_ || !content_.requests.empty() || !content_.cancels.empty() || !jobs_.empty() ||
-           content_.reset_prefix_cache;
+           content_.reset_prefix_cache || woken_;
   };
-  switch (patience) {
-    case Patience::kNone: return true;
-    case Patience::kSome:
-      filled_.wait_for(lock, std::chrono::microseconds(500), has_work);
-      return true;
-    case Patience::kUntilWork: filled_.wait(lock, has_work); return true;
+  if (until == Clock::time_point::max()) {
+    filled_.wait(lock, has_work);
+  } else if (until != Clock::time_point::min()) {
+    filled_.wait_until(lock, until, has_work);
   }
+  woken_ = false;  // each wake() ends one wait
   return true;
 }
 

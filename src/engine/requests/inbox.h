@@ -61,10 +61,10 @@ class Inbox {
   void leave(RequestState& state);
   int64_t n_rejected() const;
 
-  enum class Patience : uint8_t { kNone, kSome, kUntilWork };
-  // Waits until something comes; with kSome half a millisecond at most, with kNone not at all.
-  // False: the inbox was closed.
-  bool wait(Patience patience);
+  // Ends a wait() that goes on, or the next one. Any thread.
+  void wake();
+  // Waits until something comes, or for this time. False: the inbox was closed.
+  bool wait(Clock::time_point until);
 
  private:
   struct Job {
@@ -79,7 +79,7 @@ class Inbox {
   Content content_;
   // jobs of callers that wait in between_steps()
   std::vector<Job*> jobs_;
-  bool closed_ = false, served_ = false;
+  bool closed_ = false, served_ = false, woken_ = false;
   const Numbers next_request_;
   int n_queued_ = 0;
   int64_t n_queued_tokens_ = 0, n_rejected_ = 0;

@@ -19,6 +19,23 @@ void set_ranks(std::span<const CommunicatorUse> ranks, Metrics& metrics) {
   }
 }
 
+void set_store(KvStore& store, Metrics& metrics) {
+  const BlockLoader::Counts read = store.loader().counts();
+  const BlockWriter::Counts written = store.writer().counts();
+  const auto set = [](Counter& counter, int64_t value) {
+    counter.value = static_cast<double>(value);
+  };
+  set(metrics.kv_store_queries, read.queries);
+  set(metrics.kv_store_misses, read.misses);
+  set(metrics.kv_store_refusals, read.refused);
+  set(metrics.kv_store_damaged_blocks, read.damaged);
+  set(metrics.kv_store_read_blocks, read.blocks);
+  set(metrics.kv_store_read_bytes, read.bytes);
+  set(metrics.kv_store_written_blocks, written.blocks);
+  set(metrics.kv_store_written_bytes, written.bytes);
+  set(metrics.kv_store_dropped_blocks, written.dropped);
+}
+
 void MetricsRecorder::note_scheduled(const Running& sequence, double time) {
   metrics_.prompt_tokens.add(sequence.n_prompt);
   metrics_.prompt_tokens_cached.add(sequence.n_cached);

@@ -5,6 +5,7 @@
 
 #include "engine/requests/request_state.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/store/kv_store.h"
 #include "parallel/communicator.h"
 #include "penstock/metrics.h"
 
@@ -12,6 +13,9 @@ namespace penstock {
 
 // Fills in the metrics per rank. ranks: [rank], of the processes that share a model.
 void set_ranks(std::span<const CommunicatorUse> ranks, Metrics& metrics);
+
+// Fills in what the store has counted.
+void set_store(KvStore& store, Metrics& metrics);
 
 class MetricsRecorder {
  public:

@@ -120,7 +120,7 @@ void Requests::begin(std::unique_ptr<RequestState>& owned) {
   if (ended_.capacity() < most_ended) ended_.reserve(2 * most_ended);
   std::unique_ptr<RequestState>& place = running_[number_of(state)];
   try {
-    parts_.scheduler.add(*state.sequences[0]);
+    add(*state.sequences[0]);
   } catch (const std::bad_alloc&) {
     running_.erase(number_of(state));
     throw;
@@ -131,6 +131,11 @@ void Requests::begin(std::unique_ptr<RequestState>& owned) {
   if (state.request.deadline) ++n_with_deadline_;
   if (state.adapter_slot >= 0) n_adapted_ += state.n_open;
   place = std::move(owned);
+}
+
+void Requests::add(Sequence& sequence) {
+  parts_.scheduler.add(sequence);
+  if (parts_.begin_load) parts_.begin_load(sequence);
 }
 
 // Ends a request that the scheduler does not know.
@@ -170,6 +175,16 @@ void Requests::expire_deadlines() {
     end_request(*state, -1, FinishReason::kAbort,
                 {ErrorCode::kDeadlineExceeded, "the request's deadline has passed"});
   }
+}
+
+Clock::time_point Requests::next_deadline() const {
+  auto next = Clock::time_point::max();
+  if (n_with_deadline_ == 0) return next;
+  for (const auto& [id, state] : running_) {
+    if (state->request.deadline && state->n_open > 0)
+      next = std::min(next, *state->request.deadline);
+  }
+  return next;
 }
 
 void Requests::end_all(FinishReason reason, const Error& error) {
@@ -230,11 +245,13 @@ void Requests::note_plan(const Plan& plan, double time) {
     }
     parts_.inbox.leave(*sequence.request);
   }
-  for (const Sequence* preempted : plan.preempted) {
+  for (Sequence* preempted : plan.preempted) {
     parts_.metrics->num_preemptions.add();
     log().info("request {}: preempted after {} of {} tokens{}",
                number_of(*running(*preempted).request), preempted->n_tokens(), preempted->max_len,
                preempted->n_swapped > 0 ? ", swapped out" : "");
+    // beams wait for each other
+    if (parts_.begin_load && !running(*preempted).request->beams) parts_.begin_load(*preempted);
     if (parts_.stop_drafting) parts_.stop_drafting(preempted->id);
   }
 }
@@ -289,6 +306,7 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   RequestState& state = *sequence.request;
   outbox_.make_room_for_event(state);
   const double time = parts_.clock.now();  // nothing after this line runs out of memory
+  if (parts_.end_load) parts_.end_load(sequence);
   parts_.scheduler.drop_ahead(sequence, false);
   parts_.scheduler.finish(sequence);
   if (parts_.stop_drafting) parts_.stop_drafting(sequence.id);
@@ -322,7 +340,7 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   for (auto& each : state.sequences) {
     if (each->joined || each->done) continue;
     each->joined = true;
-    parts_.scheduler.add(*each);
+    add(*each);
   }
 }
 

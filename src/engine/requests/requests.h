@@ -38,6 +38,12 @@ class Requests {
     // Called for each sequence that ends or is preempted, so that the drafter forgets it. Empty:
     // there is no drafter.
     std::function<void(SeqId)> stop_drafting;
+    // Called for each sequence that has begun to wait, and for some that have not: may have blocks
+    // loaded for it, until when it waits (Sequence::loading). Must not throw. Empty: nothing is
+    // loaded.
+    std::function<void(Sequence&)> begin_load;
+    // Called for each sequence that ends: no block is loaded for it any more.
+    std::function<void(Sequence&)> end_load;
   };
   explicit Requests(Parts parts) : parts_(std::move(parts)) {}
 
@@ -51,6 +57,7 @@ class Requests {
   bool some_wait() const { return !waiting_.empty(); }
   void cancel(const Inbox::Cancel& cancel);
   void expire_deadlines();
+  Clock::time_point next_deadline() const;  // of an open request; max(): there is none
   void end_all(FinishReason reason, const Error& error);
   // Ends all sequences of a request because memory ran out. Allocates nothing.
   void fail(RequestState& state);
@@ -87,6 +94,7 @@ class Requests {
   bool take_adapter(RequestState& state);
   void wait_for_adapter(std::unique_ptr<RequestState>& state);
   void begin_without_adapter(size_t waiting);
+  void add(Sequence& sequence);
   // index -1: all
   void end_request(RequestState& state, int index, FinishReason reason, const Error& error);
 

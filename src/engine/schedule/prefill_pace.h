@@ -20,6 +20,10 @@ class PrefillPace {
   // to measure the time of decoding.
   int limit(int n_decoding, int n_prompts);
 
+  // Returns the seconds that a prompt token takes in a step of prompts, or else beside decoding; 0:
+  // none was measured.
+  double prompt_token_seconds() const { return alone_ > 0 ? alone_ : token_seconds(); }
+
   // Notes the time of the step for which limit() was called. Rows of drafts count as decode rows.
   void note(int n_decoding, int n_prompt, double seconds);
 

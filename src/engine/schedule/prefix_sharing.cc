@@ -66,6 +66,10 @@ int PrefixSharing::find_whole(const Sequence& sequence, int found) const {
   return found;
 }
 
+int PrefixSharing::look_up(Sequence& sequence) const {
+  return shares(sequence) ? find_whole(sequence, find(sequence)) : 0;
+}
+
 void PrefixSharing::match(Sequence& sequence) {
   if (!shares(sequence)) return;
   const int common = find(sequence), found = find_whole(sequence, common);

@@ -24,6 +24,9 @@ class PrefixSharing {
   // --- For a sequence that is about to run
   // Whether a running sequence is about to compute the block that this one needs next.
   bool is_coming(Sequence& sequence, std::span<Sequence* const> running) const;
+  // Returns how many leading full blocks match() would find now, and computes the hashes of all that
+  // it could find. 0 blocks and no hashes: the sequence reads no cache.
+  int look_up(Sequence& sequence) const;
   // Gives the sequence the full blocks of its prefix that are in the prefix index. REQUIRES: it has
   // no blocks.
   void match(Sequence& sequence);

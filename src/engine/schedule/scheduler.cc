@@ -233,6 +233,7 @@ void Scheduler::lose_swapped(Sequence& sequence, Plan& plan) {
 }
 
 void Scheduler::finish(Sequence& sequence) {
+  PENSTOCK_CHECK(!sequence.loading);
   swap_.forget(sequence);
   if (sequence.state == SeqState::kWaiting) {
     waiting_.remove(sequence);
@@ -378,7 +379,7 @@ void Scheduler::exchange_place(double now, int end, Plan& plan) {
 }
 
 bool Scheduler::may_start(Sequence& sequence) const {
-  if (sequence.n_tokens() <= sequence.n_parked) return false;
+  if (sequence.n_tokens() <= sequence.n_parked || sequence.loading) return false;
   if (!sequence.started && !policy_->admits(sequence)) return false;
   // Other sequences do not wait for prefixes that background sequences may compute much later.
   const bool waits_for_prefix = in_background(sequence) || n_background(running_) == 0;
@@ -471,6 +472,7 @@ bool Scheduler::has_room_without(const Sequence& sequence, const Sequence& runni
 }
 
 void Scheduler::start_running(Sequence& sequence, double now) {
+  PENSTOCK_CHECK(!sequence.loading);
   waiting_.take(sequence);
   if (waiting_.size() == 0) sharing_.drop_leftovers();
   if (!sequence.started) {
@@ -571,6 +573,7 @@ void Scheduler::check_invariants() const {
   std::vector<const Sequence*> sequences(running_.begin(), running_.end());
   for (const Sequence* sequence : running_) {
     PENSTOCK_CHECK(sequence->state == SeqState::kRunning && sequence->gap() >= 0);
+    PENSTOCK_CHECK(!sequence->loading);
     blocks_.count(*sequence, references);
   }
   for (const auto& queue : waiting_.queues()) {

@@ -138,9 +138,18 @@ class Scheduler {
   const BlockAllocator& allocator(int group = 0) const { return blocks_.allocator(group); }
   BlockAllocator& allocator(int group = 0) { return blocks_.allocator(group); }
   int n_groups() const { return blocks_.n_groups(); }
+  // As given to the constructor.
+  int window(int group) const { return blocks_.window(group); }
   int state_group() const { return blocks_.state_group(); }
   int block_size() const { return blocks_.block_size(); }
   void reset_prefix_cache() { sharing_.reset(); }
+  // As PrefixSharing::look_up().
+  int look_up(Sequence& sequence) const { return sharing_.look_up(sequence); }
+  // Number of leading full blocks that the sequence could take from a cache: one token at least is
+  // computed.
+  int n_usable_blocks(const Sequence& sequence) const {
+    return (sequence.n_tokens() - 1) / block_size();
+  }
   void check_invariants() const;
 
   // Tokens that were looked up in the prefix index, and those found there, since the start.

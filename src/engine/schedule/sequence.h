@@ -75,6 +75,8 @@ struct Sequence {
   // parked: admitted again only when it has more tokens than this
   int n_parked = 0;
   bool started = false;  // was admitted at least once
+  // it waits, and is not admitted: blocks of its prefix are being loaded
+  bool loading = false;
 
   int n_known() const { return n_tokens() - (ahead ? 1 : 0); }  // tokens that the host knows
   int n_tokens() const { return static_cast<int>(tokens.size()); }

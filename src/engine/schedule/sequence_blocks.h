@@ -25,6 +25,8 @@ class SequenceBlocks {
   BlockAllocator& allocator(int group) { return groups_[group].allocator; }
   const BlockAllocator& allocator(int group) const { return groups_[group].allocator; }
 
+  // As given to the constructor.
+  int window(int group) const { return groups_[group].window; }
   // Whether the group holds states. A published state is never written: a sequence that continues
   // from it copies it.
   bool holds_states(int group) const { return groups_[group].window == kStateWindow; }

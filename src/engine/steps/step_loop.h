@@ -52,6 +52,8 @@ class StepLoop {
   Progress run();
   // Number of steps that were submitted and whose results were not taken yet.
   int n_under_way() const { return running_ != nullptr ? 1 : static_cast<int>(in_stages_.size()); }
+  // As PrefillPace::prompt_token_seconds().
+  double prompt_token_seconds() const { return pace_.prompt_token_seconds(); }
   // Gives up the steps in flight.
   void drop();
   // Called when run() ran out of memory: ends all running sequences with this error, since the

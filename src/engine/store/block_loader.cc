@@ -1,0 +1,339 @@
+#include "engine/store/block_loader.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/log.h"
+#include "ops/cache_spec.h"
+
+namespace penstock {
+
+// One query and what came of it; guarded by the reader's mutex.
+//
+// kQueued -> kReading -> kRead; give_up() leads from each of them to kGivenUp. The reader's queue
+// holds the loads that are kQueued, and those only.
+class BlockLoad {
+ public:
+  explicit BlockLoad(ChainQuery query) : query_(std::move(query)) {}
+
+ private:
+  friend class BlockLoader;
+  using SteadyClock = std::chrono::steady_clock;
+  enum class State : uint8_t { kQueued, kReading, kRead, kGivenUp };
+
+  SteadyClock::duration busy() const {
+    const auto now = SteadyClock::now();
+    return now - begun_ - stalled_ -
+           (stalls_since_ ? now - *stalls_since_ : SteadyClock::duration());
+  }
+
+  const ChainQuery query_;
+  State state_ = State::kQueued;
+  std::deque<LoadedBlock> ready_;  // empty when it is kQueued or kGivenUp
+  const SteadyClock::time_point begun_ = SteadyClock::now();
+  // the time in which it waited for take()
+  SteadyClock::duration stalled_{};
+  std::optional<SteadyClock::time_point> stalls_since_;
+};
+
+namespace {
+
+int64_t bytes_of(const std::deque<LoadedBlock>& blocks) {
+  int64_t bytes = 0;
+  for (const LoadedBlock& block : blocks) bytes += std::ssize(block.image);
+  return bytes;
+}
+
+// Which blocks of a chain there are, in memory or in the store, which is asked once for each.
+class Presence {
+ public:
+  using Ask = std::function<bool(const BlockKey&)>;
+  Presence(const ChainQuery& query, Ask ask)
+      : query_(query),
+        ask_(std::move(ask)),
+        stored_(query.in_memory.size(), std::vector<signed char>(query.hashes.size(), -1)) {}
+  bool in_memory(int group, int i) const { return query_.in_memory[group][i]; }
+  bool operator()(int group, int i) {
+    if (in_memory(group, i)) return true;
+    signed char& stored = stored_[group][i];
+    if (stored < 0) stored = ask_({group, query_.hashes[i]}) ? 1 : 0;
+    return stored > 0;
+  }
+
+ private:
+  const ChainQuery& query_;
+  const Ask ask_;
+  std::vector<std::vector<signed char>> stored_;  // -1: not asked yet
+};
+
+// Returns the first block of the group that is needed to go on after n_blocks.
+int first_needed(int window, int n_blocks, int block_size) {
+  if (window == kStateWindow) return n_blocks - 1;
+  return window > 0 ? std::max(0, n_blocks * block_size - window + 1) / block_size : 0;
+}
+
+}  // namespace
+
+// The thread's side, which outlives its loader when the store does not answer.
+class BlockLoader::Reader {
+ public:
+  using State = BlockLoad::State;
+  Reader(std::shared_ptr<const BlockStore> store, int block_size, int64_t max_bytes)
+      : store_(std::move(store)), block_size_(block_size), max_bytes_(max_bytes) {}
+  void run();
+  void close();
+
+  mutable std::mutex mutex;
+  std::condition_variable asked, taken;
+  std::deque<std::shared_ptr<BlockLoad>> queue;
+  std::shared_ptr<BlockLoad> current;  // kReading or kGivenUp; null: the thread is idle
+  bool hangs = false;                  // as BlockLoader::hangs(); false without `current`
+  std::function<void()> on_progress;
+  int64_t staged = 0;  // bytes of all loads' ready_
+  bool closed = false;
+  Counts counts;
+
+ private:
+  struct Want {
+    BlockKey key;
+    int index;
+  };
+  bool is_wanted(const BlockLoad& load) const;
+  void load(BlockLoad& load);
+  std::vector<Want> look_up(const BlockLoad& load, int& n_found) const;
+  bool pays(const ChainQuery& query, int n_found, std::span<const Want> wanted);
+  bool wait_for_room(BlockLoad& load, int64_t bytes);
+  bool read(BlockLoad& load, const Want& want);
+
+  const std::shared_ptr<const BlockStore> store_;
+  const int block_size_;
+  const int64_t max_bytes_;
+  // measured seconds for a byte, looking up included; 0: not known
+  double byte_seconds_ = 0;
+};
+
+// --- The engine's side
+
+BlockLoader::BlockLoader(std::shared_ptr<const BlockStore> store, int block_size, int64_t max_bytes,
+                         std::chrono::milliseconds longest_end)
+    : reader_(std::make_shared<Reader>(std::move(store), block_size, max_bytes)),
+      longest_end_(longest_end),
+      thread_(reader_) {}
+
+BlockLoader::~BlockLoader() {
+  reader_->close();
+  if (!thread_.end(longest_end_))
+    log().warn("kv store: a read does not end: its thread is left behind");
+}
+
+void BlockLoader::on_progress(std::function<void()> call) {
+  const std::lock_guard lock(reader_->mutex);
+  reader_->on_progress = std::move(call);
+}
+
+std::shared_ptr<BlockLoad> BlockLoader::begin(ChainQuery query) {
+  auto load = std::make_shared<BlockLoad>(std::move(query));
+  {
+    const std::lock_guard lock(reader_->mutex);
+    reader_->queue.push_back(load);
+    ++reader_->counts.queries;
+  }
+  reader_->asked.notify_one();
+  return load;
+}
+
+BlockLoader::Taken BlockLoader::take(BlockLoad& load, int64_t max_bytes,
+                                     std::vector<LoadedBlock>& blocks) {
+  const std::lock_guard lock(reader_->mutex);
+  while (!load.ready_.empty() && max_bytes > 0) {
+    const int64_t bytes = std::ssize(load.ready_.front().image);
+    blocks.push_back(std::move(load.ready_.front()));
+    load.ready_.pop_front();
+    max_bytes -= bytes;
+    reader_->staged -= bytes;
+  }
+  reader_->taken.notify_one();
+  if (!load.ready_.empty()) return Taken::kSome;
+  const bool ended = load.state_ == Reader::State::kRead || load.state_ == Reader::State::kGivenUp;
+  return ended ? Taken::kLast : Taken::kAll;
+}
+
+double BlockLoader::busy_seconds(const BlockLoad& load) const {
+  const std::lock_guard lock(reader_->mutex);
+  return std::chrono::duration<double>(load.busy()).count();
+}
+
+void BlockLoader::give_up(BlockLoad& load, bool late) {
+  const std::lock_guard lock(reader_->mutex);
+  load.state_ = Reader::State::kGivenUp;
+  reader_->staged -= bytes_of(load.ready_);
+  load.ready_.clear();
+  std::erase_if(reader_->queue, [&](const auto& each) { return each.get() == &load; });
+  if (late && reader_->current != nullptr)
+    reader_->hangs |= reader_->current->state_ == Reader::State::kGivenUp;
+  reader_->taken.notify_one();
+}
+
+bool BlockLoader::hangs() const {
+  const std::lock_guard lock(reader_->mutex);
+  return reader_->hangs;
+}
+
+BlockLoader::Counts BlockLoader::counts() const {
+  const std::lock_guard lock(reader_->mutex);
+  return reader_->counts;
+}
+
+// --- The thread's side
+
+void BlockLoader::Reader::close() {
+  {
+    const std::lock_guard lock(mutex);
+    closed = true;
+    on_progress = {};
+  }
+  asked.notify_one();
+  taken.notify_one();
+}
+
+void BlockLoader::Reader::run() {
+  std::unique_lock lock(mutex);
+  for (;;) {
+    asked.wait(lock, [&] { return closed || !queue.empty(); });
+    if (closed) return;
+    current = std::move(queue.front());
+    queue.pop_front();
+    current->state_ = State::kReading;
+    lock.unlock();
+    try {
+      load(*current);
+    } catch (const std::exception& error) {
+      if (is_wanted(*current)) log().warn("kv store: computed instead: {}", error.what());
+    }
+    lock.lock();
+    if (current->state_ == State::kReading) current->state_ = State::kRead;
+    current.reset();
+    hangs = false;
+    if (on_progress) on_progress();
+  }
+}
+
+bool BlockLoader::Reader::is_wanted(const BlockLoad& load) const {
+  const std::lock_guard lock(mutex);
+  return !closed && load.state_ == State::kReading;
+}
+
+void BlockLoader::Reader::load(BlockLoad& load) {
+  const auto begun = std::chrono::steady_clock::now();
+  int n_found = 0;
+  const std::vector<Want> wanted = look_up(load, n_found);
+  if (!is_wanted(load)) return;
+  if (wanted.empty() || !pays(load.query_, n_found, wanted)) {
+    const std::lock_guard lock(mutex);
+    ++(wanted.empty() ? counts.misses : counts.refused);
+    return;
+  }
+  int64_t bytes = 0;
+  for (const Want& want : wanted) {
+    if (!read(load, want)) break;
+    bytes += store_->images().bytes(want.key.group);
+  }
+  bytes = std::max(bytes, store_->images().bytes(0));  // a disk that gave nothing in time is slow
+  const std::lock_guard lock(mutex);
+  const std::chrono::duration<double> took =
+      std::chrono::steady_clock::now() - begun - load.stalled_;
+  const double each = took.count() / static_cast<double>(bytes);
+  byte_seconds_ = byte_seconds_ > 0 ? (byte_seconds_ + each) / 2 : each;
+}
+
+// Returns the blocks to read, in order, for the longest prefix that can be gone on from; none when
+// what is in memory is as long, or the load was given up. n_found: the blocks of that prefix.
+std::vector<BlockLoader::Reader::Want> BlockLoader::Reader::look_up(const BlockLoad& load,
+                                                                    int& n_found) const {
+  const ChainQuery& query = load.query_;
+  const int n_blocks = static_cast<int>(query.hashes.size()),
+            n_groups = static_cast<int>(query.windows.size());
+  Presence there(query,
+                 [&](const BlockKey& key) { return is_wanted(load) && store_->contains(key); });
+  int n = 0;
+  while (n < n_blocks && there(0, n)) ++n;
+  const auto whole = [&](int n) {
+    for (int g = n_groups - 1; g > 0; --g) {
+      for (int i = first_needed(query.windows[g], n, block_size_); i < n; ++i) {
+        if (!there(g, i)) return false;
+      }
+    }
+    return true;
+  };
+  while (n > query.n_found && !whole(n)) --n;
+  n_found = n;
+  std::vector<Want> wanted;
+  for (int g = 0; g < n_groups && n > query.n_found; ++g) {
+    for (int i = first_needed(query.windows[g], n, block_size_); i < n; ++i) {
+      if (!there.in_memory(g, i)) wanted.push_back({{g, query.hashes[i]}, i});
+    }
+  }
+  return wanted;
+}
+
+// Whether loading is expected to be at least twice as fast as computing. After a refusal the disk
+// counts as somewhat faster, so that it is measured again.
+bool BlockLoader::Reader::pays(const ChainQuery& query, int n_found, std::span<const Want> wanted) {
+  constexpr double kAtMost = 0.5, kForget = 0.9;
+  int64_t bytes = 0;
+  for (const Want& want : wanted) bytes += store_->images().bytes(want.key.group);
+  const double loading = byte_seconds_ * static_cast<double>(bytes);
+  const double computing = query.token_seconds * (n_found - query.n_found) * block_size_;
+  if (query.token_seconds <= 0 || loading <= kAtMost * computing) return true;
+  byte_seconds_ *= kForget;
+  return false;
+}
+
+// Waits until another block of this size may be staged. false: the load is not wanted any more.
+bool BlockLoader::Reader::wait_for_room(BlockLoad& load, int64_t bytes) {
+  std::unique_lock lock(mutex);
+  const auto goes_on = [&] {
+    return closed || load.state_ == State::kGivenUp || staged == 0 || staged + bytes <= max_bytes_;
+  };
+  if (!goes_on()) {
+    load.stalls_since_ = std::chrono::steady_clock::now();
+    taken.wait(lock, goes_on);
+    load.stalled_ += std::chrono::steady_clock::now() - *load.stalls_since_;
+    load.stalls_since_.reset();
+  }
+  return !closed && load.state_ == State::kReading;
+}
+
+// Reads a block; false: the load ends.
+bool BlockLoader::Reader::read(BlockLoad& load, const Want& want) {
+  if (!wait_for_room(load, store_->images().bytes(want.key.group))) return false;
+  LoadedBlock block{want.key, want.index, {}};
+  const auto first = load.query_.tokens.begin() + static_cast<ptrdiff_t>(want.index) * block_size_;
+  const Status read =
+      store_->read(want.key, std::vector<TokenId>(first, first + block_size_), block.image);
+  const std::lock_guard lock(mutex);
+  if (closed || load.state_ != State::kReading) return false;
+  if (!read) {
+    const bool damaged = read.error().code != ErrorCode::kNotFound;
+    counts.damaged += damaged;
+    if (damaged) log().warn("kv store: computed instead: {}", read.error().message);
+    return false;
+  }
+  const int64_t bytes = std::ssize(block.image);
+  load.ready_.push_back(std::move(block));
+  staged += bytes;
+  ++counts.blocks;
+  counts.bytes += bytes;
+  if (on_progress && load.ready_.size() == 1) on_progress();
+  return true;
+}
+
+}  // namespace penstock

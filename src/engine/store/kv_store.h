@@ -1,0 +1,48 @@
+// The store of cached blocks beside an engine, with the threads that read and write it.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "engine/store/block_loader.h"
+#include "engine/store/block_writer.h"
+
+namespace penstock {
+
+// Value of EngineConfig::kv_store.
+struct KvStoreSpec {
+  std::filesystem::path path;
+  int64_t max_bytes = 0;
+};
+// Parses PATH[:SIZE]; SIZE is a number of bytes with an optional suffix K, M, G or T, of powers of
+// 1024. Errors: kInvalidArgument.
+Result<KvStoreSpec> parse_kv_store(const std::string& text);
+
+class KvStore {
+ public:
+  // Opens a store in a folder. Errors: those of BlockFolder::open.
+  static Result<std::unique_ptr<KvStore>> open(const KvStoreSpec& spec, BlockImages images,
+                                               int block_size);
+  // longest_answer: a call of the store that takes longer may be left behind at the end.
+  KvStore(std::shared_ptr<BlockStore> blocks, int block_size,
+          std::chrono::milliseconds longest_answer = std::chrono::seconds(5));
+
+  // `call` is called, on any thread, when the loader or the writer has something new to tell. It is
+  // not called any more when on_news() returns with another.
+  void on_news(const std::function<void()>& call) {
+    loader_.on_progress(call);
+    writer_.on_room(call);
+  }
+
+  const BlockImages& images() const { return blocks_->images(); }
+  BlockWriter& writer() { return writer_; }
+  BlockLoader& loader() { return loader_; }
+
+ private:
+  const std::shared_ptr<BlockStore> blocks_;
+  BlockWriter writer_;
+  BlockLoader loader_;
+};
+
+}  // namespace penstock
