@@ -10,7 +10,6 @@ namespace penstock {
 
 class Gate {
  public:
-  ~Gate() { open(); }
   // Waits until the gate is open.
   void pass() {
     std::unique_lock lock(mutex_);

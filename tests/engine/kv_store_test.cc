@@ -336,6 +336,7 @@ struct HungDisk {
       return std::make_shared<HungStore>(std::move(images), gate, calls);
     };
   }
+  ~HungDisk() { gate->open(); }
   const std::shared_ptr<Gate> gate = std::make_shared<Gate>();
   FakeEngineConfig config;
 };
