@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import script_model
-from live_server import SOURCE, Server, children, read_until, wait_for
+from live_server import SLOW, SOURCE, Server, children, read_until, wait_for
 from responses_e2e import ENDED, RESPONSES, events_of
 from server_ops_e2e import bearer, keys
 
@@ -125,7 +125,7 @@ class Calls(Case):
                 self.assertEqual(last["usage"]["output_tokens"], plain["usage"]["output_tokens"])
 
     def test_what_a_tool_says_went_wrong_goes_to_the_model(self):
-        with self.serve(more="timeout = 1", environment='FAKE_MCP_START = "0"') as server:
+        with self.serve(more="timeout = 10", environment='FAKE_MCP_START = "0"') as server:
             made = self.ask(server, "broken", {"allowed_tools": ["fail"]})  # no call at all
             self.assertEqual(self.types(made), ["mcp_list_tools", "message"])
 
@@ -274,6 +274,23 @@ class Bounds(Case):
             self.assertEqual(self.types(self.ask(server, headers=mine))[1], "mcp_call")
             error = self.ask(server, headers=other, status=400)["error"]["message"]
             self.assertIn('expected a configured MCP server (), got "fake"', error)
+
+    def test_keys_whose_calls_are_long_leave_threads_to_others(self):
+        file = str(self.folder / "keys.json")
+        *busy, other = (bearer(keys("add", "-f", file, "--name", f"k{i}")) for i in range(6))
+        wait = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "fake", "name": "wait", "arguments": '{"seconds": 60}'}
+        yes = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+        long = self.body([{"role": "user", "content": "plain"}, wait, yes], {"allowed_tools": ["wait"]}, stream=True)
+        with self.serve("--api-key-file", file) as server:
+            self.ask(server, headers=other)
+            for key in busy:
+                for _ in range(6):
+                    server.stream(long, RESPONSES, key)
+            self.assertTrue(wait_for(lambda: len(self.calls()) >= 20), self.calls())  # each has all that it may have
+            begin = time.monotonic()
+            self.assertEqual(self.types(self.ask(server, headers=other))[-2:], ["mcp_call", "message"])
+            self.assertLess(time.monotonic() - begin, 20 * SLOW)
+            self.assertEqual(sum("wait" in call for call in self.calls()), 20)
 
     def test_rounds_calls_and_tokens(self):
         with self.serve("--max-tool-rounds", 1) as server:

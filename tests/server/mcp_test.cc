@@ -112,7 +112,7 @@ class McpTest : public testing::Test {
 TEST_F(McpTest, ListsAndCalls) {
   config_.env.emplace_back("FAKE_MCP_PAGE", "3");
   EXPECT_EQ(server().known_tools(), nullptr);
-  EXPECT_EQ(names().size(), 18u);
+  EXPECT_EQ(names().size(), 19u);
   EXPECT_EQ(names().front(), "get_weather");
   EXPECT_THAT(notes(), HasSubstr("initialize 2025-06-18\nnotifications/initialized\ntools/list"));
   const McpTools known = server().known_tools();
@@ -143,10 +143,30 @@ TEST_F(McpTest, NoiseIsLoggedWithinBounds) {
   EXPECT_LE(std::ranges::count(log(), '\n'), 50);
 }
 
+// What cannot be read ends the request that it was for, at once; others go on.
+TEST_F(McpTest, AnswersThatCannotBeRead) {
+  names();
+  std::jthread other([&] { EXPECT_EQ(call("wait", {{"seconds", 2}}), "waited"); });
+  noted("call wait");
+  const auto start = Steady::now();
+  for (const char* how : {"cut", "python", "deep", "many"})
+    EXPECT_THAT(call("garble", {{"how", how}}), HasSubstr("no JSON that can be read")) << how;
+  other.join();
+  for (const char* how : {"no id", "cut before its id"})  // there is no other request
+    EXPECT_THAT(call("garble", {{"how", how}}), HasSubstr("no JSON that can be read")) << how;
+  EXPECT_THAT(call("garble", {{"how", "null"}}), HasSubstr("Parse error (code -32700)"));
+  EXPECT_EQ(call("garble", {{"how", "text id"}}), "an id of text");
+  EXPECT_EQ(call("garble", {{"how", "batch"}}), "in a batch");
+  EXPECT_THAT(call("garble", {{"how", "empty"}}), HasSubstr("expected a response with a result"));
+  EXPECT_LT(Steady::now() - start, std::chrono::seconds(12));
+  EXPECT_EQ(call("get_time"), "noon");
+  EXPECT_EQ(n_starts(), 1);
+}
+
 TEST_F(McpTest, ListsAgainWhenToolsHaveChanged) {
-  EXPECT_EQ(names().size(), 18u);
+  EXPECT_EQ(names().size(), 19u);
   EXPECT_EQ(call("grow"), "grown");
-  EXPECT_EQ(names().back(), "grown18");
+  EXPECT_EQ(names().back(), "grown19");
 }
 
 TEST_F(McpTest, ResultsAreBounded) {
@@ -203,14 +223,14 @@ TEST_F(McpTest, AStartGoesOnWhenItsClientLeaves) {
   ASSERT_TRUE(noted("start"));
   stop.request_stop();
   first.join();
-  EXPECT_EQ(names().size(), 18u);
+  EXPECT_EQ(names().size(), 19u);
   EXPECT_EQ(n_starts(), 1);
 }
 
 TEST_F(McpTest, WhoWaitsForAStartMayLeave) {
   config_.env.emplace_back("FAKE_MCP_START", "4");
   server();
-  std::jthread first([&] { EXPECT_EQ(names().size(), 18u); });
+  std::jthread first([&] { EXPECT_EQ(names().size(), 19u); });
   ASSERT_TRUE(noted("start"));
   const auto begin = Steady::now();
   EXPECT_EQ(call("get_time", McpJson::object(), wait(std::chrono::seconds(1))),
@@ -220,7 +240,7 @@ TEST_F(McpTest, WhoWaitsForAStartMayLeave) {
 
 TEST_F(McpTest, ToolsThatChangeWhileTheyAreListed) {
   config_.env.emplace_back("FAKE_MCP_CHANGES", "1");
-  EXPECT_EQ(names().size(), 18u);
+  EXPECT_EQ(names().size(), 19u);
   EXPECT_EQ(server().known_tools(), nullptr);
 }
 
@@ -232,6 +252,7 @@ TEST_F(McpTest, ALongErrorWithoutALinesEndIsRead) {
 }
 
 TEST_F(McpTest, AFloodHoldsUpNoEnd) {
+  names();
   EXPECT_THAT(call("flood", McpJson::object(), wait(std::chrono::seconds(2))),
               HasSubstr("no answer in time"));
   const auto start = Steady::now();
@@ -335,7 +356,7 @@ class McpHttpTest : public McpTest {
 
 TEST_F(McpHttpTest, AnswersAsJson) {
   serve({});
-  EXPECT_EQ(names().size(), 18u);
+  EXPECT_EQ(names().size(), 19u);
   EXPECT_EQ(call("get_weather", {{"city", "Rome"}}), "sun in Rome");
   EXPECT_EQ(call("fail"), "failed: it went wrong");
   EXPECT_THAT(call("none"), HasSubstr("code -32602"));
@@ -345,11 +366,27 @@ TEST_F(McpHttpTest, AnswersAsJson) {
 
 TEST_F(McpHttpTest, AnswersAsEvents) {
   serve({{"FAKE_MCP_EVENTS", "1"}});
-  EXPECT_EQ(names().size(), 18u);
+  EXPECT_EQ(names().size(), 19u);
   EXPECT_THAT(call("asks"), HasSubstr("-32601"));
   EXPECT_EQ(call("pester"), "16 answers");  // no more of one stream
   EXPECT_EQ(call("grow"), "grown");
-  EXPECT_EQ(names().size(), 19u);
+  EXPECT_EQ(names().size(), 20u);
+}
+
+TEST_F(McpHttpTest, AnswersThatCannotBeRead) {
+  for (const bool streams : {false, true}) {
+    serve(streams ? McpServerConfig::Pairs{{"FAKE_MCP_EVENTS", "1"}} : McpServerConfig::Pairs());
+    const auto start = Steady::now();
+    for (const char* how : {"cut", "python", "deep", "many", "no id"})
+      EXPECT_THAT(call("garble", {{"how", how}}), HasSubstr("no JSON that can be read")) << how;
+    EXPECT_THAT(call("garble", {{"how", "null"}}), HasSubstr("Parse error (code -32700)"));
+    EXPECT_EQ(call("garble", {{"how", "text id"}}), "an id of text");
+    EXPECT_EQ(call("garble", {{"how", "batch"}}), "in a batch");
+    EXPECT_LT(Steady::now() - start, std::chrono::seconds(12));
+    server_.reset();
+    service_.reset();
+    config_.command = (tests_dir() / kFake).string();
+  }
 }
 
 TEST_F(McpHttpTest, BeginsAnewWhereTheSessionIsOver) {

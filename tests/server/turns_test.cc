@@ -88,5 +88,35 @@ TEST(TurnThreads, SomeOfThemWorkForOneAsker) {
   EXPECT_GE(left_at_other, 4);
 }
 
+// Two askers with more work than they may have done at a time leave threads for a third.
+TEST(TurnThreads, SomeAreLeftForAskersThatHaveNone) {
+  constexpr size_t kThreads = 8, kMost = 4;
+  TurnThreads threads(kThreads, kMost, kThreads / 2);
+  net::io_context context;
+  std::atomic<bool> third_has_run{false};
+  std::atomic<int> n_running{0}, most_running{0}, n_in_vain{0};
+  const auto hold = [&] {
+    most_running = std::max<int>(most_running, ++n_running);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (!third_has_run && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (!third_has_run) ++n_in_vain;
+    --n_running;
+  };
+  for (const char* asker : {"one", "two"}) {
+    for (size_t i = 0; i < kThreads; ++i)
+      net::co_spawn(context, threads.run(asker, hold), net::detached);
+  }
+  const auto third = [&] {  // when the others have all that they get
+    for (int i = 0; i < 2000 && n_running < 6; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    third_has_run = true;
+  };
+  net::co_spawn(context, threads.run("three", third), net::detached);
+  context.run();
+  EXPECT_EQ(n_in_vain, 0);
+  EXPECT_EQ(most_running, 6);  // each has one, and four further ones between them
+}
+
 }  // namespace
 }  // namespace penstock

@@ -41,6 +41,7 @@ TOOLS = [
     {"name": "mutter", "description": "Many bytes of standard error without a line's end.", "inputSchema": schema()},
     {"name": "flood", "description": "Lines of messages without an end.", "inputSchema": schema()},
     {"name": "pester", "description": "Pings the client often.", "inputSchema": schema()},
+    {"name": "garble", "description": "Answers with what is hard to read.", "inputSchema": schema(how="string")},
 ]
 
 
@@ -64,6 +65,10 @@ def open_files():
         except OSError:  # the listing's own
             pass
     return sorted(found)
+
+
+class Garbled(Exception):
+    """Its text is written as it is, in the place of an answer."""
 
 
 class Server:
@@ -165,6 +170,17 @@ class Server:
             time.sleep(0.02)
         return text(f"{self.answers.qsize()} answers")
 
+    def garble(self, message, how):
+        right = {"jsonrpc": "2.0", "id": message["id"], "result": text("a text that is cut somewhere")}
+        whole = json.dumps(right)
+        raise Garbled({
+            "cut": whole[:-5], "cut before its id": whole[:20], "python": str({**right, "isError": False}), "no id": '{"jsonrpc": "2.0", oops}',
+            "deep": whole[:-1] + ', "x": ' + "[" * 5000 + "]" * 5000 + "}", "many": whole[:-1] + ', "x": [' + "0," * 300000 + "0]}",
+            "null": json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "Parse error"}}),
+            "text id": json.dumps({**right, "id": str(message["id"]), "result": text("an id of text")}),
+            "batch": json.dumps([{"jsonrpc": "2.0", "method": "notifications/progress"}, {**right, "result": text("in a batch")}]),
+            "empty": json.dumps({"jsonrpc": "2.0", "id": message["id"]})}[how])
+
     def look(self, _):
         return text(json.dumps({"environment": sorted(os.environ), "files": open_files(),
                                 "group": os.getpgrp() == os.getpid()}))
@@ -203,8 +219,12 @@ def serve_stdio():
     server = Server(send)
 
     def answer(message):
-        if (reply := server.handle(message)) is not None:
-            send(reply)
+        try:
+            if (reply := server.handle(message)) is not None:
+                send(reply)
+        except Garbled as garbled:
+            with lock:
+                print(garbled, flush=True)
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message and "method" in message:
@@ -248,12 +268,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         server.send = lambda one: self.event(one) if streams else None
         if streams:
             self.wfile.write(b": a comment\r\nid: 1\r\ndata:\r\n\r\n")
-        reply = server.handle(message)
+        try:
+            reply = json.dumps(server.handle(message), indent=1 if streams else None)
+        except Garbled as garbled:
+            reply = str(garbled)
         if streams:
             self.event(reply)
-            time.sleep(0.2)
+            time.sleep(0.2 if "oops" not in reply else 20)
         else:
-            self.wfile.write(json.dumps(reply).encode())
+            self.wfile.write(reply.encode())
         self.close_connection = True
 
     def do_DELETE(self):
@@ -262,7 +285,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.empty(200)
 
     def event(self, message):
-        half = json.dumps(message, indent=1).split("\n")
+        half = (message if isinstance(message, str) else json.dumps(message, indent=1)).split("\n")
         self.wfile.write(b"event: message\r\n" + b"".join(b"data: " + line.encode() + b"\r\n" for line in half) + b"\r\n")
         self.wfile.flush()
 

@@ -12,12 +12,17 @@
 
 namespace penstock {
 
-TurnThreads::TurnThreads(size_t n_threads, size_t most_of_one) : most_of_one_(most_of_one) {
+TurnThreads::TurnThreads(size_t n_threads, size_t most_of_one, size_t most_further)
+    : n_threads_(n_threads), most_of_one_(most_of_one), most_further_(most_further) {
+  threads_.reserve(n_threads);
+  threads_.emplace_back([this] { serve(); });
+}
+
+void TurnThreads::start_thread_if_needed() {
+  if (stopping_ || n_waiting_ <= n_idle_ || threads_.size() == n_threads_) return;
   try {
-    while (threads_.size() < n_threads) threads_.emplace_back([this] { serve(); });
-  } catch (...) {  // the system has no more threads
-    stop();
-    throw;
+    threads_.emplace_back([this] { serve(); });
+  } catch (const std::exception&) {  // the system has no more threads: those that are there do it
   }
 }
 
@@ -27,6 +32,8 @@ bool TurnThreads::add(Job job, size_t most) {
   if (waiting_.size_of(asker) >= most) return false;
   n_running_.try_emplace(asker, 0);
   waiting_.add(asker, std::move(job));
+  ++n_waiting_;
+  start_thread_if_needed();
   wake_.notify_one();
   return true;
 }
@@ -34,7 +41,10 @@ bool TurnThreads::add(Job job, size_t most) {
 void TurnThreads::end_of(const std::string& asker) {
   const std::lock_guard lock(mutex_);
   const auto running = n_running_.find(asker);
-  if (--running->second == 0 && waiting_.size_of(asker) == 0) n_running_.erase(running);
+  if (--running->second > 0)
+    --n_further_;
+  else if (waiting_.size_of(asker) == 0)
+    n_running_.erase(running);
 }
 
 void TurnThreads::serve() {
@@ -42,12 +52,16 @@ void TurnThreads::serve() {
     std::optional<Job> job;
     {
       const auto may = [this](const std::string& asker) {
-        return n_running_.find(asker)->second < most_of_one_;
+        const size_t n = n_running_.find(asker)->second;
+        return n == 0 || (n < most_of_one_ && n_further_ < most_further_);
       };
       std::unique_lock lock(mutex_);
+      ++n_idle_;
       wake_.wait(lock, [&] { return stopping_ || (job = waiting_.take_if(may)); });
+      --n_idle_;
       if (stopping_) return;
-      ++n_running_.find(job->asker)->second;
+      --n_waiting_;
+      if (n_running_.find(job->asker)->second++ > 0) ++n_further_;
     }
     job->work();
     end_of(job->asker);

@@ -55,14 +55,21 @@ Result<McpJson> McpHttpConnection::request(std::string_view method, const McpJso
   std::optional<Result<McpJson>> outcome;
   int n_answers = 0;
   const Status posted = post(rpc_request(id, method, params), wait, [&](std::string_view text) {
-    const auto message = read_rpc(text);
-    if (message.is_discarded() || !message.is_object()) return true;
-    if (is_rpc_request(message) && ++n_answers <= kMostAnswers) answer(message, wait);
-    if (message.value("method", McpJson()) == "notifications/tools/list_changed")
-      notices_.tools_changed();
-    if (!is_rpc_response(message) || rpc_id(message) != id) return true;
-    outcome = rpc_outcome(message);
-    return false;
+    const auto received = read_rpc(text);
+    if (received.is_discarded()) {  // the answer has no other messages than this request's
+      outcome = unreadable_rpc();
+      return false;
+    }
+    return for_each_rpc(received, [&](const McpJson& message) {
+      if (!message.is_object()) return true;
+      if (is_rpc_request(message) && ++n_answers <= kMostAnswers) answer(message, wait);
+      if (message.value("method", McpJson()) == "notifications/tools/list_changed")
+        notices_.tools_changed();
+      const bool is_answer = is_rpc_response(message) && rpc_id(message) == id;
+      if (!is_answer && !is_rpc_error_without_id(message)) return true;
+      outcome = rpc_outcome(message);
+      return false;
+    });
   });
   if (!posted) {
     const ErrorCode code = posted.error().code;

@@ -10,7 +10,8 @@
 
 namespace penstock {
 
-// Parser of an event stream (text/event-stream): extracts the data of each event.
+// Parser of an event stream (text/event-stream): extracts the data of each message, which is an
+// event of no other name.
 class EventData {
  public:
   // Calls `take` with the data of each event that is completed by the piece.
@@ -35,8 +36,11 @@ class EventData {
   template <class Take>
   void end_line(Take&& take) {
     if (line_.empty()) {
-      if (!data_.empty()) take(std::string_view(data_));
+      if (!data_.empty() && is_message_) take(std::string_view(data_));
       data_.clear();
+      is_message_ = true;
+    } else if (line_.starts_with("event:")) {
+      is_message_ = line_ == "event:message" || line_ == "event: message";
     } else if (line_.starts_with("data:")) {
       if (!data_.empty()) data_ += '\n';
       data_ += std::string_view(line_).substr(line_.starts_with("data: ") ? 6 : 5);
@@ -45,7 +49,7 @@ class EventData {
   }
 
   std::string line_, data_;
-  bool after_return_ = false;
+  bool after_return_ = false, is_message_ = true;
 };
 
 class HttpTransfer {

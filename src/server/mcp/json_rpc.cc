@@ -1,5 +1,8 @@
 #include "server/mcp/json_rpc.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include "base/json_text.h"
 #include "base/ordered_json.h"
 #include "frontend/json_fields.h"
@@ -48,8 +51,46 @@ std::string rpc_answer(const McpJson& request) {
 
 std::optional<int64_t> rpc_id(const McpJson& response) {
   const McpJson& id = get_field(response, "id");
-  if (!id.is_number_integer()) return std::nullopt;
-  return id.get<int64_t>();
+  if (id.is_number_integer()) return id.get<int64_t>();
+  if (!id.is_string()) return std::nullopt;
+  const std::string& text = id.get_ref<const std::string&>();
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+bool seems_rpc(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r");
+  return first != std::string_view::npos && text[first] == '{' &&
+         text.find("jsonrpc") != std::string_view::npos;
+}
+
+std::vector<int64_t> rpc_ids_in(std::string_view text) {
+  std::vector<int64_t> ids;
+  const auto skip = [&text](std::string_view set) {
+    text.remove_prefix(std::min(text.find_first_not_of(set), text.size()));
+  };
+  for (size_t at; (at = text.find("id")) != std::string_view::npos;) {
+    const bool begins = at > 0 && (text[at - 1] == '"' || text[at - 1] == '\'');
+    text.remove_prefix(at + 2);
+    if (!begins || text.empty() || (text[0] != '"' && text[0] != '\'')) continue;
+    text.remove_prefix(1);
+    skip(" \t");
+    if (!text.starts_with(':')) continue;
+    text.remove_prefix(1);
+    skip(" \t\"'");
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error == std::errc()) ids.push_back(number);
+  }
+  return ids;
+}
+
+tl::unexpected<Error> unreadable_rpc() {
+  return errorf(ErrorCode::kIo,
+                "the answer is no JSON that can be read: expected at most {} values",
+                kMostMcpValues);
 }
 
 Result<McpJson> rpc_outcome(const McpJson& response) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -31,8 +32,28 @@ inline bool is_rpc_response(const McpJson& message) {
 inline bool is_rpc_request(const McpJson& message) {
   return message.is_object() && message.contains("id") && message.contains("method");
 }
-// Returns the id of a response; nullopt: not an id of our requests.
+// Calls take(message) for a message, or for each of a batch until it returns false.
+template <class Take>
+bool for_each_rpc(const McpJson& received, Take&& take) {
+  if (!received.is_array()) return take(received);
+  for (const McpJson& one : received) {
+    if (!take(one)) return false;
+  }
+  return true;
+}
+// Returns the id of a response; nullopt: not an id of our requests. A number written as a string
+// is the number.
 std::optional<int64_t> rpc_id(const McpJson& response);
+// An error about a request that the other side could not read, so that it has no id.
+inline bool is_rpc_error_without_id(const McpJson& message) {
+  return is_rpc_response(message) && message["id"].is_null() && message.contains("error");
+}
+// Whether a text that read_rpc() discards was meant to be a message.
+bool seems_rpc(std::string_view text);
+// Returns the ids that occur in such a text, in order.
+std::vector<int64_t> rpc_ids_in(std::string_view text);
+// The outcome of a request whose answer read_rpc() discards.
+tl::unexpected<Error> unreadable_rpc();
 // Returns the result, or kUnsupported with "MESSAGE (code N)" for an error of the other side.
 Result<McpJson> rpc_outcome(const McpJson& response);
 

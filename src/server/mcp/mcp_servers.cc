@@ -13,9 +13,11 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kThreads = 8;       // concurrent calls to one server
+constexpr size_t kThreads = 32;      // concurrent calls to one server
 constexpr size_t kThreadsOfOne = 4;  // maximum per client
-constexpr size_t kMostOfOne = 32;    // waiting jobs per client
+// maximum of clients that have a call under way already; half is left for those that have none
+constexpr size_t kFurtherThreads = kThreads / 2;
+constexpr size_t kMostOfOne = 32;  // waiting jobs per client
 
 bool may_use(const McpServerConfig& config, const std::string& key) {
   return key.empty() || config.keys.empty() ||
@@ -43,7 +45,7 @@ McpServers::McpServers(McpConfig config, const std::function<void(std::string_vi
 
 McpServers::Served::Served(const McpServerConfig& config,
                            const std::function<void(std::string_view)>& warn)
-    : server(config, warn), threads(kThreads, kThreadsOfOne) {}
+    : server(config, warn), threads(kThreads, kThreadsOfOne, kFurtherThreads) {}
 
 void McpServers::cancel_all() {
   stopping_.request_stop();

@@ -168,19 +168,55 @@ void StdioConnection::log_line(std::string_view line) {
 
 void StdioConnection::take_line(std::string_view line) {
   if (leaving_) return;
-  const auto message = read_rpc(line);
-  if (message.is_discarded()) return log_line(line);  // output that is not JSON goes to the log
+  const auto received = read_rpc(line);
+  if (received.is_discarded()) {
+    log_line(line);  // output that is not JSON goes to the log
+    if (seems_rpc(line)) take_unreadable(line);
+    return;
+  }
+  for_each_rpc(received, [this](const McpJson& message) {
+    take_message(message);
+    return true;
+  });
+}
+
+void StdioConnection::take_message(const McpJson& message) {
   if (is_rpc_request(message)) return answer(message);
   if (message.is_object() &&
       message.value("method", McpJson()) == "notifications/tools/list_changed")
     return notices_.tools_changed();
+  if (is_rpc_error_without_id(message)) return end_only_request(rpc_outcome(message));
   const auto id = is_rpc_response(message) ? rpc_id(message) : std::nullopt;
-  if (!id) return;
+  if (id) end_request(*id, rpc_outcome(message));
+}
+
+// An answer that cannot be read belongs to the request whose id it shows; without any, to the only
+// one that waits.
+void StdioConnection::take_unreadable(std::string_view line) {
+  const std::vector<int64_t> ids = rpc_ids_in(line);
+  if (ids.empty()) return end_only_request(unreadable_rpc());
+  for (const int64_t id : ids) {
+    if (end_request(id, unreadable_rpc())) return;
+  }
+}
+
+// false: nobody waits for it.
+bool StdioConnection::end_request(int64_t id, Result<McpJson> outcome) {
   {
     const std::lock_guard lock(mutex_);
-    const auto waits = waiting_.find(*id);
-    if (waits == waiting_.end()) return;
-    waits->second = rpc_outcome(message);
+    const auto waits = waiting_.find(id);
+    if (waits == waiting_.end()) return false;
+    waits->second = std::move(outcome);
+  }
+  answered_.notify_all();
+  return true;
+}
+
+void StdioConnection::end_only_request(Result<McpJson> outcome) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() != 1) return;
+    waiting_.begin()->second = std::move(outcome);
   }
   answered_.notify_all();
 }

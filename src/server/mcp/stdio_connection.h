@@ -52,6 +52,10 @@ class StdioConnection final : public McpConnection {
   StdioConnection(ChildProcess process, McpNotices notices, OwnedFd wake);
   void read_all();
   void take_line(std::string_view line);
+  void take_message(const McpJson& message);
+  void take_unreadable(std::string_view line);
+  bool end_request(int64_t id, Result<McpJson> outcome);
+  void end_only_request(Result<McpJson> outcome);
   void log_line(std::string_view line);
   void answer(const McpJson& request);
   void look_at_minute();
