@@ -3,6 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#ifdef __GLIBC__
+#include <execinfo.h>
+#endif
 #include <exception>
 #include <memory>
 #include <string>
@@ -83,9 +86,19 @@ int run_main(int argc, char** argv) {
   return kExitOk;
 }
 
+// glibc loads libgcc_s when a stack is unwound for the first time, and ends the process if there is
+// no memory for it then: so it is loaded here.
+void prepare_unwinding() {
+#ifdef __GLIBC__
+  void* frame = nullptr;
+  (void)backtrace(&frame, 1);
+#endif
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv) {
+  prepare_unwinding();
   try {
     return run_main(argc, argv);
   } catch (const std::bad_alloc&) {

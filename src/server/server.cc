@@ -81,7 +81,7 @@ class CountedIn {
 Server::Server(const ServerConfig& config, std::unique_ptr<RequestLog> log)
     : config_(config),
       log_(std::move(log)),
-      models_(config.any_model_name, config.models_memory),
+      models_(config.any_model_name, config.models_memory, config.unload_timeout),
       readiness_(models_),
       accounts_(config_, data_, models_, *log_, traffic_),
       compilations_(std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u)),

@@ -2,6 +2,7 @@
 """Several models in one server: names, loading at the start and on first use, room for each other, idle ones, admin's routes, keys, errors."""
 import json
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -187,6 +188,55 @@ class Loading(Case):
             self.assertEqual(got["a"], got["b"])
             self.assertEqual(self.states(server), {"a": "unloaded", "b": "loaded"})
 
+    def test_who_reads_slowly_keeps_no_model(self):
+        models = [{"name": name, "model": str(MODEL), "kv_cache_memory": "16MiB", "load": "first use"} for name in ("a", "b", "c")]
+        with serve(self.folder, models, "--unload-timeout", "1", "--write-timeout", "600", memory="24MiB") as server:
+            self.text(server, "a")
+            body = json.dumps({"model": "a", "prompt": "Once", "max_tokens": 200, "n": 16, "ignore_eos": True, "logprobs": 20, "stream": True})
+            slow = self.enterContext(socket.socket())
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.connect(("127.0.0.1", server.port))
+            slow.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            self.assertTrue(wait_for(lambda: server.metric("penstock:num_requests_running") > 0))
+            begin = time.monotonic()
+            for name in ("b", "c", "a"):
+                self.text(server, name)
+            self.assertLess(time.monotonic() - begin, 30 * SLOW)
+
+    def test_who_is_late_is_told(self):
+        models = [{"name": name, "model": str(LARGER_MODEL), "kv_cache_memory": "8MiB", "load": "first use"} for name in ("a", "b")]
+        with serve(self.folder, models, "--unload-timeout", "0.5", memory="32MiB", env=SLOW_KERNELS) as server:
+            got = {}
+            def ask(stream):
+                got[stream] = server.post("/v1/completions", {**STORY, "model": "a", "max_tokens": 400, "ignore_eos": True, "stream": stream})
+            threads = [threading.Thread(target=ask, args=(stream,)) for stream in (False, True)]
+            for thread in threads:
+                thread.start()
+            self.assertTrue(wait_for(lambda: server.metric("penstock:num_requests_running") == 2))
+            self.text(server, "b")
+            for thread in threads:
+                thread.join()
+            self.assertEqual((got[False].status, got[False].headers["Retry-After"]), (503, "1"), got[False].body)
+            self.assertIn(b'"finish_reason":"abort"', got[True].body)
+
+    def test_a_request_waits_for_no_model_while_it_keeps_one(self):
+        # The model of vectors has room beside no other.
+        script = script_model.write(pathlib.Path(self.folder) / "script")
+        models = [{"name": "a", "model": str(script), "kv_cache_memory": "16MiB", "load": "first use"},
+                  {"name": "vectors", "model": str(VECTORS), "kv_cache_memory": "16MiB", "load": "first use"}]
+        chat = {"model": "a", "messages": [{"role": "user", "content": "hello there"}], "temperature": 0, "max_tokens": 8}
+        with serve(self.folder, models, "--reply-cache", "10MiB", "--reply-cache-by-meaning", "vectors", memory="24MiB") as server:
+            for text in ("hello there", "good morning"):
+                chat["messages"][0]["content"] = text
+                reply = server.post("/v1/chat/completions", chat, timeout=30)
+                self.assertEqual(reply.status, 200, reply.body)
+                self.assertIn("fwd=bypass; detail=embedder", reply.headers["Cache-Status"])
+        with serve(self.folder, models, "--reply-cache", "10MiB", "--reply-cache-by-meaning", "vectors", memory="400MiB") as server:
+            def finds_by_meaning():
+                chat["messages"][0]["content"] += "!"
+                return "penstock-meaning; fwd=miss" in server.post("/v1/chat/completions", chat).headers["Cache-Status"]
+            self.assertTrue(wait_for(finds_by_meaning))  # it is loaded beside the requests
+
     def test_what_cannot_fit(self):
         models = [{"name": "a", "model": str(MODEL), "kv_cache_memory": "16MiB", "pinned": True},
                   {"name": "b", "model": str(MODEL), "kv_cache_memory": "16MiB", "load": "first use"},
@@ -227,6 +277,25 @@ class Admin(Case):
             self.assertEqual(server.post("/v1/models/unload", {"model": "other"}).status, 404)
             for body in ({}, {"model": 5}, {"model": name, "force": True}, []):
                 self.assertEqual(server.post("/v1/models/load", body).status, 400, body)
+
+    def test_requests_wait_for_a_model_that_comes_again(self):
+        with Server(model=MODEL) as server:
+            name = server.get("/v1/models").json()["data"][0]["id"]
+            done, statuses = threading.Event(), set()
+            bodies = [("/v1/completions", {**STORY, "model": name}), ("/invocations", {**STORY, "model": name}), ("/tokenize", {"prompt": "a"})]
+            def ask(path, body):
+                while not done.is_set():
+                    reply = server.post(path, body, timeout=60)
+                    statuses.add((path, reply.status, reply.body[:200] if reply.status != 200 else b""))
+            threads = [threading.Thread(target=ask, args=one) for one in bodies * 2]
+            for thread in threads:
+                thread.start()
+            for _ in range(30):
+                self.assertEqual(server.post("/v1/models/unload", {"model": name}, timeout=60).status, 200)
+            done.set()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(statuses, {(path, 200, b"") for path, _ in bodies})
 
     def test_a_stop_while_models_come_and_go(self):
         models = [{"name": name, "model": str(MODEL), "kv_cache_memory": "16MiB", "load": "first use"} for name in ("a", "b")]

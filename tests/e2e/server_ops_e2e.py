@@ -249,10 +249,12 @@ class Logs(unittest.TestCase):
         with Server("--log-prompts") as server:
             server.generate("a most secret prompt")
             server.get("/two%0alines")
+            server.get("/a%e2%80%a8b%e2%80%aec%e2%81%a6d%e2%80%a6")  # a line's end, turns of the direction; an ellipsis
             self.assertEqual(server.stop(), 0)
             log = server.log()
         self.assertIn("a most secret prompt", log)
         self.assertIn("/two\\x0alines 404", log)
+        self.assertIn("/a\\u2028b\\u202ec\\u2066d\u2026 404", log)
 
     def test_none_when_not_wanted(self):
         with Server("--no-log-requests") as server:

@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "server/services/client_reason.h"
+#include "server/routing/client_reason.h"
 
 namespace penstock {
 namespace {

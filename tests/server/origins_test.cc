@@ -21,6 +21,7 @@ class HeadOnly final : public Exchange {
   net::awaitable<bool> flush() override { co_return false; }
   net::awaitable<void> end_stream() override { co_return; }
   void break_off() override {}
+  void cut() override {}
 };
 
 OriginConfig on_loopback() {

@@ -167,6 +167,8 @@ void ServeCommand::add_network_flags(CLI::App& app) {
               "interval of keep-alive comments in an idle stream");
   add_seconds(app, "--request-timeout", config.request_timeout,
               "time limit of a request; 0 is no limit");
+  add_seconds(app, "--unload-timeout", config.unload_timeout,
+              "time to finish requests when their model is unloaded, after which they are ended");
   add_seconds(app, "--shutdown-timeout", config.shutdown_timeout,
               "time to finish requests at shutdown");
 }

@@ -9,8 +9,8 @@
 #include "server/api/structured.h"
 #include "server/http/unattended_exchange.h"
 #include "server/replies/cache/kept_replies.h"
+#include "server/routing/client_reason.h"
 #include "server/routing/errors.h"
-#include "server/services/client_reason.h"
 #include "server/services/client_warnings.h"
 #include "server/services/config.h"
 #include "server/services/model_loads.h"
@@ -85,7 +85,7 @@ Result<ApiBody> read_body(Services& services, const HttpRequest& request,
                   request.body.size());
   }
   const std::string name = served_name(services, request, body);
-  ASSIGN_OR_RETURN(ModelLease model, services.models.lease(name, record_of(request).key));
+  ASSIGN_OR_RETURN(ModelLease model, lease_named(services, request, name));
   ServedAdapterRef adapter = model->adapters().find(name);
   // unloaded in the meantime
   if (adapter == nullptr && !services.models.find(name, record_of(request).key))
@@ -134,14 +134,26 @@ std::string model_in_query(const HttpRequest& request) {
   return given == request.query.end() ? "" : given->second;
 }
 
+Result<ModelLease> lease_named(const Services& services, const HttpRequest& request,
+                               std::string_view name) {
+  if (request.record == nullptr) return services.models.lease(name);
+  RequestRecord& record = *request.record;
+  ASSIGN_OR_RETURN(const ServedModel* const named, services.models.find(name, record.key));
+  const auto held = std::ranges::find_if(
+      record.leases, [named](const ModelLease& one) { return one.get() == named; });
+  if (held == record.leases.end()) return services.models.lease(name, record.key);
+  ModelLease lease = (*held)->lease_again(record.cut);
+  record.leases = {lease};  // the others may go
+  return lease;
+}
+
 net::awaitable<Result<ModelLease>> model_of_query(Services& services, const HttpRequest& request) {
   const std::string name = model_in_query(request);
   auto lease = services.models.lease(name, record_of(request).key);
-  if (const auto named = services.models.find(name, record_of(request).key); !lease && named) {
-    if (const Status loaded = co_await services.loads.load(**named); !loaded)
-      co_return errorf(loaded.error().code, "{}", without_folders(loaded.error().message));
-    lease = services.models.lease(name, record_of(request).key);
-  }
+  const auto named = services.models.find(name, record_of(request).key);
+  if (lease || !named) co_return lease;
+  lease = co_await services.loads.lease(**named);
+  if (!lease) lease.error().message = without_folders(lease.error().message);
   co_return lease;
 }
 

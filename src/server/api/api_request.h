@@ -47,6 +47,10 @@ std::optional<HttpReply> check_text_body(const Services& services, const HttpReq
 // Returns the model name in an unchecked body; "": none.
 std::string model_named_in(const Services& services, const HttpRequest& request);
 
+// Leases the model that a body names. Errors: those of ServedModels::lease().
+Result<ModelLease> lease_named(const Services& services, const HttpRequest& request,
+                               std::string_view name);
+
 // Returns the value of ?model=; "": absent.
 std::string model_in_query(const HttpRequest& request);
 // Leases the model that ?model= names, or the first one, and loads it if necessary. Errors: those

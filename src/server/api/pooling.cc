@@ -152,12 +152,16 @@ net::awaitable<Result<std::vector<float>>> embed_for_server(Services& services, 
   ServedModel* const model = services.models.named(name);
   if (model == nullptr) co_return errorf(ErrorCode::kNotFound, "there is no model {}", name);
   ModelLease lease = model->lease();
-  if (lease == nullptr) {
-    if (const Status loaded = co_await services.loads.load(*model); !loaded)
-      co_return tl::unexpected(loaded.error());
-    lease = model->lease();
+  if (lease == nullptr && !record_of(exchange).leases.empty()) {
+    // Loading may wait for the models that this request keeps loaded.
+    services.loads.load_later(*model);
+    co_return errorf(ErrorCode::kCancelled, "{} is not loaded", name);
   }
-  if (lease == nullptr) co_return errorf(ErrorCode::kCancelled, "{} is not loaded", name);
+  if (lease == nullptr) {
+    auto loaded = co_await services.loads.lease(*model);
+    if (!loaded) co_return tl::unexpected(std::move(loaded.error()));
+    lease = *std::move(loaded);
+  }
   if (!lease->pools()) co_return errorf(ErrorCode::kUnsupported, "{} gives no vectors", name);
   PoolingCall call;
   call.kind.normalize = true;

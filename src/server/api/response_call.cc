@@ -8,6 +8,7 @@
 #include "server/api/conversations.h"
 #include "server/api/earlier_items.h"
 #include "server/api/store_call.h"
+#include "server/routing/client_reason.h"
 #include "server/services/client_warnings.h"
 #include "server/services/config.h"
 #include "server/services/data_folder.h"
@@ -112,7 +113,7 @@ Status read_storing(Services& services, const HttpRequest& request, json& body, 
   if (services.config.data_dir.empty()) {
     if (storing == nullptr) return {};
     return errorf(ErrorCode::kInvalidArgument, "{}: {}", storing,
-                  services.data.stores().error().message);
+                  without_folders(services.data.stores().error().message));
   }
   call.store = get_bool(body, "store", true);
   if (call.background && !call.store)

@@ -10,6 +10,7 @@
 
 #include "server/api/api_request.h"
 #include "server/keys/accounts.h"
+#include "server/routing/client_reason.h"
 #include "server/routing/endpoint.h"
 #include "server/services/request_log.h"
 #include "server/services/request_record.h"
@@ -215,7 +216,7 @@ net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
   if (find_post_endpoint(run.batch.endpoint) == nullptr)
     mistakes.push_back({"invalid_endpoint", "this server has no such endpoint", "endpoint"});
   if (!input) {
-    mistakes.push_back({"input_file", input.error().message, "input_file_id"});
+    mistakes.push_back({"input_file", without_folders(input.error().message), "input_file_id"});
   } else {
     run.lines = read_batch(*input, run.batch.endpoint, mistakes);
   }

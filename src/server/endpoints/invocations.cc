@@ -35,7 +35,7 @@ constexpr ShapeRow kShapes[] = {{"messages", nullptr, "/v1/chat/completions"},
 
 // Whether the model is a classifier, whose vectors are class scores.
 bool classifies(const Services& services, const HttpRequest& request, const json& body) {
-  const auto model = services.models.lease(get_string(body, "model"), record_of(request).key);
+  const auto model = lease_named(services, request, get_string(body, "model"));
   return model && (*model)->pools() && (*model)->pooling().model().info().labels.size() > 1;
 }
 

@@ -3,6 +3,7 @@
 #include "base/json_text.h"
 #include "server/api/earlier_items.h"
 #include "server/api/response_items.h"
+#include "server/routing/client_reason.h"
 #include "server/routing/errors.h"
 #include "server/services/data_folder.h"
 #include "server/services/request_log.h"
@@ -377,7 +378,7 @@ net::awaitable<void> ResponseShape::extend() {
   if (added) co_return;
   services_.log.error(fmt::format("{}: {} does not go on: {}", call_.id, call_.conversation_id,
                                   added.error().message));
-  set_last(failed("conversation: " + added.error().message));
+  set_last(failed("conversation: " + without_folders(added.error().message)));
 }
 
 net::awaitable<void> ResponseShape::fail(std::string message) {

@@ -48,6 +48,7 @@ class RoundExchange final : public Exchange {
   }
   net::awaitable<void> end_stream() override { co_return; }
   void break_off() override { leave(); }
+  void cut() override { outer_.cut(); }
 
   // The kept reply, if the status is not 200.
   HttpReply& refusal() { return refusal_; }

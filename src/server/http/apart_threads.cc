@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/async_result.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
@@ -22,11 +25,6 @@ constexpr size_t kMuch = 1 << 20;  // bytes
 constexpr int kNicer =
     // nice value: threads for larger work have lower priority than those for smaller work
     5;
-
-net::awaitable<void> call(std::function<void()> work) {
-  work();
-  co_return;
-}
 
 }  // namespace
 
@@ -140,8 +138,25 @@ void ApartThreads::stop() {
   threads_.clear();
 }
 
+// The caller is resumed while the threads do other work, which co_spawn() does not promise: the
+// next work may wait for what the caller holds.
 net::awaitable<void> run_on(net::thread_pool& threads, std::function<void()> work) {
-  co_await net::co_spawn(threads, call(std::move(work)), net::use_awaitable);
+  std::exception_ptr thrown;
+  const auto begin = [&](auto handler) {
+    // keeps the executor running
+    const auto executor = net::make_work_guard(net::get_associated_executor(handler));
+    const auto kept = std::make_shared<decltype(handler)>(std::move(handler));
+    net::post(threads, [&thrown, &work, executor, kept] {
+      try {
+        work();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      post_surely(executor.get_executor(), [kept] { std::move (*kept)(); });
+    });
+  };
+  co_await net::async_initiate<const net::use_awaitable_t<>, void()>(begin, net::use_awaitable);
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 }  // namespace penstock

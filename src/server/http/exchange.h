@@ -85,6 +85,8 @@ class Exchange {
   // Instead of end_stream(), for a stream that cannot continue: closes the connection, so that the
   // client notices the truncation.
   virtual void break_off() = 0;
+  // Ends the exchange at once, as if the client had left. REQUIRES: called on the executor.
+  virtual void cut() = 0;
 
   // Called once, on the executor, when the client disconnects before the exchange is over.
   std::function<void()> on_disconnect;

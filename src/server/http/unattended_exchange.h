@@ -33,6 +33,7 @@ class UnattendedExchange : public Exchange {
   net::awaitable<bool> flush() override { co_return !gone_; }
   net::awaitable<void> end_stream() override { co_return; }
   void break_off() override { leave(); }
+  void cut() override { leave(); }
 
   // Simulates a disconnect. REQUIRES: called on the executor.
   void leave() {

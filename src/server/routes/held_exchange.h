@@ -54,6 +54,7 @@ class HeldExchange final : public Exchange {
     co_return;
   }
   void break_off() override { leave(); }
+  void cut() override { outer_.cut(); }
 
   const std::string& body() const { return head_.body; }  // body of a whole reply
   // Sends the held answer to the client.

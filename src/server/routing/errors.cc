@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "server/routing/client_reason.h"
+
 namespace penstock {
 namespace {
 
@@ -123,6 +125,7 @@ HttpReply error_reply(const Error& error, std::string_view prompt_field) {
   if (error.code == ErrorCode::kContextOverflow)
     return error_reply(400, error.message, prompt_field, "context_length_exceeded");
   const int status = http_status(error.code);
+  if (status == 500) return error_reply(status, without_folders(error.message));
   return error_reply(
       status, error.message,
       status == 400 || status == 404 ? parameter_of(error.message) : std::string_view());

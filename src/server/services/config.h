@@ -32,6 +32,8 @@ struct ServerConfig {
   std::vector<RouteConfig> routes;
   // bytes for all models together; see served_models.h
   int64_t models_memory = 0;
+  // time for requests under way when a model is unloaded; then they are ended
+  std::chrono::milliseconds unload_timeout{120000};
   McpConfig mcp;                // servers whose tools responses may use
   bool any_model_name = false;  // requests may use any model name
   // folders from which adapters may be loaded at run time

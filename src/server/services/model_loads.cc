@@ -1,5 +1,7 @@
 #include "server/services/model_loads.h"
 
+#include <boost/asio/post.hpp>
+
 #include "server/http/apart_threads.h"
 
 namespace penstock {
@@ -10,17 +12,32 @@ net::awaitable<Status> ModelLoads::load(ServedModel& model, bool again) {
   co_return loaded;
 }
 
+net::awaitable<Result<ModelLease>> ModelLoads::lease(ServedModel& model) {
+  Result<ModelLease> lease;
+  co_await run_on(thread_, [&] { lease = models_.load_and_lease(model); });
+  co_return lease;
+}
+
+void ModelLoads::load_later(ServedModel& model) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!to_load_later_.insert(&model).second) return;
+  }
+  net::post(thread_, [this, &model] {
+    (void)models_.load_beside_busy_ones(model);  // the model and the log have the error
+    const std::lock_guard lock(mutex_);
+    to_load_later_.erase(&model);
+  });
+}
+
 net::awaitable<Status> ModelLoads::add_adapter(ServedModel& model, const AdapterSettings& adapter,
                                                bool replace) {
   Status added;
   co_await run_on(thread_, [&] {
     added = models_.check_adapter_name(adapter.name, model, replace);
-    if (added) added = models_.load(model);
     if (!added) return;
-    const ModelLease lease = model.lease();
-    added = lease == nullptr ? Status(errorf(ErrorCode::kCancelled,
-                                             "model: {} is not loaded: try again", model.name()))
-                             : lease->add_adapter(adapter, replace);
+    const auto lease = models_.load_and_lease(model);
+    added = lease ? (*lease)->add_adapter(adapter, replace) : Status(tl::unexpected(lease.error()));
   });
   co_return added;
 }

@@ -3,6 +3,9 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/thread_pool.hpp>
 
+#include <mutex>
+#include <set>
+
 #include "server/services/served_models.h"
 
 namespace penstock {
@@ -15,6 +18,10 @@ class ModelLoads {
 
   // again: retry a failed model immediately instead of after a while.
   boost::asio::awaitable<Status> load(ServedModel& model, bool again = false);
+  // As ServedModels::load_and_lease().
+  boost::asio::awaitable<Result<ModelLease>> lease(ServedModel& model);
+  // Begins to load without waiting, and without evicting a model that is in use.
+  void load_later(ServedModel& model);
   boost::asio::awaitable<Status> reload(ServedModel& model);
   boost::asio::awaitable<void> unload(ServedModel& model);
   // As ServedModel::add_adapter(); loads the model first if necessary.
@@ -25,6 +32,8 @@ class ModelLoads {
 
  private:
   ServedModels& models_;
+  std::mutex mutex_;
+  std::set<const ServedModel*> to_load_later_;
   boost::asio::thread_pool thread_{1};
 };
 

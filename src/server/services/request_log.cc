@@ -30,8 +30,17 @@ std::string one_line(std::string_view text) {
         byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     const bool alone =
         byte >= 0x80 && byte < 0xa0 && (i == 0 || static_cast<unsigned char>(text[i - 1]) < 0x80);
+    // U+2028 to U+202E and U+2066 to U+2069 end lines or turn the direction of what follows.
+    const std::string_view three = text.substr(i, 3);
+    const bool turns = three.starts_with("\xe2\x80") || three.starts_with("\xe2\x81");
+    const auto last = turns && three.size() == 3 ? static_cast<unsigned char>(three[2]) : 0;
+    const bool misleads = last != 0 && (three[1] == '\x80' ? last >= 0xa8 && last <= 0xae
+                                                           : last >= 0xa6 && last <= 0xa9);
     if (byte < 32 || byte == 127 || begins_control || alone) {
       result += fmt::format("\\x{:02x}", byte);
+    } else if (misleads) {
+      result += fmt::format("\\u20{:02x}", three[1] == '\x80' ? last - 0x80 : last - 0x40);
+      i += 2;
     } else {
       result += text[i];
     }

@@ -2,6 +2,7 @@
 // HTTP passes it through without looking at it.
 #pragma once
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 namespace penstock {
 
 class Spending;  // keys/ledger/spending.h
+class ServedModel;
 
 // A generated text or computed vectors, with timings. The durations in seconds are consecutive from
 // `begin`.
@@ -46,6 +48,12 @@ struct RequestRecord {
   std::string model;
   // Run with Priority::kBackground and without the server's time limit.
   bool background = false;
+
+  // Keep models loaded while the request is answered: at first all that it may ask for, then the one
+  // that it asks for.
+  std::vector<std::shared_ptr<ServedModel>> leases;
+  // Ends the request because its model has to go. Called on any thread; does not block.
+  std::function<void()> cut;
 
   // The payer's budget; null: use is not counted.
   std::shared_ptr<Spending> spending;

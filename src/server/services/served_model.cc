@@ -11,7 +11,7 @@
 #include "frontend/embedding_model.h"
 #include "frontend/params_json.h"
 #include "penstock/version.h"
-#include "server/services/client_reason.h"
+#include "server/routing/client_reason.h"
 #include "server/services/file_identity.h"
 
 namespace penstock {
@@ -108,6 +108,22 @@ std::shared_ptr<ServedModel> ServedModel::lease(bool is_use) {
   return {this, [is_use](ServedModel* model) { model->give_back(is_use); }};
 }
 
+std::shared_ptr<ServedModel> ServedModel::lease_again(std::function<void()> cut) {
+  std::list<std::function<void()>>::iterator own;
+  {
+    const std::lock_guard lock(mutex_);
+    own = cuts_.insert(cuts_.end(), std::move(cut));
+    ++condition_.n_leases;
+  }
+  return {this, [own](ServedModel* model) {
+            {
+              const std::lock_guard again(model->mutex_);
+              model->cuts_.erase(own);
+            }
+            model->give_back(true);
+          }};
+}
+
 void ServedModel::give_back(bool was_use) {
   const std::lock_guard lock(mutex_);
   if (was_use) condition_.last_used = std::chrono::steady_clock::now();
@@ -186,15 +202,29 @@ Status ServedModel::load(EngineConfig config) {
   return {};
 }
 
-void ServedModel::unload() {
+bool ServedModel::all_back_within(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return given_back_.wait_for(lock, time, [&] { return condition_.n_leases == 0; });
+}
+
+void ServedModel::unload(std::chrono::milliseconds patience) {
   {
-    std::unique_lock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     if (condition_.state != ModelState::kLoaded) return;
     condition_.state = ModelState::kUnloading;
     condition_.changed = std::chrono::steady_clock::now();
-    given_back_.wait(lock, [&] { return condition_.n_leases == 0; });
   }
+  constexpr std::chrono::seconds kToTell(5);  // for errors to reach the clients
+  bool all_back = all_back_within(patience);
   stop();
+  if (!all_back) all_back = all_back_within(kToTell);
+  while (!all_back) {
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& cut : cuts_) cut();
+    }
+    all_back = all_back_within(std::chrono::seconds(1));
+  }
   close();
   malloc_trim(0);
   set_state(ModelState::kUnloaded);

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -56,8 +58,10 @@ class ServedModel {
   // Opens the model and starts its engine. config: replaces settings().engine. Errors: those of
   // opening, of the chat template and of unknown parser names; the state is then kFailed.
   Status load(EngineConfig config);
-  // Stops giving leases, waits for outstanding ones, and closes the model.
-  void unload();
+  // Stops giving leases, waits for outstanding ones, and closes the model. Leases that are out after
+  // `patience`: their sequences are ended with an error to their clients, and after a few seconds
+  // more their holders are cut off.
+  void unload(std::chrono::milliseconds patience);
   // Returns why the loaded model has failed permanently, or ok. Does not block.
   Status status();
   // Ends every sequence with an error to its client.
@@ -89,6 +93,9 @@ class ServedModel {
   // as use for the idle timeout; false for observers. REQUIRES: the lease does not outlive this
   // object.
   std::shared_ptr<ServedModel> lease(bool is_use = true);
+  // Returns another lease beside one that the caller holds, whatever the state. cut: called on any
+  // thread if the model has to go and the lease is still out; it must not block.
+  std::shared_ptr<ServedModel> lease_again(std::function<void()> cut);
   void set_idle_timeout(std::optional<std::chrono::milliseconds> timeout);
   // From the last load; 0 before the first.
   int max_model_len() const { return max_model_len_.load(); }
@@ -145,6 +152,7 @@ class ServedModel {
   void close();
   void set_state(ModelState state, Error failure = {});
   void give_back(bool was_use);
+  bool all_back_within(std::chrono::milliseconds time);
 
   const ModelSettings settings_;
   const int64_t created_;
@@ -164,6 +172,7 @@ class ServedModel {
 
   mutable std::mutex mutex_;
   std::condition_variable given_back_;
+  std::list<std::function<void()>> cuts_;  // of leases
   Condition condition_;
 };
 

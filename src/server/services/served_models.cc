@@ -131,6 +131,16 @@ Result<ModelLease> ServedModels::lease(std::string_view name, std::string_view k
                 name_of(model->condition().state));
 }
 
+std::vector<ModelLease> ServedModels::lease_all() const {
+  std::vector<ModelLease> leases;
+  for (const auto& model : models_) {
+    ModelLease lease = model->lease(false);
+    if (lease == nullptr) return {};
+    leases.push_back(std::move(lease));
+  }
+  return leases;
+}
+
 bool ServedModels::some_unloaded() const {
   return std::ranges::any_of(models_, [](const auto& model) {
     const ServedModel::Condition now = model->condition();
@@ -163,17 +173,33 @@ Status ServedModels::load() {
 
 Status ServedModels::load(ServedModel& model, bool again) {
   const std::lock_guard lock(loading_);
+  return load_if_needed(model, again, Evicts::kAnybody);
+}
+
+Result<ModelLease> ServedModels::load_and_lease(ServedModel& model) {
+  const std::lock_guard lock(loading_);
+  RETURN_IF_ERROR(load_if_needed(model, false, Evicts::kAnybody));
+  return model.lease();
+}
+
+Status ServedModels::load_beside_busy_ones(ServedModel& model) {
+  const std::lock_guard lock(loading_);
+  return load_if_needed(model, false, Evicts::kUnused);
+}
+
+// REQUIRES: loading_.
+Status ServedModels::load_if_needed(ServedModel& model, bool again, Evicts evicts) {
   if (stopped_) return errorf(ErrorCode::kCancelled, "the server is shutting down");
   const ServedModel::Condition now = model.condition();
   if (now.state == ModelState::kLoaded) return {};
   if (now.state == ModelState::kFailed && !again && Clock::now() - now.changed < kRetryAfter)
     return tl::unexpected(now.failure);
-  return load_now(model);
+  return load_now(model, evicts);
 }
 
-Status ServedModels::load_now(ServedModel& model) {
+Status ServedModels::load_now(ServedModel& model, Evicts evicts) {
   EngineConfig config = model.settings().engine;
-  ASSIGN_OR_RETURN(const int64_t bytes, make_room(model));
+  ASSIGN_OR_RETURN(const int64_t bytes, make_room(model, evicts));
   if (bytes > 0 && config.kv_cache_memory == 0)
     config.kv_cache_memory = std::max<int64_t>(bytes - bytes_in_memory(config), 1 << 20);
   const Clock::time_point begin = Clock::now();
@@ -188,7 +214,7 @@ Status ServedModels::load_now(ServedModel& model) {
   return {};
 }
 
-Result<int64_t> ServedModels::make_room(const ServedModel& model) {
+Result<int64_t> ServedModels::make_room(const ServedModel& model, Evicts evicts) {
   const ModelSettings& settings = model.settings();
   if (models_.size() == 1 && budget_ == 0) return settings.memory;
   if (budget_ == 0)
@@ -213,8 +239,10 @@ Result<int64_t> ServedModels::make_room(const ServedModel& model) {
                     "memory: {} takes {} MiB, and pinned models leave {} of {}", model.name(),
                     asked >> 20, (budget_ - taken()) >> 20, budget_ >> 20);
     }
+    if (evicts == Evicts::kUnused && other->condition().n_leases > 0)
+      return errorf(ErrorCode::kResourceExhausted, "memory: {} is in use", other->name());
     log().info("{} makes room for {}", other->name(), model.name());
-    other->unload();
+    other->unload(patience_);
   }
   return asked;
 }
@@ -240,12 +268,12 @@ ServedModel* ServedModels::least_recently_used() const {
 
 void ServedModels::unload(ServedModel& model) {
   const std::lock_guard lock(loading_);
-  model.unload();
+  model.unload(patience_);
 }
 
 Status ServedModels::reload(ServedModel& model) {
   const std::lock_guard lock(loading_);
-  model.unload();
+  model.unload(patience_);
   return load_now(model);
 }
 
@@ -280,7 +308,7 @@ void ServedModels::unload_idle_ones() {
     if (!now.is_idle()) continue;
     log().info("{} is unloaded: nobody asked for it in {} s", model->name(),
                std::chrono::duration<double>(*now.idle_timeout).count());
-    model->unload();
+    model->unload(patience_);
   }
 }
 

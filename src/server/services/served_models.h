@@ -19,13 +19,15 @@ namespace penstock {
 //
 // Memory: a single model takes what its engine chooses. Several share a budget: each gets what its
 // settings say or an equal share, and never more than it needs. A model that does not fit evicts
-// the least recently used ones after their requests have finished; pinned models stay.
+// the least recently used ones after their requests have finished, or were given `unload_patience`
+// to; pinned models stay.
 class ServedModels {
  public:
   // any_name: unknown names mean the default model. memory: bytes for all models together; 0: 0.85
   // of the memory that is free when they are loaded.
-  explicit ServedModels(bool any_name = false, int64_t memory = 0)
-      : any_name_(any_name), budget_(memory) {}
+  explicit ServedModels(bool any_name = false, int64_t memory = 0,
+                        std::chrono::milliseconds unload_patience = std::chrono::minutes(2))
+      : any_name_(any_name), patience_(unload_patience), budget_(memory) {}
   ~ServedModels();
 
   // Adds a model; the first is the default. Errors: kInvalidArgument (no name, an empty one, or one
@@ -46,6 +48,8 @@ class ServedModels {
   // Leases a model for immediate use. Errors: those of find(); kCancelled (not loaded; the message
   // says why).
   Result<ModelLease> lease(std::string_view name, std::string_view key = {}) const;
+  // Leases all models for an observer; empty: some model is not loaded.
+  std::vector<ModelLease> lease_all() const;
 
   // Loads the models with at_start, in order. Errors: if there is only one model, its error;
   // otherwise the first error if no model could be loaded. Other errors are logged and kept by the
@@ -59,6 +63,11 @@ class ServedModels {
   // is retried after a while, or immediately with `again`. Errors: those of loading;
   // kResourceExhausted (no room beside models that cannot be evicted).
   Status load(ServedModel& model, bool again = false);
+  // As load(), and leases the model before anybody else can unload it. REQUIRES: the caller holds no
+  // lease, since loading may wait for it.
+  Result<ModelLease> load_and_lease(ServedModel& model);
+  // As load(), but evicts only models that nobody uses.
+  Status load_beside_busy_ones(ServedModel& model);
   void unload(ServedModel& model);
   Status reload(ServedModel& model);
   // Sets the idle time after which a model is unloaded; nullopt: never. No effect on pinned models.
@@ -69,9 +78,12 @@ class ServedModels {
   Status status() const;
 
  private:
-  Status load_now(ServedModel& model);
+  // Whom a load may evict.
+  enum class Evicts : uint8_t { kAnybody, kUnused };
+  Status load_if_needed(ServedModel& model, bool again, Evicts evicts);
+  Status load_now(ServedModel& model, Evicts evicts = Evicts::kAnybody);
   // Evicts other models and returns the bytes that this one may take; 0: the engine decides.
-  Result<int64_t> make_room(const ServedModel& model);
+  Result<int64_t> make_room(const ServedModel& model, Evicts evicts);
   ServedModel* least_recently_used() const;
   int64_t taken() const;
   void watch_idle();
@@ -79,6 +91,7 @@ class ServedModels {
   void start_watch();
 
   const bool any_name_;
+  const std::chrono::milliseconds patience_;
   int64_t budget_;
   std::vector<std::unique_ptr<ServedModel>> models_;
   std::atomic<bool> ready_{false};

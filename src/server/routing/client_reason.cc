@@ -1,4 +1,4 @@
-#include "server/services/client_reason.h"
+#include "server/routing/client_reason.h"
 
 namespace penstock {
 
