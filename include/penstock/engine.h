@@ -52,7 +52,8 @@ struct EmbeddingRows {
   // [levels, n_rows, EngineInfo::model_dim], finite. Level 0 is what the first layer reads, as it is:
   // no scale of embeddings is applied. Level l is added behind layer l - 1 (DeepStack).
   std::vector<float> values;
-  int levels = 1;  // EngineInfo::embedding_levels
+  int levels = 1;       // EngineInfo::embedding_levels
+  bool finite = false;  // the maker has checked that all values are finite
   // Hash of what the values are made of. Cached blocks of these rows are shared by requests with
   // equal hashes, so different values must not have equal ones.
   std::array<uint64_t, 2> identity{};
@@ -169,7 +170,11 @@ struct EngineInfo {
   int model_dim = 0;                 // values of a token's embedding
   int embedding_levels = 1;          // levels of EmbeddingRows
   bool positions_have_axes = false;  // M-RoPE: positions of grids have rows and columns
-  int max_model_len = 0;             // prompt and completion together
+  // Tokens of a picture see each other, later ones too: a step computes all of them.
+  bool pictures_see_themselves = false;
+  // Layers read the ids of tokens, too (per-layer inputs): those of given rows would be wrong.
+  bool layers_read_ids = false;
+  int max_model_len = 0;  // prompt and completion together
   // For models with two sets of RoPE frequencies (longrope): a request whose prompt and max_tokens
   // together exceed this many tokens is computed with the long ones. 0: there is one set.
   int short_rope_len = 0;

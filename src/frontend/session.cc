@@ -1,8 +1,11 @@
 #include "frontend/session.h"
 
+#include <spdlog/spdlog.h>
 #include <algorithm>
+
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "base/work.h"
 #include "engine/open/open.h"
 #include "engine/requests/request_check.h"
@@ -42,7 +45,25 @@ Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
   session->defaults_ = defaults_of(source->generation_config());
   ASSIGN_OR_RETURN(auto inputs, read_speculation_inputs(config, *session->tokenizer_));
   ASSIGN_OR_RETURN(session->engine_, open_engine(std::move(source), config, {}, std::move(inputs)));
+  session->open_eyes(config);
   return session;
+}
+
+// A model whose tower cannot be used still serves text.
+void Session::open_eyes(const EngineConfig& config) {
+  const auto source = open_weights(config.model);
+  if (!source || (*source)->naming() != Naming::kHuggingFace) return;
+  auto eyes = Eyes::open(**source, engine_->info(), engine_->config(), {});
+  if (eyes) {
+    eyes_ = *std::move(eyes);
+    if (eyes_ != nullptr) {
+      log().info("pictures: the tower has {:.1f} MiB of weights",
+                 static_cast<double>(eyes_->weight_bytes()) / (1 << 20));
+    }
+  } else {
+    blind_reason_ = eyes.error().message;
+    log().warn("pictures are refused: {}", blind_reason_);
+  }
 }
 
 std::vector<TokenId> Session::encode(std::string_view text, const PromptOptions& options) const {

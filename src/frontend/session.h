@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "frontend/grammar_cache.h"
+#include "frontend/pictures/eyes.h"
 #include "frontend/sequence_text.h"
 #include "penstock/llm.h"
 #include "text/tokenizer.h"
@@ -33,7 +34,12 @@ class Session {
   static Result<std::unique_ptr<Session>> open(const EngineConfig& config);
 
   Engine& engine() { return *engine_; }
+  const EngineInfo& engine_info() const { return engine_->info(); }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
+  // Null: the model has no eyes, or blind_reason() says why they cannot be used.
+  Eyes* eyes() const { return eyes_.get(); }
+  // Why the tower of a model that has one is not used; "": it is, or there is none.
+  const std::string& blind_reason() const { return blind_reason_; }
   // Returns the metrics of all engines and of the grammar cache.
   Metrics metrics() const;
   // Returns the metrics of one engine. Those of the grammar cache are added to engine 0.
@@ -59,11 +65,14 @@ class Session {
 
  private:
   Session() = default;
+  void open_eyes(const EngineConfig& config);
   std::vector<TokenId> breaker_tokens(const std::vector<std::string>& breakers) const;
   std::vector<std::vector<TokenId>> word_tokens(const std::vector<std::string>& words) const;
 
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Eyes> eyes_;
+  std::string blind_reason_;
   std::unique_ptr<GrammarCache> grammars_;
   SamplingParams defaults_;
   mutable std::mutex breakers_mutex_;

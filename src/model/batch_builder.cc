@@ -49,7 +49,7 @@ void BatchBuilder::clear() {
   adapters_.clear(), has_adapters_ = false;
   long_ropes_.clear(), has_long_ropes_ = false;
   row_tops_.clear();
-  axes_.clear(), given_.clear(), given_levels_ = 1, given_dim_ = 0;
+  axes_.clear(), given_.clear(), sights_.clear(), given_levels_ = 1, given_dim_ = 0;
   seq_offsets_.assign(1, 0);
   for (Group& group : groups_) {
     group.slots.clear(), group.tables.clear(), group.first_positions.clear();
@@ -126,6 +126,10 @@ void BatchBuilder::add_given(const BatchPart& part) {
     if (from >= to) continue;
     given_.push_back({n_tokens() + from - part.first, to - from,
                       rows.values + int64_t{from - rows.first} * given_dim_, rows.level_stride});
+    if (!part.parts_see) continue;
+    PENSTOCK_CHECK(rows.first + rows.count == to);
+    sights_.resize(static_cast<size_t>(n_tokens() + from - part.first), 0);
+    sights_.resize(static_cast<size_t>(n_tokens() + to - part.first), to);
   }
 }
 
@@ -176,6 +180,10 @@ const Batch& BatchBuilder::build() {
     for (size_t t = axes_.size(); t < positions_.size(); ++t)
       axes_.push_back(all_axes(positions_[t]));
     batch_.axis_positions = axes_;
+  }
+  if (!sights_.empty()) {
+    sights_.resize(tokens_.size(), 0);
+    batch_.sights = sights_;
   }
   batch_.given = given_, batch_.given_levels = given_levels_, batch_.given_dim = given_dim_;
   if (has_adapters_) batch_.adapters = adapters_;

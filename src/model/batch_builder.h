@@ -33,6 +33,8 @@ struct BatchPart {
   // steps are left out.
   std::span<const GivenRows> given;
   int given_levels = 1, given_dim = 0;
+  // Each of `given` is a part whose tokens see each other (Batch::sights).
+  bool parts_see = false;
   // Positions of the sequence's first tokens on the axes; later tokens have their position +
   // axis_delta on all of them. Empty, and 0: all axes have the position.
   std::span<const AxisPosition> axes;
@@ -77,6 +79,7 @@ class BatchBuilder {
   // [n_tokens] up to the last sequence that has axes of its own
   std::vector<AxisPosition> axes_;
   std::vector<GivenRows> given_;
+  std::vector<int32_t> sights_;  // [n_tokens] up to the last part
   int given_levels_ = 1, given_dim_ = 0;
   std::vector<int32_t> adapters_;    // [n_seqs]
   std::vector<int32_t> long_ropes_;  // [n_seqs]

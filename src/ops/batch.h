@@ -64,6 +64,10 @@ struct Batch {
   std::span<const int32_t> long_ropes;
   // [n_tokens] or empty: `positions` on all axes
   std::span<const AxisPosition> axis_positions;
+  // [n_tokens] or empty. Index in the sequence behind the last token of the part of the prompt (a
+  // picture) that the token belongs to: layers with KvLayerSpec::sees_parts let it see all of the
+  // part. 0: the token is in none. The cache has or gets the whole part in this step.
+  std::span<const int32_t> sights;
   // Ascending, disjoint; or empty.
   std::span<const GivenRows> given;
   int given_levels = 1;  // levels of each of `given`

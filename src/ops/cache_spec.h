@@ -42,6 +42,9 @@ struct KvLayerSpec {
   bool both_ways = false;
   // Features of a stored value, 1..head_dim; 0: head_dim.
   int stored_value_dim = 0;
+  // A query also sees the later tokens of the part of the prompt that its token belongs to
+  // (Batch::sights).
+  bool sees_parts = false;
 
   int value_dim() const {
     if (values_in_keys > 0) return values_in_keys;

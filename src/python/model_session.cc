@@ -157,6 +157,11 @@ nb::tuple ModelSession::render_chat(nb::handle messages, const nb::dict& options
     return setup->read(std::move(conversation), text);
   }();
   const ChatTask read = value_of(std::move(task));
+  if (!read.pictures.empty()) {
+    raise({ErrorCode::kUnsupported, read.pictures.pictures[0].picture.where +
+                                        ": chats with pictures are the server's (penstock serve), "
+                                        "they are not in Python yet"});
+  }
   return nb::make_tuple(text, list_of(read.prompt));
 }
 

@@ -234,9 +234,10 @@ class Codex(unittest.TestCase):
 
     def test_what_carries_history_that_cannot_be_shown_is_refused(self):
         self.assertIn("encrypted_content: expected", error(RESPONSES, self.body({"type": "compaction", "encrypted_content": "x"})))
-        for item in ({"type": "item_reference", "id": "msg_1"},
-                     {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_image", "image_url": "data:image/png;base64,"}]}):
-            self.assertIn("not supported", error(RESPONSES, self.body(item)))
+        self.assertIn("not supported", error(RESPONSES, self.body({"type": "item_reference", "id": "msg_1"})))
+        output = [{"type": "input_image", "image_url": "data:image/png;base64,"}]
+        self.assertIn("output[0]: this model has no eyes",
+                      error(RESPONSES, self.body({"type": "function_call_output", "call_id": "1", "output": output})))
 
     def test_a_custom_tool_that_is_forced(self):
         for syntax, definition in (("regex", '[ab]{3}"x'), ("lark", 'start: LETTERS "\\"x"\nLETTERS: /[ab]{3}/')):

@@ -52,7 +52,7 @@ class Embeddings : public testing::TestWithParam<std::string> {  // backend
     PromptEmbeddings given;
     given.first = first, given.count = static_cast<int>(tokens.size());
     given.rows = std::make_shared<const EmbeddingRows>(
-        EmbeddingRows{given.count, std::move(values), 1, {identity, 7}});
+        EmbeddingRows{given.count, std::move(values), 1, false, {identity, 7}});
     return given;
   }
   // The same text with placeholders and embeddings in their place.
@@ -135,13 +135,33 @@ TEST(PromptInput, HashesTellPlacesAndIdentities) {
   EXPECT_EQ(one.first_given(40, 48), 48);
 }
 
+// Steps end before or behind parts that see themselves.
+TEST(PromptInput, PartsAreNotCut) {
+  const std::vector<float> values(64);
+  PromptInput input;
+  input.rows = {{5, 10, values.data(), 0}, {15, 10, values.data(), 0}};
+  EXPECT_EQ(input.without_cut(0, 8, 100), 8);
+  input.parts_see = true;
+  EXPECT_EQ(input.without_cut(0, 5, 100), 5);
+  EXPECT_EQ(input.without_cut(0, 8, 100), 5);
+  EXPECT_EQ(input.without_cut(0, 15, 100), 15);
+  EXPECT_EQ(input.without_cut(0, 16, 100), 15);
+  EXPECT_EQ(input.without_cut(0, 40, 100), 40);
+  EXPECT_EQ(input.without_cut(5, 3, 100), 10);  // a whole part, although less was asked for
+  EXPECT_EQ(input.without_cut(5, 3, 10), 10);
+  EXPECT_EQ(input.without_cut(5, 3, 9), 0);
+  EXPECT_EQ(input.without_cut(8, 3, 7), 7);  // its beginning was found in the cache
+  EXPECT_EQ(input.without_cut(25, 3, 7), 3);
+}
+
 TEST(PromptInput, PositionsOfGrids) {
   using Axes = std::vector<AxisPosition>;
   Request request;
   request.prompt.assign(14, 1);
   PromptEmbeddings grid;
   grid.first = 2, grid.count = 6, grid.grid_cols = 3;
-  grid.rows = std::make_shared<const EmbeddingRows>(EmbeddingRows{6, std::vector<float>(6), 1, {}});
+  grid.rows =
+      std::make_shared<const EmbeddingRows>(EmbeddingRows{6, std::vector<float>(6), 1, false, {}});
   request.embeddings = {grid};
   grid.first = 9, grid.count = 4, grid.grid_cols = 1, grid.grid_frames = 2;
   request.embeddings.push_back(grid);
@@ -151,10 +171,19 @@ TEST(PromptInput, PositionsOfGrids) {
   EXPECT_TRUE(prompt_input_of(request, info)->axes.empty());
   info.positions_have_axes = true;
   const auto input = prompt_input_of(request, info);
-  EXPECT_EQ(input->axes, (Axes{{0, 0, 0}, {1, 1, 1},
-                               {2, 2, 2}, {2, 2, 3}, {2, 2, 4}, {2, 3, 2}, {2, 3, 3}, {2, 3, 4},
+  EXPECT_EQ(input->axes, (Axes{{0, 0, 0},
+                               {1, 1, 1},
+                               {2, 2, 2},
+                               {2, 2, 3},
+                               {2, 2, 4},
+                               {2, 3, 2},
+                               {2, 3, 3},
+                               {2, 3, 4},
                                {5, 5, 5},
-                               {6, 6, 6}, {6, 7, 6}, {7, 6, 6}, {7, 7, 6},
+                               {6, 6, 6},
+                               {6, 7, 6},
+                               {7, 6, 6},
+                               {7, 7, 6},
                                {8, 8, 8}}));
   EXPECT_EQ(input->axis_delta, 9 - 14);
 }
@@ -164,7 +193,7 @@ TEST(PromptInput, WhatIsWrongIsRefused) {
   info.model_dim = 2;
   const auto rows = [](size_t n, int levels = 1, float value = 0) {
     return std::make_shared<const EmbeddingRows>(
-        EmbeddingRows{4, std::vector<float>(n, value), levels, {}});
+        EmbeddingRows{4, std::vector<float>(n, value), levels, false, {}});
   };
   const auto error = [&](auto change) {
     Request request;

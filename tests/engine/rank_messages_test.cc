@@ -55,6 +55,8 @@ TEST(RankMessages, CarryABatch) {
   batch.long_ropes = long_ropes;
   const std::vector<AxisPosition> axes = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}};
   batch.axis_positions = axes;
+  const std::vector<int32_t> sights = {0, 7, 7};
+  batch.sights = sights;
   const std::vector<float> values = {1, 2, 3, -1, 4, 5, 6, -1, 7, 8, 9, -1};
   const GivenRows given[] = {{0, 1, values.data(), 4}, {2, 1, values.data(), 8}};
   batch.given = given, batch.given_levels = 2, batch.given_dim = 3;
@@ -79,6 +81,7 @@ TEST(RankMessages, CarryABatch) {
   EXPECT_THAT(read.batch.adapters, IsEmpty());
   EXPECT_THAT(read.batch.long_ropes, ElementsAre(0, 1));
   EXPECT_EQ(read.batch.axis_positions[2], axes[2]);
+  EXPECT_THAT(read.batch.sights, ElementsAre(0, 7, 7));
   ASSERT_EQ(read.batch.given.size(), 2);
   EXPECT_EQ(read.batch.given_levels, 2);
   EXPECT_EQ(read.batch.given_dim, 3);

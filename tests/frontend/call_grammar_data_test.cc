@@ -97,8 +97,11 @@ TEST(CallGrammarData, AllowsWhatRealTemplatesWrite) {
     ASSERT_TRUE(outputs && *outputs) << name;
     const std::string text = allowed_part(**outputs, reply);
     const ReplyParserOptions options{
-        row->name, reasoning, prompt_opens_reasoning(prompt, reasoning),
-        std::make_shared<const ParameterTypes>(parameter_types(kTools))};
+        .tools = row->name,
+        .reasoning = reasoning,
+        .starts_in_reasoning = prompt_opens_reasoning(prompt, reasoning),
+        .parameters = std::make_shared<const ParameterTypes>(parameter_types(kTools)),
+        .opened = std::string(prompt_opens_call(prompt, row->format))};
     const ReplyPart read = parse_reply(**make_reply_parser(options), text);
     EXPECT_EQ(without_ids(read.calls), std::vector{kWanted})
         << name << " (" << row->name << "): " << reply.substr(0, 300);

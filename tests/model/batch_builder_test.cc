@@ -146,6 +146,23 @@ TEST(BatchBuilder, GivenRowsOfAChunk) {
   EXPECT_TRUE(builder.build().given.empty());
 }
 
+TEST(BatchBuilder, PartsThatSeeThemselves) {
+  const std::vector<TokenId> plain = {1, 2}, tokens = {3, 4, 5, 6};
+  const std::vector<float> values(8);
+  const GivenRows given[] = {{1, 2, values.data(), 0}, {5, 2, values.data(), 0}};
+  const GroupBlocks kv = blocks({0, 1, 2});
+  BatchBuilder builder(1, 4);
+  builder.add({.tokens = plain, .kv = {&kv, 1}});
+  builder.add({.tokens = tokens,
+               .first = 2,
+               .kv = {&kv, 1},
+               .given = {given, 1},
+               .given_dim = 2,
+               .parts_see = true});
+  builder.add({.tokens = plain, .kv = {&kv, 1}});
+  EXPECT_THAT(builder.build().sights, ElementsAre(0, 0, 3, 0, 0, 0, 0, 0));
+}
+
 TEST(BatchBuilder, AxesOfASequenceBesideOthers) {
   using Axes = std::vector<AxisPosition>;
   const std::vector<TokenId> plain = {1, 2}, tokens = {3, 4, 5}, draft = {6, 7};

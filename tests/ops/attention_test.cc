@@ -24,10 +24,14 @@ struct Shape {
   bool chunked = false, both_ways = false;
   int block_size = 16;
   bool drops_blocks = false;  // that no query sees any more: tables begin later in the sequence
+  // Tokens [part, part_end) of each sequence see each other.
+  int part = 0, part_end = 0;
 
   KvLayerSpec layer() const {
-    return {n_kv_heads, head_dim, window, 0, values_in_keys, chunked, both_ways, stored_value_dim};
+    return {n_kv_heads, head_dim,  window,           0,           values_in_keys,
+            chunked,    both_ways, stored_value_dim, part_end > 0};
   }
+  bool is_in_part(int index) const { return index >= part && index < part_end; }
 };
 
 // Sequences that grow step by step in a cache of shuffled blocks, and everything they were fed, for
@@ -64,6 +68,7 @@ class AttentionFixture {
                                            first_positions;
     const int block_size = shape_.block_size;
     std::vector<TokenId> tokens;
+    std::vector<int32_t> sights;
     std::vector<BlockId> all_tables;
     std::vector<float> q, k, v;
     for (int s = 0; s < n_seqs_; ++s) {
@@ -73,6 +78,7 @@ class AttentionFixture {
         const uint64_t mask = masks.empty() ? 0 : masks[positions.size()];
         positions.push_back(mask != 0 ? old + std::popcount(mask) - 1 : index);
         tokens.push_back(0);
+        sights.push_back(shape_.is_in_part(index) ? shape_.part_end : 0);
         slots.push_back(static_cast<int>(tables_[s][index / block_size]) * block_size +
                         index % block_size);
         // The values depend on sequence, index and seed alone, however the tokens are divided among
@@ -97,7 +103,8 @@ class AttentionFixture {
     }
     KvView view = {slots, all_tables, table_offsets, {}};
     if (shape_.drops_blocks) view.first_positions = first_positions;
-    const Batch batch = {tokens, positions, seq_offsets, lens, {&view, 1}, masks, {}};
+    Batch batch = {tokens, positions, seq_offsets, lens, {&view, 1}, masks, {}};
+    if (shape_.part_end > 0) batch.sights = sights;
     const int n = batch.n_tokens(), rows = ops_.begin_step(&batch).tokens;
     const Tensor tq = rows_with(q, rows, q_cols), tk = rows_with(k, rows, kv_cols);
     const Tensor tv = shape_.values_in_keys > 0 ? Tensor() : rows_with(v, rows, v_cols);
@@ -196,6 +203,7 @@ class AttentionFixture {
             if (shape_.chunked && of_j / shape_.window != position / shape_.window) return false;
             if (shape_.window > 0 && of_j <= position - shape_.window) return false;
             if (shape_.both_ways) return shape_.window == 0 || j < position + shape_.window;
+            if (shape_.is_in_part(old + t) && shape_.is_in_part(j)) return true;
             return mask != 0 ? j < old || (mask >> (j - old) & 1) != 0 : j <= old + t;
           };
           const auto row = [&](int j) {
@@ -421,6 +429,22 @@ TEST_P(AttentionTest, BothWays) {
         *ops_, {.n_heads = 3, .n_kv_heads = 3, .head_dim = 64, .window = window, .both_ways = true},
         2, 200);
     wide.step({1, 150});
+  }
+}
+
+// Tokens of a picture see all of it, as far back as a window lets them.
+TEST_P(AttentionTest, PartsSeeThemselves) {
+  for (const KvDType dtype : cache_types()) {
+    for (const int window : {0, 20}) {
+      const Shape shape = {.window = window, .dtype = dtype, .part = 20, .part_end = 75};
+      AttentionFixture f(*ops_, shape, 2, 700);
+      f.step({100, 80});
+      f.step({1, 1});
+      AttentionFixture chunks(*ops_, shape, 2, 700);
+      chunks.step({20, 7});
+      chunks.step({55, 90});
+      chunks.step({400, 1});
+    }
   }
 }
 

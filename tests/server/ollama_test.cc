@@ -49,11 +49,14 @@ TEST(OllamaConversation, TheAssistantsLastMessageIsTheBeginningOfItsReply) {
   EXPECT_TRUE(begun->tools.is_null());
 }
 
-TEST(OllamaConversation, ImagesAreRefusedByTheirPlace) {
+TEST(OllamaConversation, ImagesPrecedeTheText) {
   const auto read = conversation_of(
       R"({"messages": [{"role": "user", "images": []}, {"role": "user", "content": "x", "images": ["aGk="]}]})");
-  ASSERT_FALSE(read);
-  EXPECT_EQ(read.error().message, "messages[1].images: only text is supported");
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->messages[0]["content"], "");
+  EXPECT_EQ(
+      read->messages[1]["content"].dump(),
+      R"([{"type":"image_url","image_url":{"url":"data:image;base64,aGk="}},{"type":"text","text":"x"}])");
 }
 
 TEST(OllamaTimes, AreUtcWithMicroseconds) {

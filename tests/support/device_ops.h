@@ -70,6 +70,7 @@ struct KeptBatch {
         long_ropes(copy(from.long_ropes)),
         tree_masks(copy(from.tree_masks)),
         axis_positions(copy(from.axis_positions)),
+        sights(copy(from.sights)),
         given(copy(from.given)) {
     for (const KvView& kv : from.kv) {
       const Group& group = groups.emplace_back(Group{
@@ -84,9 +85,9 @@ struct KeptBatch {
                       rows.values + i * rows.level_stride + level);
       rows.values = values.data(), rows.level_stride = level;
     }
-    batch = {tokens,      positions,         seq_offsets,    seq_lens, views,      tree_masks,
-             output_rows, row_tops,          token_types,    adapters, long_ropes, axis_positions,
-             given,       from.given_levels, from.given_dim, {},       {}};
+    batch = {tokens,      positions, seq_offsets,       seq_lens,       views,      tree_masks,
+             output_rows, row_tops,  token_types,       adapters,       long_ropes, axis_positions,
+             sights,      given,     from.given_levels, from.given_dim, {},         {}};
   }
   template <class T>
   static std::vector<std::remove_const_t<T>> copy(std::span<T> from) {
@@ -101,6 +102,7 @@ struct KeptBatch {
       adapters, long_ropes;
   std::vector<uint64_t> tree_masks;
   std::vector<AxisPosition> axis_positions;
+  std::vector<int32_t> sights;
   std::vector<GivenRows> given;
   std::deque<std::vector<float>> given_values;
   std::deque<Group> groups;

@@ -57,6 +57,7 @@ void write_batch(const Batch& batch, MessageWriter& message) {
   message.values(batch.adapters);
   message.values(batch.long_ropes);
   message.values(batch.axis_positions);
+  message.values(batch.sights);
   message.value(uint64_t{batch.given.size()});
   if (batch.given.empty()) return;
   message.value(batch.given_levels);
@@ -115,6 +116,7 @@ BatchMessage read_batch(MessageReader& message) {
   batch.adapters = message.values<int32_t>();
   batch.long_ropes = message.values<int32_t>();
   batch.axis_positions = message.values<AxisPosition>();
+  batch.sights = message.values<int32_t>();
   read_given(message, result);
   return result;
 }

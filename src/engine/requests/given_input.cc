@@ -29,7 +29,7 @@ void add_axes(const Request& request, PromptInput& input) {
 
 }  // namespace
 
-Status check_embeddings(const Request& request, const EngineInfo& info) {
+Status check_embeddings(const Request& request, const EngineInfo& info, int most_of_step) {
   int end = 0;
   for (size_t i = 0; i < request.embeddings.size(); ++i) {
     const PromptEmbeddings& given = request.embeddings[i];
@@ -39,9 +39,16 @@ Status check_embeddings(const Request& request, const EngineInfo& info) {
     if (given.first < end || given.count < 1 ||
         static_cast<size_t>(given.first) + static_cast<size_t>(given.count) >
             request.prompt.size()) {
-      return fail(fmt::format("expected a range of the prompt's {} tokens behind {}, got {} tokens "
-                              "from {} on",
-                              request.prompt.size(), end, given.count, given.first));
+      return fail(
+          fmt::format("expected a range of the prompt's {} tokens behind {}, got {} tokens "
+                      "from {} on",
+                      request.prompt.size(), end, given.count, given.first));
+    }
+    if (info.pictures_see_themselves && given.count > most_of_step) {
+      return fail(
+          fmt::format("expected at most {} tokens (max_num_batched_tokens less max_num_seqs): "
+                      "a picture is computed in one step, got {}",
+                      most_of_step, given.count));
     }
     end = given.first + given.count;
     if (given.rows == nullptr || given.rows->levels != info.embedding_levels) {
@@ -60,24 +67,25 @@ Status check_embeddings(const Request& request, const EngineInfo& info) {
     }
     const auto finite = [](float value) { return std::isfinite(value); };
     const bool seen = i > 0 && request.embeddings[i - 1].rows == given.rows;
-    if (!seen && !std::ranges::all_of(rows.values, finite))
+    if (!seen && !rows.finite && !std::ranges::all_of(rows.values, finite))
       return fail("expected finite numbers, got an infinity or NaN");
     const int frame = given.grid_frames * given.grid_cols;
     if (given.grid_cols < 0 || given.grid_frames < 1 ||
         (given.grid_cols > 0 && (frame > given.count || given.count % frame != 0))) {
-      return fail(fmt::format("expected frames of whole rows, got {} tokens in {} frames with rows "
-                              "of {}",
-                              given.count, given.grid_frames, given.grid_cols));
+      return fail(
+          fmt::format("expected frames of whole rows, got {} tokens in {} frames with rows "
+                      "of {}",
+                      given.count, given.grid_frames, given.grid_cols));
     }
   }
   return {};
 }
 
-std::shared_ptr<const PromptInput> prompt_input_of(const Request& request,
-                                                   const EngineInfo& info) {
+std::shared_ptr<const PromptInput> prompt_input_of(const Request& request, const EngineInfo& info) {
   if (request.embeddings.empty()) return nullptr;
   auto input = std::make_shared<PromptInput>();
   input->levels = info.embedding_levels, input->dim = info.model_dim;
+  input->parts_see = info.pictures_see_themselves;
   for (const PromptEmbeddings& given : request.embeddings) {
     const EmbeddingRows& rows = *given.rows;
     input->rows.push_back({given.first, given.count,

@@ -7,9 +7,9 @@
 
 namespace penstock {
 
-// Errors: kInvalidArgument (places, sizes, numbers that are not finite), kUnsupported (the model's
-// backend or architecture cannot).
-Status check_embeddings(const Request& request, const EngineInfo& info);
+// most_of_step: tokens that a step has for one prompt whatever else runs. Error: kInvalidArgument
+// (places, sizes, numbers that are not finite).
+Status check_embeddings(const Request& request, const EngineInfo& info, int most_of_step = 1 << 30);
 
 // Returns null for prompts of token ids only. REQUIRES: check_embeddings() passed; the request's
 // values outlive the result.

@@ -18,13 +18,18 @@ struct PromptInput {
     int first_row = 0;
   };
   std::vector<Identity> identities;
-  int levels = 1, dim = 0;            // of all rows
+  int levels = 1, dim = 0;  // of all rows
+  // The tokens of each of `rows` see each other, so a step has all of them.
+  bool parts_see = false;
   // BatchPart::axes of the prompt's tokens, and BatchPart::axis_delta of later ones
   std::vector<AxisPosition> axes;
   int axis_delta = 0;
 
   // Returns the index of the first token in [first, end) that has a given row, or `end`.
   int first_given(int first, int end) const;
+  // Returns how many of `count` tokens from `first` on are a step's: no part that sees itself is cut.
+  // `most`: the most that a step may have, for a part at its beginning. 0: the next part is longer.
+  int without_cut(int first, int count, int most) const;
   // Returns the hash of a block that holds the tokens [first, end), whose ids have the hash `ids`.
   BlockHash with_rows(BlockHash ids, int first, int end) const;
 

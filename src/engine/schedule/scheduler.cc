@@ -155,6 +155,11 @@ void Scheduler::schedule(Sequence& sequence, int count, Plan& plan) {
   if (in_background(sequence) && others_here_) count = std::min(count, kBackgroundTokens);
   count = std::min(count, std::max(1, blocks_.tokens_available(sequence)));
   count = sharing_.cut(sequence, count);
+  if (sequence.input != nullptr) {
+    count = sequence.input->without_cut(sequence.n_computed, count,
+                                        config_.max_num_batched_tokens - plan.n_tokens);
+    if (count == 0) return;
+  }
   while (!reserve(sequence, sequence.n_computed + count, plan)) {
     Sequence* victim = last_running();
     preempt(*victim, plan);

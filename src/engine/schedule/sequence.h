@@ -34,7 +34,8 @@ struct Sequence {
   int n_computed = 0;
   // maximum length in tokens, prompt included
   int max_len = 0;
-  int max_chunk = 1 << 30;  // maximum tokens of this sequence in a step
+  // maximum tokens of this sequence in a step, unless a part that sees itself is longer
+  int max_chunk = 1 << 30;
   // the last token is a stand-in: -1 - i for draw i of a step in flight
   bool ahead = false;
   // number of draft tokens that the next step may verify; set for every step

@@ -1,4 +1,5 @@
 #include "frontend/chat/chat_setup.h"
+#include "frontend/pictures/message_pictures.h"
 
 #include <spdlog/spdlog.h>
 
@@ -171,6 +172,42 @@ Result<bool> ChatSetup::check_tools(const Conversation& conversation) const {
                 "--ignore-tools-without-place leaves them out)");
 }
 
+Result<PromptPictures> ChatSetup::take_pictures(Json& messages) const {
+  const Eyes* const eyes = session_->eyes();
+  PromptPictures result;
+  ASSIGN_OR_RETURN(
+      std::vector<Picture> pictures,
+      penstock::take_pictures(messages, eyes != nullptr ? eyes->limits().pictures : SIZE_MAX));
+  if (!pictures.empty() && eyes == nullptr) {
+    const std::string& why = session_->blind_reason();
+    return errorf(ErrorCode::kInvalidArgument, "{}: this model has no eyes, it reads text only{}{}",
+                  pictures[0].where, why.empty() ? "" : ": ", why);
+  }
+  for (Picture& picture : pictures) {
+    ASSIGN_OR_RETURN(PlannedPicture planned, eyes->plan(std::move(picture)));
+    result.pictures.push_back(std::move(planned));
+  }
+  return result;
+}
+
+Result<std::vector<TokenId>> ChatSetup::tokens_of(std::string& text,
+                                                  const Conversation& conversation,
+                                                  PromptPictures& pictures) const {
+  const Eyes* const eyes = session_->eyes();
+  if (eyes == nullptr) {
+    return session_->encode(text,
+                            {.add_bos = conversation.add_special_tokens, .parse_special = true});
+  }
+  const PicturePrompt& prompt = eyes->prompt();
+  ASSIGN_OR_RETURN(text, prompt.filled(text, pictures.pictures, pictures.runs));
+  const int most = conversation.any_length ? INT_MAX : session_->engine_info().max_model_len;
+  ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
+                   prompt.tokens(session_->tokenizer(), text, conversation.add_special_tokens,
+                                 pictures.runs, most));
+  text = prompt.shown(std::move(text));
+  return tokens;
+}
+
 Result<ChatTask> ChatSetup::read(Conversation conversation) const {
   std::string text;
   return read(std::move(conversation), text);
@@ -190,8 +227,9 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
     return tl::unexpected(missing_);
   }
   if (conversation.tool_choice.kind == ToolChoice::Kind::kNone) conversation.tools = nullptr;
-  ASSIGN_OR_RETURN(const bool with_tools, check_tools(conversation));
   ChatTask task;
+  ASSIGN_OR_RETURN(task.pictures, take_pictures(conversation.messages));
+  ASSIGN_OR_RETURN(const bool with_tools, check_tools(conversation));
   if (!with_tools && conversation.tools.is_array() && !conversation.tools.empty())
     task.warning = "tools: left out, the model's chat template has no place for them";
   if (with_tools && calls_unknown_)
@@ -220,12 +258,19 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
     fit_call_ids(writing, conversation.messages);
     if (!prompter.forms(with_tools).shows_calls) calls_into_content(writing, conversation.messages);
   }
+  if (const Eyes* eyes = session_->eyes(); eyes != nullptr) {
+    for (Json* part : {&conversation.messages, &conversation.tools, &conversation.variables})
+      eyes->prompt().hide(*part);
+    if (!task.pictures.empty() && prompter.forms(with_tools).tool == MessageForms::Content::kText)
+      images_behind_tools(conversation.messages);
+    if (prompter.forms(with_tools).user == MessageForms::Content::kText)
+      images_as_text(eyes->prompt().placeholder(), conversation.messages);
+  }
   ASSIGN_OR_RETURN(text,
                    prompter.render(std::move(conversation.messages), std::move(conversation.tools),
                                    std::move(conversation.variables), conversation.options));
   if (!conversation.any_length) RETURN_IF_ERROR(session_->check_length(text));
-  task.prompt =
-      session_->encode(text, {.add_bos = conversation.add_special_tokens, .parse_special = true});
+  ASSIGN_OR_RETURN(task.prompt, tokens_of(text, conversation, task.pictures));
   const bool text_has_marks =
       calls != nullptr && (is_harmony(*calls) || !calls->format.text_begins.empty());
   if (with_tools || text_has_marks) task.parsers.tools = tool_parser_;

@@ -36,6 +36,7 @@ Result<std::string> read_chat_template(const std::string& file_or_text);
 
 // The conversation of one request, in the terms of chat completions.
 struct Conversation {
+  // Parts may be pictures (pictures/message_pictures.h).
   nlohmann::ordered_json messages;
   // An array or null. Calls of tools with "strict": true obey the tools' schemas.
   nlohmann::ordered_json tools = nullptr;
@@ -56,6 +57,8 @@ struct Conversation {
 
 struct ChatTask {
   std::vector<TokenId> prompt;
+  // pictures of the messages, and their places in the prompt
+  PromptPictures pictures;
   ReplyParserOptions parsers;
   bool one_call = false;
   // The constraint on the whole reply, including reasoning and calls; replaces
@@ -94,6 +97,11 @@ class ChatSetup {
  private:
   explicit ChatSetup(const Session& session) : session_(&session) {}
   Status check_length(const Conversation& conversation) const;
+  // Takes the pictures out of the messages and reads their headers.
+  Result<PromptPictures> take_pictures(nlohmann::ordered_json& messages) const;
+  // Tokenizes a rendered prompt; `text` becomes what the client may see.
+  Result<std::vector<TokenId>> tokens_of(std::string& text, const Conversation& conversation,
+                                         PromptPictures& pictures) const;
   // Returns whether the template shows the tools to the model. Errors: when it cannot but must.
   Result<bool> check_tools(const Conversation& conversation) const;
 

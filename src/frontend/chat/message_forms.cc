@@ -228,34 +228,50 @@ Result<std::string> text_of_part(Json& part, size_t index) {
                 "messages[{}].content: only text parts are supported, got {}", index, name);
 }
 
-// Returns the texts of content: a string, a list of parts, or none.
-Result<std::vector<std::string>> texts_of(Json& content, size_t index) {
-  std::vector<std::string> texts;
-  if (content.is_null()) return texts;
+// An image whose bytes are elsewhere (pictures/message_pictures.h).
+bool is_image(const Json& part) {
+  return part.is_object() && part.size() == 1 && part.contains("type") && part["type"] == "image";
+}
+
+// Returns the parts of content, which is a string, a list of parts, or none: texts, and images as
+// they are.
+Result<std::vector<Json>> parts_of(Json& content, size_t index) {
+  std::vector<Json> parts;
+  if (content.is_null()) return parts;
   if (content.is_string()) {
-    texts.push_back(std::move(content.get_ref<std::string&>()));
-    return texts;
+    parts.push_back(std::move(content));
+    return parts;
   }
   if (!content.is_array()) {
     return errorf(ErrorCode::kInvalidArgument,
                   "messages[{}].content: expected a string or a list of parts", index);
   }
   for (Json& part : content) {
+    if (is_image(part)) {
+      parts.push_back(std::move(part));
+      continue;
+    }
     ASSIGN_OR_RETURN(std::string text, text_of_part(part, index));
-    texts.push_back(std::move(text));
+    parts.emplace_back(std::move(text));
   }
-  return texts;
+  return parts;
 }
 
-Json content_in_form(Content form, bool was_parts, std::vector<std::string> texts) {
+// Text content has no place for images, which are left out.
+Json content_in_form(Content form, bool was_parts, std::vector<Json> parts) {
   if (form == Content::kParts || (form == Content::kEither && was_parts)) {
-    Json parts = Json::array();
-    for (std::string& text : texts) parts.push_back(text_part(std::move(text)));
-    return parts;
+    Json content = Json::array();
+    for (Json& part : parts) {
+      content.push_back(part.is_string() ? text_part(std::move(part.get_ref<std::string&>()))
+                                         : std::move(part));
+    }
+    return content;
   }
-  if (texts.size() == 1) return std::move(texts[0]);
+  std::erase_if(parts, [](const Json& part) { return !part.is_string(); });
+  if (parts.size() == 1) return std::move(parts[0]);
   std::string joined;
-  for (size_t i = 0; i < texts.size(); ++i) joined.append(i == 0 ? "" : "\n").append(texts[i]);
+  for (size_t i = 0; i < parts.size(); ++i)
+    joined.append(i == 0 ? "" : "\n").append(parts[i].get_ref<const std::string&>());
   return joined;
 }
 
@@ -399,8 +415,8 @@ Result<Json> in_forms(const MessageForms& forms, Json messages) {
     if (forms.short_ids) shorten_id(message, "tool_call_id");
     Json& content = message["content"];
     const bool was_parts = content.is_array();
-    ASSIGN_OR_RETURN(std::vector<std::string> texts, texts_of(content, i));
-    content = content_in_form(form_of(forms, message), was_parts, std::move(texts));
+    ASSIGN_OR_RETURN(std::vector<Json> parts, parts_of(content, i));
+    content = content_in_form(form_of(forms, message), was_parts, std::move(parts));
     if (forms.null_beside_calls && message.contains("tool_calls") &&
         (content == "" || content.empty())) {
       content = nullptr;

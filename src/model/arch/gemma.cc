@@ -101,7 +101,10 @@ void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
   const int pattern = reader.integer({"", "sliding_window_pattern"}, 1, 1024, 6);
   read_windows(reader, config, pattern, 4096);
   read_local_rope(reader, config);
-  if (!reader.flag({"", "use_bidirectional_attention"}, config.arch == "gemma-embedding")) return;
+  if (!reader.flag({"", "use_bidirectional_attention"}, config.arch == "gemma-embedding")) {
+    for (LayerConfig& layer : config.layers) layer.sees_parts = true;
+    return;
+  }
   // EmbeddingGemma. Half of the window is before a token, half behind it.
   config.attention.causal = false;
   config.output.has_head = false;

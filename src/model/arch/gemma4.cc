@@ -199,10 +199,13 @@ void configure_gemma4(ConfigReader& reader, ModelConfig& config) {
       reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
   config.per_layer.dim = reader.integer(
       {"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, 0, 1 << 16, 0);
-  if (reader.text({"", "use_bidirectional_attention"}, "") == "all")
+  const std::string both_ways = reader.text({"", "use_bidirectional_attention"}, "");
+  if (both_ways == "all")
     reader.fail(ErrorCode::kUnsupported,
                 "use_bidirectional_attention: 'all' is not known in a decoder");
   read_layer_types(reader, config);
+  for (LayerConfig& layer : config.layers)
+    layer.sees_parts = both_ways == "vision" && layer.window > 0;
   read_heads(reader, config);
   config.residual.layer_scales =
       !reader.gguf() || in_some_layer(reader, config, "layer_output_scale.weight", true);

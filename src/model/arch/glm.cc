@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
+#include "model/arch/rope.h"
 
 namespace penstock {
 
@@ -14,6 +15,11 @@ void configure_glm(ConfigReader&, ModelConfig& config) { config.positions.rope_i
 void configure_glm4(ConfigReader& reader, ModelConfig& config) {
   config.residual.norms = NormPlacement::kBoth;
   config.positions.rope_interleaved = !reader.has({"rope.dimension_sections", ""});
+}
+
+void configure_glm4v(ConfigReader& reader, ModelConfig& config) {
+  configure_glm4(reader, config);
+  read_rope_axes(reader, config, AxisOrder::kSections, {8, 12, 12});
 }
 
 void describe_glm4(ConfigWriter& writer, const ModelConfig&) {
@@ -165,7 +171,7 @@ extern constinit const Architecture kGlm4v = {
     .name = "glm4",
     .title = "GLM-4V (text, also of `glm4v`)",
     .hf_types = {"glm4v_text", "Glm4vForConditionalGeneration", "glm4v"},
-    .configure = configure_glm4,
+    .configure = configure_glm4v,
     .hf_names = glm4_names,
     .forward = decoder_forward,
     .hf_defaults = R"({"num_key_value_heads": 2, "rms_norm_eps": 1e-5})",

@@ -252,6 +252,18 @@ bool head_differs(const WeightSource& source, const ModelConfig& config) {
          (table->type != head->type || !std::ranges::equal(table->bytes, head->bytes));
 }
 
+// Returns the number of layers of the tower whose features are added behind layers of the decoder
+// (DeepStack).
+int deep_levels(ConfigReader& reader, const WeightSource& source, int n_layers) {
+  if (reader.gguf()) return reader.integer({"n_deepstack_layers", ""}, 0, n_layers, 0);
+  const json::json_pointer key("/vision_config/deepstack_visual_indexes");
+  const json& config = source.config();
+  const json* indexes = config.contains(key) ? &config[key] : nullptr;
+  return indexes != nullptr && indexes->is_array()
+             ? static_cast<int>(std::min<size_t>(indexes->size(), static_cast<size_t>(n_layers)))
+             : 0;
+}
+
 Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
                          const WeightSource* source) {
   ModelConfig config;
@@ -274,6 +286,7 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
                                                       knows && output_stem(*source).empty());
   config.ffn.activation = read_activation(reader, Activation::kSilu);
   config.layers.resize(static_cast<size_t>(config.n_layers));
+  if (knows) config.embedding.deep_levels = deep_levels(reader, *source, config.n_layers);
   read_layer_sizes(reader, config);
   config.ropes = {read_rope(reader, config)};
   config.attention.qkv_by_group = architecture.hf_qkv_by_group && !reader.gguf();

@@ -55,7 +55,7 @@ CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
     const int at = static_cast<int>(i);
     spec.layers.push_back({stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window,
                            layer.group, latent.kv_rank, layer.chunked, !attention.causal,
-                           latent.kv_rank > 0 ? 0 : attention.value_dim});
+                           latent.kv_rank > 0 ? 0 : attention.value_dim, layer.sees_parts});
     if (has_states()) spec.state_values.push_back(state_values_of(at));
   }
   if (indexer().top_k > 0) spec.first_index_layer = n_layers;

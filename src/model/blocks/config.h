@@ -69,6 +69,8 @@ struct LayerConfig {
   int window = 0;
   // Windows are chunks that do not slide (KvLayerSpec::chunked).
   bool chunked = false;
+  // Tokens of a picture see all of it, those behind them too (Batch::sights).
+  bool sees_parts = false;
   // Placement of the layer's norms; empty: that of ResidualConfig.
   std::optional<NormPlacement> norms;
   // Cache group. Layers of one group keep their tokens for the same time.

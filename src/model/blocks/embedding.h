@@ -14,7 +14,7 @@ struct EmbeddingConfig {
   // Number of token types, each with a vector that is added to the embeddings (BERT); 0 = none.
   int n_token_types = 0;
   // Number of leading layers behind each of which a level of the given rows is added (GivenRows;
-  // DeepStack). They are layers of the first pipeline stage.
+  // DeepStack).
   int deep_levels = 0;
   // The embedding table is also the output matrix.
   bool tied = false;

@@ -29,7 +29,7 @@ void configure_glm4v_tower(TowerReader& reader, TowerConfig& config) {
   config.patch_frames = reader.side({"", "temporal_patch_size"});
   config.patch_dim = 3 * config.patch_frames * config.patch_size * config.patch_size;
   config.unit = vision.integer({"", "spatial_merge_size"}, 1, 16);
-  config.patches_by_unit = true;
+  config.patches_by_unit = config.grid_positions = true;
   config.prefix = reader.prefix({"model.visual.", "visual."}, "patch_embed.proj.weight");
   const std::string& at = config.prefix;
   config.patch_name = at + "patch_embed.proj";

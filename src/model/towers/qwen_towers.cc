@@ -67,7 +67,7 @@ void read_qwen_tower(TowerReader& reader, TowerConfig& config, std::string_view 
   config.patch_frames = reader.side({"", "temporal_patch_size"});
   config.patch_dim = 3 * config.patch_frames * config.patch_size * config.patch_size;
   config.unit = vision.integer({"", "spatial_merge_size"}, 1, 16);
-  config.patches_by_unit = true;
+  config.patches_by_unit = config.grid_positions = true;
   config.prefix = reader.prefix({"visual.", "model.visual."}, "patch_embed.proj.weight");
   config.patch_name = config.prefix + "patch_embed.proj";
   config.roots.push_back(config.prefix);

@@ -95,6 +95,8 @@ struct TowerConfig {
   int unit = 1;
   // Order of patches that the tower is given: unit after unit; false: row after row.
   bool patches_by_unit = false;
+  // Tokens have rows and columns as positions in the text model (M-RoPE).
+  bool grid_positions = false;
   TowerPositions positions;
   // None, one, or two for different features of a head.
   std::vector<TowerRope> ropes;

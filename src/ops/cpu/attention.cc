@@ -104,9 +104,10 @@ class Attention {
     const int index = n_old + row / group_;  // of the token in the sequence
     const int position = mask != 0 ? batch_.positions[token] : index;
     result.first = first_visible(position);
-    result.end = mask != 0          ? n_old + 64 - __builtin_clzll(mask)
-                 : spec_->both_ways ? last_visible(seq, position) + 1
-                                    : index + 1;
+    result.end = mask != 0           ? n_old + 64 - __builtin_clzll(mask)
+                 : spec_->both_ways  ? last_visible(seq, position) + 1
+                 : spec_->sees_parts ? std::max(index + 1, sight_of(token))
+                                     : index + 1;
     result.tree_begin = n_old;
     result.tree_mask = mask;
     result.position = position;
@@ -132,6 +133,8 @@ class Attention {
     const int last = batch_.seq_lens[seq] - 1;
     return spec_->window == 0 ? last : std::min(last, position + spec_->window - 1);
   }
+
+  int sight_of(int token) const { return batch_.sights.empty() ? 0 : batch_.sights[token]; }
 
   int first_position(int seq) const {
     return view_->first_positions.empty() ? 0 : view_->first_positions[seq];

@@ -117,6 +117,7 @@ Status BatchUpload::set(const Batch& batch, const DescribedDraws& draws,
     all.adapters = put<int32_t>(batch.adapters, n_seqs, -1);
     all.long_ropes = put<int32_t>(batch.long_ropes, n_seqs, 0);
     all.tree_masks = put<uint64_t>(batch.tree_masks, n, 0);
+    if (!batch.sights.empty()) all.sights = put<int32_t>(batch.sights, n, 0);
     if (!batch.axis_positions.empty())
       all.axis_positions = put<int32_t>({batch.axis_positions[0].data(), 3 * n}, 3 * n, 0);
     put_given(batch, all);

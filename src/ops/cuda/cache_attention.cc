@@ -97,6 +97,7 @@ AttentionOnDevice CacheAttention::attention_of(Tensor q, const KvCache& cache,
   kernel.group = spec.group;
   kernel.n_queries = params.n_heads / spec.n_kv_heads;
   kernel.window = spec.window, kernel.chunked = spec.chunked, kernel.both_ways = spec.both_ways;
+  kernel.sees_parts = spec.sees_parts;
   kernel.scale = params.scale, kernel.softcap = params.softcap;
   kernel.sinks = device_data(params.sinks), kernel.slopes = device_data(params.slopes);
   kernel.batch = upload_.on_device();

@@ -4,6 +4,7 @@
 
 #include "base/ordered_json.h"
 #include "frontend/json_fields.h"
+#include "frontend/pictures/message_pictures.h"
 #include "server/api/api_request.h"
 
 namespace penstock {
@@ -28,6 +29,19 @@ json text_part_of(json& part) {
   json result = {{"type", "text"}};
   result["text"] = take_field(part, "text");
   return result;
+}
+
+json image_part(std::string url, std::string where) {
+  json of_url = json::object();
+  of_url["url"] = std::move(url);
+  json result = {{"type", "image_url"}};
+  result["image_url"] = std::move(of_url);
+  result[kPicturePlace] = std::move(where);
+  return result;
+}
+
+std::string data_url(std::string_view media_type, std::string_view base64) {
+  return fmt::format("data:{};base64,{}", media_type.empty() ? "image" : media_type, base64);
 }
 
 json message_of(const std::string& role, json content) {
@@ -60,6 +74,16 @@ Result<json> text_parts(json content, std::initializer_list<std::string_view> ty
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string type = get_string(content[i], "type");
     const bool known = std::ranges::find(types, type) != types.end();
+    if (known && type == "input_image") {
+      if (!get_field(content[i], "image_url").is_string()) {
+        return errorf(ErrorCode::kInvalidArgument,
+                      "{}[{}].image_url: expected a data URL (files are not read by their id)",
+                      where, i);
+      }
+      parts.push_back(
+          image_part(take_string(content[i], "image_url"), fmt::format("{}[{}]", where, i)));
+      continue;
+    }
     if (!known || !get_field(content[i], "text").is_string())
       return cannot(fmt::format("{}[{}]", where, i), type);
     parts.push_back(text_part_of(content[i]));

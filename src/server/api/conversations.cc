@@ -241,6 +241,8 @@ Result<ChatTask> read_task(Conversation conversation, GenerationCall& call) {
   auto task = call.model->chat().read(std::move(conversation));
   if (!task) return renamed(std::move(task).error(), call.structured_field);
   call.params.structured_outputs = std::move(task->constraint);
+  if (!task->pictures.empty()) call.question = std::nullopt;
+  call.pictures.push_back(std::move(task->pictures));
   return task;
 }
 

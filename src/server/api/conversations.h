@@ -27,7 +27,8 @@ Status add_response_items(nlohmann::ordered_json items, nlohmann::ordered_json& 
 Result<AskedConversation> conversation_of_messages(nlohmann::ordered_json& body);
 
 // Tokenizes the conversation. call.params.structured_outputs is the form of the final answer; it is
-// replaced by the form of the whole reply, reasoning and calls included. Errors: those of
+// replaced by the form of the whole reply, reasoning and calls included. The pictures go into
+// call.pictures: each conversation's prompt is the call's next one. Errors: those of
 // ChatSetup::read().
 Result<ChatTask> read_task(Conversation conversation, GenerationCall& call);
 

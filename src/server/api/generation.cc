@@ -4,6 +4,7 @@
 
 #include "engine/requests/context_limit.h"
 #include "server/http/apart_threads.h"
+#include "server/http/awaited.h"
 #include "server/keys/ledger/spending.h"
 #include "server/services/request_record.h"
 #include "server/services/services.h"
@@ -50,6 +51,11 @@ net::awaitable<Result<std::unique_ptr<Generation>>> Generation::start(Services& 
     co_return errorf(ErrorCode::kResourceExhausted,
                      "the queue is full: too many choices wait already, of one key or of all");
   }
+  if (call.timeout) generation->deadline_ = Clock::now() + *call.timeout;
+  if (Status fits = generation->check_fits(); !fits)
+    co_return tl::unexpected(std::move(fits).error());
+  if (Status encoded = co_await generation->encode_pictures(); !encoded)
+    co_return tl::unexpected(std::move(encoded).error());
   Status submitted;
   co_await services.run_apart(exchange, bytes_to_submit(call),
                               [&] { submitted = generation->submit(); });
@@ -70,6 +76,30 @@ Generation::Generation(Exchange& exchange, GenerationCall& call)
   const bool ends_by_itself = call_.params.stop.empty() && !call_.keep_markers;
   if (call_.priority == Priority::kBackground && ends_by_itself) channel_->gather();
   channel_->on_overflow = [this] { gone_ = true; };
+}
+
+// Has the rows of all pictures made; those that are kept are there at once.
+net::awaitable<Status> Generation::encode_pictures() {
+  const bool any =
+      std::ranges::any_of(call_.pictures, [](const auto& one) { return !one.empty(); });
+  if (!any || call_.kept != nullptr) co_return Status();
+  Eyes& eyes = *session_.eyes();
+  Eyes::Call asked{.deadline = deadline_,
+                   .tenant = record_.tenant.empty() ? exchange_.request().asker() : record_.tenant};
+  for (const PromptPictures& of_prompt : call_.pictures)
+    asked.pictures.insert(asked.pictures.end(), of_prompt.pictures.begin(),
+                          of_prompt.pictures.end());
+  const Result<PictureRows> rows = co_await await_result<PictureRows>(
+      exchange_, [&](Eyes::Done done) { return eyes.submit(std::move(asked), std::move(done)); },
+      [&eyes](uint64_t id) { eyes.cancel(id); });
+  if (!rows) co_return tl::unexpected(rows.error());
+  auto next = rows->begin();
+  for (const PromptPictures& of_prompt : call_.pictures) {
+    const auto end = next + static_cast<ptrdiff_t>(of_prompt.pictures.size());
+    embeddings_.push_back(eyes.embeddings_of(of_prompt, PictureRows(next, end)));
+    next = end;
+  }
+  co_return Status();
 }
 
 // Registers the call among running ones if there is room.
@@ -127,15 +157,19 @@ void Generation::open_prompt(std::vector<TokenId> prompt) {
   ++n_open_;
 }
 
+Status Generation::check_fits() const {
+  if (call_.kept != nullptr) return {};
+  const int max_len = session_.engine().info().max_model_len;
+  for (const auto& prompt : call_.prompts)
+    RETURN_IF_ERROR(check_prompt_fits(prompt.size(), call_.params.max_tokens, max_len));
+  return {};
+}
+
 Status Generation::submit() {
   if (call_.kept != nullptr) {
     replayed_.emplace(call_.kept->record);
     for (auto& prompt : call_.prompts) open_prompt(std::move(prompt));
     return {};
-  }
-  const int max_len = session_.engine().info().max_model_len;
-  for (const auto& prompt : call_.prompts) {
-    RETURN_IF_ERROR(check_prompt_fits(prompt.size(), call_.params.max_tokens, max_len));
   }
   for (size_t i = 0; i < call_.prompts.size(); ++i) {
     Request request = session_.make_request(call_.prompts[i], call_.params, call_.strings);
@@ -146,9 +180,10 @@ Status Generation::submit() {
     request.tenant = record_.tenant;
     request.cache_salt = call_.cache_scope + call_.cache_salt;
     if (!call_.thinking.empty()) request.thinking = call_.thinking[i];
+    if (i < embeddings_.size()) request.embeddings = std::move(embeddings_[i]);
     if (call_.watches_prompts)
       request.progress = progress_.emplace_back(std::make_shared<PromptProgress>());
-    if (call_.timeout) request.deadline = Clock::now() + *call_.timeout;
+    request.deadline = deadline_;
     ASSIGN_OR_RETURN(const RequestId id, session_.engine().submit(std::move(request), channel_));
     ids_.push_back(id);
     prompt_of_id_.emplace(static_cast<uint64_t>(id), static_cast<int>(i));

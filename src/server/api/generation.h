@@ -29,6 +29,8 @@ struct GenerationCall {
   ModelLease model;          // its engine generates; destroyed last
   ServedAdapterRef adapter;  // null: the base model
   std::vector<std::vector<TokenId>> prompts;
+  // Pictures of the first prompts, by prompt; further ones have none.
+  std::vector<PromptPictures> pictures;
   SamplingParams params;
   StringTokens strings;  // of params
   Priority priority = Priority::kNormal;
@@ -124,6 +126,8 @@ class Generation {
  private:
   Generation(Exchange& exchange, GenerationCall& call);
   bool take_place();
+  Status check_fits() const;
+  net::awaitable<Status> encode_pictures();
   Status submit();
   void watch();
   void open_prompt(std::vector<TokenId> prompt);
@@ -141,7 +145,9 @@ class Generation {
   std::shared_ptr<RunningCall> running_;
   std::optional<RunningTexts::Place> place_;
   std::vector<std::shared_ptr<PromptProgress>> progress_;  // by prompt; empty: not requested
-  std::vector<RequestId> ids_;                             // by prompt
+  std::vector<std::vector<PromptEmbeddings>> embeddings_;  // of the first prompts
+  std::optional<Clock::time_point> deadline_;
+  std::vector<RequestId> ids_;  // by prompt
   std::unordered_map<uint64_t, int> prompt_of_id_;
   std::vector<std::unique_ptr<OutputBuilder>> builders_;
   const std::shared_ptr<const StopStrings> stops_;  // shared by all prompts

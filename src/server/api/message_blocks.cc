@@ -42,10 +42,20 @@ Result<std::string> document_text(json& block, const std::string& where) {
                 where, type);
 }
 
-// Returns the text part of a block that is or contains text.
+// Returns the part of a block that is or contains text, or is a picture.
 Result<json> part_of(json& block, const std::string& where) {
   const std::string type = get_string(block, "type");
   if (type == "text" && get_field(block, "text").is_string()) return text_part_of(block);
+  if (type == "image") {
+    json source = take_field(block, "source");
+    const std::string kind = get_string(source, "type");
+    if (kind == "base64" && get_field(source, "data").is_string())
+      return image_part(data_url(get_string(source, "media_type"), take_string(source, "data")),
+                        where);
+    if (kind == "url") return image_part(take_string(source, "url"), where);
+    return errorf(ErrorCode::kInvalidArgument, "{}.source.type: expected \"base64\", got \"{}\"",
+                  where, kind);
+  }
   if (type == "document") {
     ASSIGN_OR_RETURN(std::string text, document_text(block, where));
     return text_part(std::move(text));

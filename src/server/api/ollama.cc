@@ -9,6 +9,7 @@
 
 #include "base/ordered_json.h"
 #include "server/api/api_request.h"
+#include "server/api/conversation_parts.h"
 #include "server/api/conversations.h"
 #include "server/api/renamed_params.h"
 #include "server/api/schema_parts.h"
@@ -131,14 +132,27 @@ std::string ollama_name(const json& body, const ServedModel& model) {
   return name.empty() ? model.name() : name;
 }
 
+json with_images(json images, std::string text, const std::string& where) {
+  json parts = json::array();
+  for (size_t i = 0; i < images.size(); ++i) {
+    parts.push_back(image_part(data_url("", images[i].get_ref<const std::string&>()),
+                               fmt::format("{}[{}]", where, i)));
+  }
+  parts.push_back(text_part(std::move(text)));
+  return parts;
+}
+
 Result<Conversation> conversation_of_ollama(json& body) {
   json chat = {{"messages", json::array()}, {"tools", take_field(body, "tools")}};
   CallIds ids;
   json& messages = body["messages"];
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (const json& images = get_field(messages[i], "images"); images.is_array() && !images.empty())
-      return errorf(ErrorCode::kInvalidArgument, "messages[{}].images: only text is supported", i);
+    json images = take_field(messages[i], "images");
     chat["messages"].push_back(message_of_ollama(messages[i], ids));
+    if (!images.is_array() || images.empty()) continue;
+    json& message = chat["messages"].back();
+    message["content"] = with_images(std::move(images), take_string(message, "content"),
+                                     fmt::format("messages[{}].images", i));
   }
   if (chat["tools"].is_array() && chat["tools"].empty()) chat["tools"] = nullptr;
   const json& last = chat["messages"].back();

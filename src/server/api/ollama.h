@@ -22,8 +22,11 @@ int64_t nanoseconds(double seconds);
 // Returns the model's name as in the request, or the served name.
 std::string ollama_name(const nlohmann::ordered_json& body, const ServedModel& model);
 
+// Returns content of pictures, given as base64, before a text. where: the place of the list.
+nlohmann::ordered_json with_images(nlohmann::ordered_json images, std::string text,
+                                   const std::string& where);
 // Converts the body of /api/chat; messages and tools are moved out of it. REQUIRES: a checked body.
-// Errors: kInvalidArgument (images).
+// Errors: kInvalidArgument.
 Result<Conversation> conversation_of_ollama(nlohmann::ordered_json& body);
 // Sets the template variables for "think". Errors: kInvalidArgument (the model has no reasoning).
 Status read_think(const nlohmann::ordered_json& body, const ServedModel& model,

@@ -10,7 +10,7 @@
 
 #include "base/work.h"
 #include "server/api/schema_parts.h"
-#include "server/http/post_surely.h"
+#include "server/http/awaited.h"
 #include "server/keys/ledger/spending.h"
 #include "server/services/config.h"
 #include "server/services/model_loads.h"
@@ -52,15 +52,6 @@ Status add_prompts(std::span<const Prompt> prompts, const json& body, const Serv
   for (const auto& input : call.inputs) call.lengths.push_back(input.size());
   return {};
 }
-
-// The result, and the wake-up of the coroutine that waits for it.
-struct Arrival {
-  explicit Arrival(const net::any_io_executor& executor)
-      : timer(executor, net::steady_timer::time_point::max()) {}
-  net::steady_timer timer;
-  std::optional<Result<PoolingQueue::Vectors>> ended;  // valid once `here` is set
-  bool here = false;                                   // used on the executor only
-};
 
 }  // namespace
 
@@ -107,24 +98,14 @@ net::awaitable<Result<PoolingQueue::Vectors>> compute_uncharged(Services& servic
                                                                 Exchange& exchange,
                                                                 const ServedModel& model,
                                                                 PoolingCall call) {
-  const auto executor = exchange.executor();
-  const auto arrival = std::make_shared<Arrival>(executor);
+  PoolingQueue& queue = model.pooling();
   call.tenant = record_of(exchange).tenant;
   if (services.config.request_timeout.count() > 0)
     call.deadline = std::chrono::steady_clock::now() + services.config.request_timeout;
-  const auto id = model.pooling().submit(std::move(call), [arrival, executor](auto result) {
-    arrival->ended = std::move(result);
-    post_surely(executor, [arrival] {
-      arrival->here = true;
-      arrival->timer.cancel();
-    });
-  });
-  if (!id) co_return tl::unexpected(id.error());
-  if (exchange.gone()) model.pooling().cancel(*id);
-  exchange.on_disconnect = [&queue = model.pooling(), id = *id] { queue.cancel(id); };
-  while (!arrival->here) co_await arrival->timer.async_wait(net::as_tuple(net::use_awaitable));
-  exchange.on_disconnect = nullptr;
-  co_return *std::move(arrival->ended);
+  co_return co_await await_result<PoolingQueue::Vectors>(
+      exchange,
+      [&](PoolingQueue::Done done) { return queue.submit(std::move(call), std::move(done)); },
+      [&queue](uint64_t id) { queue.cancel(id); });
 }
 
 }  // namespace

@@ -102,7 +102,8 @@ Status ResponseItems::add_message(json& item, const std::string& where) {
   if (role.empty()) return errorf(ErrorCode::kInvalidArgument, "{}.role: missing", where);
   json given = take_field(item, "content");
   name_refusals(given);
-  ASSIGN_OR_RETURN(json content, text_parts(std::move(given), {"input_text", "output_text", "text"},
+  ASSIGN_OR_RETURN(json content, text_parts(std::move(given),
+                                            {"input_text", "output_text", "text", "input_image"},
                                             where + ".content"));
   if (role == "assistant" && open_ && messages.back()["content"] == "" &&
       !messages.back().contains("tool_calls")) {
@@ -128,9 +129,9 @@ Status ResponseItems::add_call(json& item, const std::string& where, bool custom
 
 Status ResponseItems::add_output(json& item, const std::string& where) {
   open_ = false;
-  ASSIGN_OR_RETURN(json output,
-                   text_parts(take_field(item, "output"), {"input_text", "output_text", "text"},
-                              where + ".output"));
+  ASSIGN_OR_RETURN(json output, text_parts(take_field(item, "output"),
+                                           {"input_text", "output_text", "text", "input_image"},
+                                           where + ".output"));
   messages.push_back(tool_message(take_string(item, "call_id"), std::move(output)));
   return {};
 }

@@ -115,6 +115,11 @@ Status add_conversation(const HttpRequest& request, const json& body,
   GenerationCall& generation = call.generation;
   ASSIGN_OR_RETURN(ChatTask task, read_task(*std::move(asked), generation));
   warn_client(request, task.warning);
+  if (!generation.pictures.back().empty() &&
+      get_field(body, "truncate_prompt_tokens").is_number()) {
+    return errorf(ErrorCode::kUnsupported,
+                  "truncate_prompt_tokens: a prompt with pictures is not cut");
+  }
   truncate_prompt(*generation.model, body, task.prompt);
   generation.prompts.push_back(std::move(task.prompt));
   RETURN_IF_ERROR(read_thinking_budget(body, task.parsers.starts_in_reasoning, generation));

@@ -106,15 +106,20 @@ Result<OllamaCall> read_ollama_generate(Services& services, const HttpRequest& r
   json& body = asked.fields;
   ServedModel& model = *asked.model;
   OllamaCall call;
-  if (const json& images = get_field(body, "images"); images.is_array() && !images.empty())
-    return errorf(ErrorCode::kInvalidArgument, "images: only text is supported");
+  json images = take_field(body, "images");
+  if (images.is_null()) images = json::array();
   RETURN_IF_ERROR(read_ollama_common(services, request, asked, call));
   const std::string prompt = get_string(body, "prompt"), system = get_string(body, "system");
-  if (prompt.empty()) {
+  if (prompt.empty() && images.empty()) {
     call.only = load_reason(body);
     return call;
   }
   const bool raw = get_bool(body, "raw");
+  if (!images.empty() &&
+      (raw || !get_field(body, "suffix").is_null() || !get_field(body, "context").is_null())) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "images: cannot stand beside raw, suffix and context");
+  }
   if (const std::string suffix = get_string(body, "suffix"); !suffix.empty()) {
     for (const char* name : {"system", "context", "think"}) {
       if (!get_field(body, name).is_null())
@@ -138,7 +143,8 @@ Result<OllamaCall> read_ollama_generate(Services& services, const HttpRequest& r
   } else {
     json chat = {{"messages", json::array()}};
     if (!system.empty()) chat["messages"].push_back({{"role", "system"}, {"content", system}});
-    chat["messages"].push_back({{"role", "user"}, {"content", prompt}});
+    json content = images.empty() ? json(prompt) : with_images(std::move(images), prompt, "images");
+    chat["messages"].push_back({{"role", "user"}, {"content", std::move(content)}});
     ASSIGN_OR_RETURN(Conversation conversation, conversation_of_chat(chat));
     RETURN_IF_ERROR(read_think(body, model, conversation));
     ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
@@ -280,7 +286,7 @@ nlohmann::json ollama_message() {
   return open({{"role", {{"enum", {"system", "user", "assistant", "tool"}}}},
                {"content", text("the text")},
                {"thinking", text("the reasoning before it")},
-               {"images", list(plain("string"), "only text is supported")},
+               {"images", list(plain("string"), "pictures in base64, before the text")},
                {"tool_calls", list(call, "calls the assistant made")},
                {"tool_name", text("of a tool's message: the function that was called")}},
               {"role"});
@@ -323,7 +329,7 @@ const nlohmann::json& ollama_generate_request() {
     fields["raw"] = boolean("true: the prompt as it is, without the chat template");
     fields["context"] = token_ids();
     fields["context"]["type"] = {"array", "null"};
-    fields["images"] = list(plain("string"), "only text is supported");
+    fields["images"] = list(plain("string"), "pictures in base64, before the text");
     fields["template"] = only("", "not supported: Go templates are not understood");
     fields["suffix"] = text("what follows the text: for models that fill in the middle");
     for (const char* name : {"width", "height", "steps"})

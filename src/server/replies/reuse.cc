@@ -151,6 +151,9 @@ void Reuse::make_keys() {
   if (record_of(exchange_).confidence) text.add("confidence");
   if (replies_.by_meaning() && call_.question) scope_ = scope_of(text, call_);
   for (const auto& prompt : call_.prompts) text.add(prompt);
+  for (const PromptPictures& of_prompt : call_.pictures)
+    for (const PlannedPicture& picture : of_prompt.pictures)
+      for (const uint64_t part : picture.identity) text.add(std::to_string(part));
   key_ = text.sha256();
 }
 

@@ -190,6 +190,8 @@ Status ServedModel::load(EngineConfig config) {
       max_model_len_ = info().max_model_len;
       max_num_seqs_ = std::max(this->config().max_num_seqs, 1);
       memory_ = info().weight_bytes - info().offloaded_bytes + info().kv_bytes;
+      if (session_ != nullptr && session_->eyes() != nullptr)
+        memory_ = memory_ + session_->eyes()->weight_bytes();
       runner_ = pools() ? Runner::kPooling : Runner::kGenerate;
     }
   }
@@ -240,7 +242,9 @@ Status ServedModel::status() {
 void ServedModel::stop() {
   const std::lock_guard lock(opening_);
   if (pooling_ != nullptr) pooling_->stop();
-  if (session_ != nullptr) session_->engine().stop();
+  if (session_ == nullptr) return;
+  if (session_->eyes() != nullptr) session_->eyes()->stop();
+  session_->engine().stop();
 }
 
 ServedAdapters::Opener ServedModel::adapter_opener() {

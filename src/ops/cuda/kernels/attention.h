@@ -60,7 +60,7 @@ struct AttentionOnDevice {
   int group;      // of the cache
   int n_queries;  // per kv head
   int window;
-  bool chunked, both_ways;
+  bool chunked, both_ways, sees_parts;
   float scale, softcap;
   const float *sinks, *slopes;  // [query heads] or null
   const BatchOnDevice* batch;

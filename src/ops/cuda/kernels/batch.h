@@ -31,6 +31,7 @@ struct BatchOnDevice {
   const int32_t* adapters;     // [n_seqs]
   const int32_t* long_ropes;   // [n_seqs]
   const uint64_t* tree_masks;  // [n_tokens]; 0: causal
+  const int32_t* sights;       // [n_tokens] or null: Batch::sights
   // [n_tokens][3] or null: `positions` on all axes
   const int32_t* axis_positions;
   // [n_tokens] index of the token's given row, -1 = none; null: no token has one

@@ -55,6 +55,8 @@ PENSTOCK_DEVICE Sight sight_of(const AttentionOnDevice& k, int token, uint64_t m
   } else if (k.both_ways) {
     const int last = sight.position + k.window;  // exclusive
     sight.end = k.window > 0 && last < len ? last : len;
+  } else if (k.sees_parts && batch.sights != nullptr && batch.sights[token] > sight.end) {
+    sight.end = batch.sights[token];
   }
   return sight;
 }

@@ -1,0 +1,61 @@
+// The vision tower of a model on a backend of its own, beside the engine's: pixels of a picture to the
+// rows that a request gives in place of embeddings (Request::embeddings).
+//
+// A picture is computed in pieces of a few layers, between which engines of this process have their
+// turn. One thread at a time.
+#pragma once
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "formats/weight_source.h"
+#include "penstock/engine.h"
+#include "penstock/engine_config.h"
+
+namespace penstock {
+
+class Ops;
+class Tower;
+
+// One view of a picture: the whole, or a tile of it.
+struct PicturePixels {
+  // Patches [rows * cols, patch_dim] in the order of the model's image processor; or, if height is
+  // not 0, planes [3, height, width].
+  std::span<const float> values;
+  int rows = 0, cols = 0;     // patches
+  int height = 0, width = 0;  // pixels
+};
+
+class PictureEncoder {
+ public:
+  // Returns null if the file has no tower. Reads these fields of `config`: backend, threads,
+  // batch_invariant, enforce_eager. Errors: kUnsupported (a tower or a field of it that is not known,
+  // by name), kCorruptFile, kResourceExhausted.
+  static Result<std::unique_ptr<PictureEncoder>> open(const WeightSource& source,
+                                                      const EngineConfig& config);
+  ~PictureEncoder();
+
+  int64_t weight_bytes() const;
+  int patch_size() const;       // side in pixels
+  int unit() const;             // patches on a side of a token
+  bool grid_positions() const;  // its tokens are counted by rows and columns (M-RoPE)
+  // Row that ends each row of a stitched picture (LLaVA-NeXT), or empty.
+  std::span<const float> newline() const;
+  // Checks that it can encode a view. Error: kInvalidArgument. Any thread.
+  Status check(const PicturePixels& view) const;
+  // Returns the number of rows that it makes of a view. REQUIRES: check() passed. Any thread.
+  int n_rows(const PicturePixels& view) const;
+  // Returns the rows of all views, one after the other; EmbeddingRows::identity is the caller's.
+  // goes_on: asked between pieces; its error ends the work. Errors: those of check() and goes_on(),
+  // kResourceExhausted.
+  Result<EmbeddingRows> encode(std::span<const PicturePixels> views,
+                               const std::function<Status()>& goes_on);
+
+ private:
+  PictureEncoder(std::unique_ptr<Ops> ops, std::unique_ptr<Tower> tower);
+
+  const std::unique_ptr<Ops> ops_;
+  const std::unique_ptr<Tower> tower_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,375 @@
+#include "frontend/pictures/eyes.h"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <future>
+#include <new>
+
+#include "base/json_text.h"
+#include "base/memory.h"
+#include "frontend/pictures/stitch.h"
+
+namespace penstock {
+namespace {
+
+using Identity = std::array<uint64_t, 2>;
+
+std::span<const std::byte> bytes_of(const Picture& picture) {
+  return std::as_bytes(std::span(*picture.file));
+}
+
+Identity hash_of(std::string_view text) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr);
+  Identity identity;
+  std::memcpy(identity.data(), digest, sizeof identity);
+  return identity;
+}
+
+tl::unexpected<Error> at_place(const Picture& picture, Error error) {
+  error.message = picture.where + ": " + error.message;
+  return tl::unexpected(std::move(error));
+}
+
+nlohmann::json json_of(const WeightSource& source, const char* file) {
+  const std::optional<std::string> text = source.side_file(file);
+  if (!text) return nullptr;
+  return bounded_json<nlohmann::json>(*text);
+}
+
+ImageProcessorFiles files_of(const WeightSource& source) {
+  ImageProcessorFiles files;
+  files.config = source.config();
+  files.processor = json_of(source, "processor_config.json");
+  files.image_processor = json_of(source, "preprocessor_config.json");
+  files.tokenizer = json_of(source, "tokenizer_config.json");
+  if (files.image_processor.is_null() && files.processor.is_object()) {
+    const auto found = files.processor.find("image_processor");
+    if (found != files.processor.end()) files.image_processor = *found;
+  }
+  return files;
+}
+
+PicturePixels view_of(const ImageView& view, PixelLayout layout, std::span<const float> values) {
+  if (layout == PixelLayout::kPatches) return {values, view.grid_h, view.grid_w, 0, 0};
+  return {values, 0, 0, view.height, view.width};
+}
+
+}  // namespace
+
+namespace {
+
+Eyes::Limits with_memory(Eyes::Limits limits) {
+  if (limits.row_bytes == 0) limits.row_bytes = total_memory() / 4;
+  return limits;
+}
+
+// Short, so that it needs no memory.
+tl::unexpected<Error> out_of_memory() {
+  return make_error(ErrorCode::kResourceExhausted, "memory ran out");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Eyes>> Eyes::open(const WeightSource& source, const EngineInfo& info,
+                                         const EngineConfig& config, const Limits& limits) {
+  ASSIGN_OR_RETURN(auto encoder, PictureEncoder::open(source, config));
+  if (encoder == nullptr) return nullptr;
+  if (encoder->grid_positions() != info.positions_have_axes) {
+    return errorf(ErrorCode::kUnsupported,
+                  "the tower's tokens have {} as positions, those of the text model ({}) {}",
+                  encoder->grid_positions() ? "rows and columns" : "their order", info.architecture,
+                  info.positions_have_axes ? "rows and columns" : "their order");
+  }
+  if (info.layers_read_ids) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "pictures of models whose layers have inputs of their own for each token ({}) are "
+        "not there yet",
+        info.architecture);
+  }
+  // In a message with several pictures the reference cuts none of them into tiles.
+  const auto type = source.config().find("model_type");
+  if (type != source.config().end() && *type == "llava_onevision")
+    return make_error(ErrorCode::kUnsupported, "pictures of LLaVA-OneVision are not there yet");
+  const ImageProcessorFiles files = files_of(source);
+  ASSIGN_OR_RETURN(auto processor, make_image_processor(files));
+  std::unique_ptr<Eyes> eyes(new Eyes(std::move(processor), std::move(encoder), info, limits));
+  std::string settings;
+  for (const nlohmann::json* file : {&files.config, &files.image_processor, &files.processor})
+    settings += file->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + '\n';
+  eyes->settings_ = hash_of(settings);
+  return eyes;
+}
+
+Eyes::Eyes(std::unique_ptr<ImageProcessor> processor, std::unique_ptr<PictureEncoder> encoder,
+           const EngineInfo& info, const Limits& limits)
+    : processor_(std::move(processor)),
+      encoder_(std::move(encoder)),
+      info_(info),
+      limits_(with_memory(limits)),
+      prompt_(processor_->placeholder(), processor_->soft_token()),
+      held_bytes_(std::make_shared<std::atomic<int64_t>>(0)),
+      thread_([this] { work(); }) {}
+
+Result<PlannedPicture> Eyes::plan(Picture picture) const {
+  const auto refused = [&](ErrorCode code, std::string message) {
+    return at_place(picture, {code, std::move(message)});
+  };
+  if (picture.file->size() > limits_.image.max_bytes) {
+    return refused(ErrorCode::kResourceExhausted,
+                   fmt::format("expected a picture of at most {} bytes, got {}",
+                               limits_.image.max_bytes, picture.file->size()));
+  }
+  const Result<ImageInfo> info = read_image_info(bytes_of(picture));
+  if (!info) return at_place(picture, info.error());
+  if (int64_t{info->width} * info->height > limits_.image.max_pixels) {
+    return refused(ErrorCode::kResourceExhausted,
+                   fmt::format("expected a picture of at most {} pixels, got {} x {}",
+                               limits_.image.max_pixels, info->width, info->height));
+  }
+  Result<ImagePlan> plan = processor_->plan(info->width, info->height);
+  if (!plan) return at_place(picture, plan.error());
+  PlannedPicture planned{std::move(picture), *std::move(plan), {}};
+  planned.identity = hash_of(*planned.picture.file);
+  for (size_t i = 0; i < settings_.size(); ++i) planned.identity[i] ^= settings_[i];
+  return planned;
+}
+
+std::vector<PromptEmbeddings> Eyes::embeddings_of(const PromptPictures& pictures,
+                                                  const PictureRows& rows) const {
+  return penstock::embeddings_of(pictures, rows, info_.positions_have_axes ? encoder_->unit() : 0);
+}
+
+int64_t Eyes::row_bytes_of(const PlannedPicture& picture) const {
+  return int64_t{picture.plan.n_soft} * info_.model_dim * info_.embedding_levels *
+         int64_t{sizeof(float)};
+}
+
+// Returns why a call cannot wait, if so.
+std::optional<Error> Eyes::why_over(const Open& open) const {
+  const auto found = tenants_.find(open.call.tenant);
+  const Tenant own = found == tenants_.end() ? Tenant() : found->second;
+  const bool many = calls_.size() >= limits_.calls ||
+                    waiting_bytes_ + open.bytes > limits_.waiting_bytes ||
+                    own.n_calls >= limits_.calls / 4 * 3 ||
+                    own.bytes + open.bytes > limits_.waiting_bytes / 4 * 3;
+  if (many) {
+    return Error{ErrorCode::kResourceExhausted,
+                 "too many pictures wait to be encoded, of one key or of all: try again later"};
+  }
+  const int64_t held = held_bytes_->load() + waiting_row_bytes_;
+  if (held + open.row_bytes <= limits_.row_bytes) return {};
+  return Error{ErrorCode::kResourceExhausted,
+               fmt::format("pictures of running requests take {} MiB, these would take {} MiB more "
+                           "of {}: try again later",
+                           held >> 20, open.row_bytes >> 20, limits_.row_bytes >> 20)};
+}
+
+Result<uint64_t> Eyes::submit(Call call, Done done) {
+  Open open{.call = std::move(call), .done = std::move(done)};
+  open.rows.reserve(open.call.pictures.size());
+  std::unique_lock lock(mutex_);
+  if (stopping_) return make_error(ErrorCode::kCancelled, "this server stops");
+  for (const PlannedPicture& planned : open.call.pictures) {
+    open.bytes += planned.picture.file->size();
+    auto kept = find_kept(planned);
+    if (kept == nullptr) open.row_bytes += row_bytes_of(planned);
+    open.rows.push_back(std::move(kept));
+  }
+  open.id = ++last_id_;
+  if (open.row_bytes == 0) {  // all of them are kept
+    lock.unlock();
+    open.done(std::move(open.rows));
+    return open.id;
+  }
+  open.rows.clear();
+  if (auto error = why_over(open)) return tl::unexpected(*std::move(error));
+  calls_.push_back(std::move(open));
+  Open& added = calls_.back();
+  try {
+    Tenant& tenant =
+        tenants_.try_emplace(added.call.tenant, Tenant{.last_turn = n_turns_}).first->second;
+    ++tenant.n_calls, tenant.bytes += added.bytes;
+  } catch (...) {
+    calls_.pop_back();
+    throw;
+  }
+  waiting_bytes_ += added.bytes, waiting_row_bytes_ += added.row_bytes;
+  wake_.notify_one();
+  return added.id;
+}
+
+void Eyes::cancel(uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  const auto open = std::ranges::find(calls_, id, &Open::id);
+  if (open != calls_.end()) open->cancelled.request_stop();
+  wake_.notify_one();
+}
+
+Result<PictureRows> Eyes::encode(Call call) {
+  auto result = std::make_shared<std::promise<Result<PictureRows>>>();
+  auto future = result->get_future();
+  ASSIGN_OR_RETURN(const uint64_t id, submit(std::move(call), [result](Result<PictureRows> rows) {
+                     result->set_value(std::move(rows));
+                   }));
+  (void)id;
+  return future.get();
+}
+
+void Eyes::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    for (Open& open : calls_) open.cancelled.request_stop();
+    wake_.notify_one();
+  }
+  const std::lock_guard joining(joining_);
+  if (thread_.joinable()) thread_.join();
+}
+
+// Returns the first call of the tenant whose last turn is longest ago.
+std::list<Eyes::Open>::iterator Eyes::next_call() {
+  auto best = calls_.begin();
+  for (auto open = calls_.begin(); open != calls_.end(); ++open) {
+    if (open->cancelled.stop_requested()) return open;
+    if (tenants_.at(open->call.tenant).last_turn < tenants_.at(best->call.tenant).last_turn)
+      best = open;
+  }
+  return best;
+}
+
+void Eyes::finish(std::list<Open>::iterator open, Result<PictureRows> result,
+                  std::unique_lock<std::mutex>& lock) {
+  const Done done = std::move(open->done);
+  const auto tenant = tenants_.find(open->call.tenant);
+  tenant->second.bytes -= open->bytes;
+  if (--tenant->second.n_calls == 0) tenants_.erase(tenant);
+  waiting_bytes_ -= open->bytes, waiting_row_bytes_ -= open->row_bytes;
+  calls_.erase(open);
+  lock.unlock();
+  done(std::move(result));
+  lock.lock();
+}
+
+// Each turn encodes one picture.
+void Eyes::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [this] { return stopping_ || !calls_.empty(); });
+    if (calls_.empty()) return;
+    const auto open = next_call();
+    const Call& call = open->call;
+    const GoesOn goes_on = [&, stop = open->cancelled.get_token()]() -> Status {
+      if (stop.stop_requested()) return make_error(ErrorCode::kCancelled, "cancelled");
+      if (call.deadline && Clock::now() >= *call.deadline)
+        return make_error(ErrorCode::kDeadlineExceeded, "the time for this request is over");
+      return {};
+    };
+    if (Status status = goes_on(); !status) {
+      finish(open, tl::unexpected(std::move(status).error()), lock);
+      continue;
+    }
+    if (open->rows.size() == call.pictures.size()) {
+      finish(open, std::move(open->rows), lock);
+      continue;
+    }
+    tenants_.at(call.tenant).last_turn = ++n_turns_;
+    const PlannedPicture& picture = call.pictures[open->rows.size()];
+    auto rows = rows_of_locked(picture, goes_on, lock);
+    if (rows) {
+      open->rows.push_back(*std::move(rows));  // there is room
+    } else {
+      finish(open, tl::unexpected(std::move(rows).error()), lock);
+    }
+  }
+}
+
+// Looks up kept rows and keeps new ones with the lock, and computes without it. Only the encoding
+// thread erases calls, so that the picture stays.
+Result<std::shared_ptr<const EmbeddingRows>> Eyes::rows_of_locked(
+    const PlannedPicture& picture, const GoesOn& goes_on, std::unique_lock<std::mutex>& lock) {
+  if (auto kept = find_kept(picture)) return kept;
+  lock.unlock();
+  auto rows = rows_of(picture, goes_on);
+  lock.lock();
+  if (rows) keep(*rows);
+  return rows;
+}
+
+std::shared_ptr<const EmbeddingRows> Eyes::find_kept(const PlannedPicture& picture) {
+  const auto found = index_.find(picture.identity);
+  if (found == index_.end()) return nullptr;
+  kept_.splice(kept_.begin(), kept_, found->second);
+  return found->second->rows;
+}
+
+// Without memory for the list, nothing is kept.
+void Eyes::keep(const std::shared_ptr<const EmbeddingRows>& rows) {
+  const auto bytes_of_rows = [](const EmbeddingRows& one) {
+    return one.values.size() * sizeof(float);
+  };
+  try {
+    kept_.push_front({rows->identity, rows});
+    index_[rows->identity] = kept_.begin();
+    kept_bytes_ += bytes_of_rows(*rows);
+  } catch (const std::bad_alloc&) {
+    kept_.clear(), index_.clear(), kept_bytes_ = 0;
+  }
+  while (kept_bytes_ > limits_.cache_bytes && !kept_.empty()) {
+    kept_bytes_ -= bytes_of_rows(*kept_.back().rows);
+    index_.erase(kept_.back().identity);
+    kept_.pop_back();
+  }
+}
+
+Result<std::shared_ptr<const EmbeddingRows>> Eyes::rows_of(const PlannedPicture& picture,
+                                                           const GoesOn& goes_on) {
+  try {
+    Result<EmbeddingRows> rows = compute(picture, goes_on);
+    if (!rows) return at_place(picture.picture, std::move(rows).error());
+    rows->identity = picture.identity;
+    const auto finite = [](float value) { return std::isfinite(value); };
+    rows->finite = std::ranges::all_of(rows->values, finite);
+    const auto bytes = static_cast<int64_t>(rows->values.size() * sizeof(float));
+    auto own = std::make_unique<const EmbeddingRows>(*std::move(rows));
+    std::shared_ptr<const EmbeddingRows> shared(
+        own.release(), [held = held_bytes_, bytes](const EmbeddingRows* gone) {
+          delete gone;  // NOLINT: a deleter
+          held->fetch_sub(bytes);
+        });
+    held_bytes_->fetch_add(bytes);
+    return shared;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
+
+Result<EmbeddingRows> Eyes::compute(const PlannedPicture& planned, const GoesOn& goes_on) {
+  ASSIGN_OR_RETURN(const Image image, decode_image(bytes_of(planned.picture), limits_.image));
+  RETURN_IF_ERROR(goes_on());
+  ASSIGN_OR_RETURN(const ProcessedImage processed, processor_->process(image));
+  std::vector<PicturePixels> views;
+  std::span<const float> rest = processed.pixels;
+  for (const ImageView& view : processed.plan.views) {
+    const size_t n =
+        processed.layout == PixelLayout::kPatches
+            ? static_cast<size_t>(view.grid_h) * static_cast<size_t>(view.grid_w) *
+                  static_cast<size_t>(processed.patch_dim)
+            : size_t{3} * static_cast<size_t>(view.height) * static_cast<size_t>(view.width);
+    views.push_back(view_of(view, processed.layout, rest.first(n)));
+    rest = rest.subspan(n);
+  }
+  ASSIGN_OR_RETURN(EmbeddingRows rows, encoder_->encode(views, goes_on));
+  if (processed.plan.stitched.rows > 0) rows = stitched(rows, processed.plan, encoder_->newline());
+  if (rows.n_rows == planned.plan.n_soft) return rows;
+  return errorf(ErrorCode::kUnsupported,
+                "expected {} rows of the tower for its tokens in the prompt, got {}",
+                planned.plan.n_soft, rows.n_rows);
+}
+
+}  // namespace penstock

@@ -1,0 +1,134 @@
+// What a model that sees makes of pictures: the tokens of each in the prompt, and the rows of its
+// tower. One thread encodes for all requests; the rows of the last pictures are kept, so that a
+// picture that comes again costs nothing.
+//
+// Thread-safe.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "engine/open/picture_encoder.h"
+#include "frontend/pictures/picture.h"
+#include "frontend/pictures/picture_prompt.h"
+
+namespace penstock {
+
+class Eyes {
+ public:
+  struct Limits {
+    ImageLimits image;
+    size_t pictures = 64;                    // of a request
+    size_t calls = 4096;                     // that wait
+    size_t waiting_bytes = size_t{1} << 30;  // of files of calls that wait
+    size_t cache_bytes = size_t{256} << 20;  // of kept rows
+    // Of the rows of all requests that run or wait, and those that are kept; 0: a quarter of the
+    // memory.
+    int64_t row_bytes = 0;
+  };
+  // Returns null if the model has no eyes. Errors: kUnsupported (a tower, a processor or a field that
+  // is not known, by name), kCorruptFile, kResourceExhausted.
+  static Result<std::unique_ptr<Eyes>> open(const WeightSource& source, const EngineInfo& info,
+                                            const EngineConfig& config, const Limits& limits);
+  ~Eyes() { stop(); }
+
+  const PicturePrompt& prompt() const { return prompt_; }
+  const Limits& limits() const { return limits_; }
+  int64_t weight_bytes() const { return encoder_->weight_bytes(); }
+  // Reads the header of a picture; nothing is decoded. Errors, with the picture's place:
+  // kInvalidArgument, kUnsupported, kResourceExhausted (over a limit).
+  Result<PlannedPicture> plan(Picture picture) const;
+  // See penstock::embeddings_of(); positions are those of the model.
+  std::vector<PromptEmbeddings> embeddings_of(const PromptPictures& pictures,
+                                              const PictureRows& rows) const;
+
+  // Called once, on the encoding thread or, where all rows are kept, by submit(); throws nothing.
+  // Errors: those of plan() for what only the pixels show, kCancelled, kDeadlineExceeded,
+  // kResourceExhausted.
+  using Done = std::function<void(Result<PictureRows>)>;
+  struct Call {
+    std::vector<PlannedPicture> pictures;
+    std::optional<Clock::time_point> deadline;
+    std::string tenant;  // pictures of different tenants take turns; one has 3/4 of the limits
+  };
+  // Returns an id for cancel(). Errors: kResourceExhausted (too many wait), kCancelled (after stop()).
+  Result<uint64_t> submit(Call call, Done done);
+  void cancel(uint64_t id);
+  // Submits and waits.
+  Result<PictureRows> encode(Call call);
+  // Ends every call.
+  void stop();
+
+ private:
+  struct Open {
+    uint64_t id = 0;
+    Call call;
+    Done done;
+    PictureRows rows;
+    std::stop_source cancelled;
+    size_t bytes = 0;       // of its files
+    int64_t row_bytes = 0;  // of rows that are not made yet
+  };
+  struct Tenant {
+    uint64_t last_turn = 0;
+    size_t n_calls = 0, bytes = 0;
+  };
+  struct Kept {
+    std::array<uint64_t, 2> identity;
+    std::shared_ptr<const EmbeddingRows> rows;
+  };
+  struct HashOfIdentity {
+    size_t operator()(const std::array<uint64_t, 2>& identity) const { return identity[0]; }
+  };
+  Eyes(std::unique_ptr<ImageProcessor> processor, std::unique_ptr<PictureEncoder> encoder,
+       const EngineInfo& info, const Limits& limits);
+  void work();
+  int64_t row_bytes_of(const PlannedPicture& picture) const;
+  std::optional<Error> why_over(const Open& open) const;
+  std::list<Open>::iterator next_call();
+  void finish(std::list<Open>::iterator open, Result<PictureRows> result,
+              std::unique_lock<std::mutex>& lock);
+  std::shared_ptr<const EmbeddingRows> find_kept(const PlannedPicture& picture);
+  void keep(const std::shared_ptr<const EmbeddingRows>& rows);
+  using GoesOn = std::function<Status()>;  // an error: the call has ended
+  Result<std::shared_ptr<const EmbeddingRows>> rows_of(const PlannedPicture& picture,
+                                                       const GoesOn& goes_on);
+  Result<std::shared_ptr<const EmbeddingRows>> rows_of_locked(const PlannedPicture& picture,
+                                                              const GoesOn& goes_on,
+                                                              std::unique_lock<std::mutex>& lock);
+  Result<EmbeddingRows> compute(const PlannedPicture& picture, const GoesOn& goes_on);
+
+  const std::unique_ptr<ImageProcessor> processor_;
+  const std::unique_ptr<PictureEncoder> encoder_;
+  const EngineInfo info_;
+  const Limits limits_;
+  const PicturePrompt prompt_;
+  std::array<uint64_t, 2> settings_{};  // hash of the files that say how pictures are processed
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::list<Open> calls_;  // in the order of their arrival
+  size_t waiting_bytes_ = 0;
+  uint64_t last_id_ = 0;
+  std::map<std::string, Tenant> tenants_;  // those with calls
+  uint64_t n_turns_ = 0;
+  bool stopping_ = false;
+  int64_t waiting_row_bytes_ = 0;  // of calls_
+  // Bytes of rows that somebody holds. Shared with the rows, which may outlive this.
+  const std::shared_ptr<std::atomic<int64_t>> held_bytes_;
+  std::mutex joining_;
+  // Rows of the last pictures, the latest first.
+  std::list<Kept> kept_;
+  std::unordered_map<std::array<uint64_t, 2>, std::list<Kept>::iterator, HashOfIdentity> index_;
+  size_t kept_bytes_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,153 @@
+#include "frontend/pictures/message_pictures.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint8_t kNone = 0xFF, kSpace = 0xFE;
+
+constexpr std::array<uint8_t, 256> digits_of_base64() {
+  std::array<uint8_t, 256> digits{};
+  digits.fill(kNone);
+  for (const char c : {' ', '\t', '\r', '\n'}) digits[static_cast<unsigned char>(c)] = kSpace;
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (size_t i = 0; i < kDigits.size(); ++i)
+    digits[static_cast<unsigned char>(kDigits[i])] = static_cast<uint8_t>(i);
+  digits['-'] = 62, digits['_'] = 63;  // of URLs
+  return digits;
+}
+
+// Returns the URL of a part that is a picture; null: it is none.
+const Json* url_of(const Json& part) {
+  const auto type = part.find("type");
+  if (type == part.end() || !type->is_string()) return nullptr;
+  const char* field = *type == "image_url" || *type == "input_image" ? "image_url"
+                      : *type == "image"                             ? "image"
+                                                                     : nullptr;
+  if (field == nullptr) return nullptr;
+  static const Json kMissing = nullptr;
+  const auto found = part.find(field);
+  if (found == part.end()) return &kMissing;
+  if (!found->is_object()) return &*found;
+  const auto url = found->find("url");
+  return url == found->end() ? &kMissing : &*url;
+}
+
+Result<Picture> picture_of(const Json& url, std::string where) {
+  const auto refuse = [&](const std::string& got) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: expected a data URL of an image (data:image/png;base64,...), got {}", where,
+                  got);
+  };
+  if (!url.is_string()) return refuse(url.is_null() ? "none" : "no text");
+  const std::string_view text = url.get_ref<const std::string&>();
+  if (!text.starts_with("data:")) {
+    const std::string_view scheme = text.substr(0, std::min<size_t>(text.find(':'), 16));
+    return refuse(
+        text.find("://") < 16
+            ? fmt::format("a URL with scheme {}, which this server does not fetch", scheme)
+            : "something else");
+  }
+  const size_t comma = text.find(',');
+  if (comma == std::string_view::npos || !text.substr(0, comma).ends_with(";base64"))
+    return refuse("a data URL without base64");
+  Result<std::string> file = decode_base64(text.substr(comma + 1));
+  if (!file) return errorf(ErrorCode::kInvalidArgument, "{}: {}", where, file.error().message);
+  return Picture{std::move(where), std::make_shared<const std::string>(*std::move(file))};
+}
+
+}  // namespace
+
+Result<std::string> decode_base64(std::string_view text) {
+  static constexpr std::array<uint8_t, 256> kDigits = digits_of_base64();
+  while (!text.empty() &&
+         (text.back() == '=' || kDigits[static_cast<unsigned char>(text.back())] == kSpace))
+    text.remove_suffix(1);
+  std::string out;
+  out.reserve(text.size() / 4 * 3 + 3);
+  uint32_t bits = 0;
+  int n_bits = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const uint8_t digit = kDigits[static_cast<unsigned char>(text[i])];
+    if (digit == kSpace) continue;
+    if (digit == kNone) return errorf(ErrorCode::kInvalidArgument, "character {} is no base64", i);
+    bits = bits << 6 | digit, n_bits += 6;
+    if (n_bits < 8) continue;
+    n_bits -= 8;
+    out.push_back(static_cast<char>(bits >> n_bits & 0xFF));
+  }
+  if (n_bits == 6) return errorf(ErrorCode::kInvalidArgument, "the base64 is cut");
+  return out;
+}
+
+Result<std::vector<Picture>> take_pictures(Json& messages, size_t most) {
+  std::vector<Picture> pictures;
+  if (!messages.is_array()) return pictures;
+  for (size_t m = 0; m < messages.size(); ++m) {
+    if (!messages[m].is_object()) continue;
+    const auto content = messages[m].find("content");
+    if (content == messages[m].end() || !content->is_array()) continue;
+    for (size_t i = 0; i < content->size(); ++i) {
+      Json& part = (*content)[i];
+      const Json* const url = part.is_object() ? url_of(part) : nullptr;
+      if (url == nullptr) continue;
+      std::string where = fmt::format("messages[{}].content[{}]", m, i);
+      if (part.contains(kPicturePlace) && part[kPicturePlace].is_string())
+        where = part[kPicturePlace].get<std::string>();
+      if (pictures.size() == most) {
+        return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} pictures", where, most);
+      }
+      ASSIGN_OR_RETURN(Picture picture, picture_of(*url, std::move(where)));
+      pictures.push_back(std::move(picture));
+      part = {{"type", "image"}};
+    }
+  }
+  return pictures;
+}
+
+void images_as_text(std::string_view placeholder, Json& messages) {
+  for (Json& message : messages) {
+    const auto content = message.is_object() ? message.find("content") : message.end();
+    if (content == message.end() || !content->is_array()) continue;
+    for (Json& part : *content) {
+      if (part.is_object() && part.value("type", "") == "image")
+        part = {{"type", "text"}, {"text", std::string(placeholder)}};
+    }
+  }
+}
+
+void images_behind_tools(Json& messages) {
+  const auto is_image = [](const Json& part) {
+    return part.is_object() && part.value("type", "") == "image";
+  };
+  Json result = Json::array(), waiting = Json::array();
+  const auto flush = [&] {
+    if (waiting.empty()) return;
+    Json message = {{"role", "user"}};
+    message["content"] = std::exchange(waiting, Json::array());
+    result.push_back(std::move(message));
+  };
+  for (Json& message : messages) {
+    const bool of_tool =
+        message.is_object() && message.contains("role") && message["role"] == "tool";
+    if (!of_tool) flush();
+    if (of_tool && message.contains("content") && message["content"].is_array()) {
+      Json kept = Json::array();
+      for (Json& part : message["content"])
+        (is_image(part) ? waiting : kept).push_back(std::move(part));
+      message["content"] = std::move(kept);
+    }
+    result.push_back(std::move(message));
+  }
+  flush();
+  messages = std::move(result);
+}
+
+}  // namespace penstock

@@ -1,0 +1,32 @@
+// Takes pictures out of the messages of a conversation.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "frontend/pictures/picture.h"
+
+namespace penstock {
+
+// Member of a part that says where the client has sent it, where that is not its place in the messages.
+inline constexpr const char* kPicturePlace = "penstock_place";
+
+// Replaces every part that is a picture by {"type": "image"}, which chat templates know, and returns
+// the pictures in their order. Parts: OpenAI's {"type": "image_url", "image_url": {"url": U}} (or U
+// itself), {"type": "input_image", "image_url": U}, and {"type": "image", "image": U}, where U is a
+// data URL in base64. Errors: kInvalidArgument (a URL of another kind, damaged base64, more than
+// `most` pictures), with the part's place.
+Result<std::vector<Picture>> take_pictures(nlohmann::ordered_json& messages, size_t most);
+
+// Replaces the images that take_pictures() left by text parts: for templates that take text only.
+void images_as_text(std::string_view placeholder, nlohmann::ordered_json& messages);
+
+// Moves images of tools' results into a message of the user behind these: for templates that take text
+// there only.
+void images_behind_tools(nlohmann::ordered_json& messages);
+
+// Decodes base64, with or without line ends and padding. Error: kInvalidArgument.
+Result<std::string> decode_base64(std::string_view text);
+
+}  // namespace penstock

@@ -1,0 +1,105 @@
+"""Real API clients that send pictures to a tiny model that sees. Started by tests/e2e/server_clients_e2e.py."""
+import base64
+import json
+import unittest
+
+from serving import SMALL_MODEL, SOURCE, Server
+
+MODEL = SOURCE / "tests" / "golden" / "seeing" / "qwen3_vl"
+GOLDEN = json.loads((MODEL / "golden.json").read_text())
+LENGTH = 6
+
+
+def setUpModule():
+    global server, story
+    server = Server(MODEL, "--max-model-len", "512", "--kv-cache-dtype", "f32", "--batch-invariant").__enter__()
+    try:
+        story = Server(SMALL_MODEL, "--chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}").__enter__()
+    except BaseException:
+        server.__exit__()
+        raise
+
+
+def tearDownModule():
+    server.__exit__()
+    story.__exit__()
+
+
+def parts_of(talk):
+    return GOLDEN[talk]["messages"][-1]["content"]
+
+
+def files_of(talk):
+    """The files of a conversation's last message, in base64."""
+    return [part["image_url"]["url"].split(",", 1)[1] for part in parts_of(talk) if part["type"] == "image_url"]
+
+
+def text_of(talk):
+    return server.post("/detokenize", {"tokens": GOLDEN[talk]["reply"]})["prompt"]
+
+
+class Pictures(unittest.TestCase):
+    def test_openai_chat(self):
+        import openai
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+        for talk in range(len(GOLDEN)):
+            asked = dict(model=server.model, messages=GOLDEN[talk]["messages"], max_tokens=LENGTH, temperature=0,
+                         extra_body={"ignore_eos": True})
+            for _ in range(2):
+                reply = client.chat.completions.create(**asked)
+                self.assertEqual(reply.choices[0].message.content, text_of(talk))
+                self.assertEqual(reply.usage.prompt_tokens, len(GOLDEN[talk]["prompt"]))
+            self.assertGreater(reply.usage.prompt_tokens_details.cached_tokens, 0)
+            streamed = "".join(chunk.choices[0].delta.content or "" for chunk in client.chat.completions.create(**asked, stream=True)
+                               if chunk.choices)
+            self.assertEqual(streamed, text_of(talk))
+
+    def test_openai_responses(self):
+        import openai
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+        content = [{"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"} if part["type"] == "image_url" else
+                   {"type": "input_text", "text": part["text"]} for part in parts_of(1)]
+        reply = client.responses.create(model=server.model, input=[{"role": "user", "content": content}], max_output_tokens=LENGTH,
+                                        temperature=0, extra_body={"ignore_eos": True})
+        self.assertEqual(reply.output_text, text_of(1))
+
+    def test_anthropic(self):
+        import anthropic
+        client = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
+        content = [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": part["image_url"]["url"].split(",", 1)[1]}}
+                   if part["type"] == "image_url" else {"type": "text", "text": part["text"]} for part in parts_of(0)]
+        messages = [{"role": "user", "content": content}]
+        reply = client.messages.create(model=server.model, messages=messages, max_tokens=LENGTH,
+                                       extra_body={"temperature": 0, "ignore_eos": True})
+        self.assertEqual(reply.content[0].text, text_of(0))
+        self.assertEqual(client.messages.count_tokens(model=server.model, messages=messages).input_tokens, len(GOLDEN[0]["prompt"]))
+
+    def test_ollama(self):
+        import ollama
+        client = ollama.Client(host=server.url)
+        options = {"temperature": 0, "num_predict": LENGTH}
+        picture = base64.b64decode(files_of(0)[0])
+        chat = client.chat(model=server.model, options=options,
+                           messages=[{"role": "user", "content": parts_of(0)[1]["text"], "images": [picture]}])
+        made = client.generate(model=server.model, options=options, prompt=parts_of(0)[1]["text"], images=[picture])
+        self.assertEqual(chat.prompt_eval_count, len(GOLDEN[0]["prompt"]))
+        self.assertEqual(made.response, chat.message.content)
+        self.assertTrue(text_of(0).startswith(chat.message.content))
+
+    def test_what_is_refused(self):
+        def error(body, where=server):
+            return where.post("/v1/chat/completions", {"messages": [{"role": "user", "content": body}]}, 400)["error"]["message"]
+        url = parts_of(0)[0]["image_url"]["url"]
+        head, file = url.split(",")
+        image = {"type": "image_url", "image_url": {"url": url}}
+        self.assertIn("messages[0].content[0]: this model has no eyes", error([image], story))
+        for address in ["https://example.com/a.png", "http://169.254.169.254/", "file:///etc/passwd"]:
+            self.assertIn("does not fetch", error([{"type": "image_url", "image_url": {"url": address}}]))
+        self.assertIn("at most 64 pictures", error([image] * 65))
+        for bad in [file[:200], file[:-400], base64.b64encode(b"not a picture").decode()]:
+            self.assertIn("messages[0].content[0]: ", error([{"type": "image_url", "image_url": {"url": head + "," + bad}}]))
+        self.assertEqual(server.post("/v1/chat/completions", {"messages": GOLDEN[0]["messages"], "max_tokens": 1})["object"], "chat.completion")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,249 @@
+// Models that see against transformers: tokens of prompts with pictures, log-probabilities and greedy
+// replies of tiny random checkpoints (tools/make_tiny_seeing.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/collector.h"
+#include "frontend/chat/chat_setup.h"
+#include "frontend/pictures/message_pictures.h"
+#include "support/test_data.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::HasSubstr;
+
+std::filesystem::path golden(const std::string& name) {
+  return tests_dir() / "golden" / "seeing" / name;
+}
+
+struct Seeing {
+  explicit Seeing(const std::string& name, int most_tokens = 0, const std::string& spec = "") {
+    EngineConfig config;
+    config.model = golden(name).string();
+    config.threads = 2;
+    config.max_model_len = 512;
+    config.max_num_seqs = 4;
+    config.kv_cache_dtype = "f32";
+    config.batch_invariant = true;
+    config.max_num_batched_tokens = most_tokens;
+    if (!spec.empty()) config.spec = spec, config.spec_length = "3";
+    session = Session::open(config).value();
+    chat = ChatSetup::open(*session, {}).value();
+  }
+
+  Result<ChatTask> read(Json messages) const {
+    Conversation conversation;
+    conversation.messages = std::move(messages);
+    return chat->read(std::move(conversation));
+  }
+  Request request_of(const ChatTask& task) const {
+    Request request;
+    request.prompt = task.prompt;
+    const auto rows = session->eyes()->encode({.pictures = task.pictures.pictures});
+    EXPECT_TRUE(rows) << rows.error().message;
+    request.embeddings = session->eyes()->embeddings_of(task.pictures, *rows);
+    request.sampling.temperature = 0;
+    request.sampling.max_tokens = 6;
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 20;
+    return request;
+  }
+  std::vector<std::shared_ptr<Collector>> run(const std::vector<Request>& requests) const {
+    std::vector<std::shared_ptr<Collector>> sinks;
+    for (const Request& request : requests) {
+      sinks.push_back(std::make_shared<Collector>());
+      const auto id = session->engine().submit(request, sinks.back());
+      EXPECT_TRUE(id) << id.error().message;
+    }
+    while (session->engine().step()) {
+    }
+    return sinks;
+  }
+
+  std::unique_ptr<Session> session;
+  std::unique_ptr<ChatSetup> chat;
+};
+
+std::vector<std::string> names() {
+  std::vector<std::string> result;
+  for (const auto& entry : std::filesystem::directory_iterator(golden("")))
+    result.push_back(entry.path().filename().string());
+  std::ranges::sort(result);
+  return result;
+}
+
+Json talks_of(const std::string& name) {
+  return Json::parse(std::ifstream(golden(name) / "golden.json"));
+}
+
+void expect_golden(const Collected::Sequence& got, const Json& talk) {
+  EXPECT_EQ(got.tokens, talk["reply"].get<std::vector<TokenId>>());
+  ASSERT_FALSE(got.alternatives.empty());
+  float worst = 0;
+  for (const TokenLogprob& one : got.alternatives[0]) {
+    const float wanted = talk["logprobs"][static_cast<size_t>(one.token)].get<float>();
+    worst = std::max(worst, std::abs(one.logprob - wanted));
+  }
+  EXPECT_LT(worst, 1e-3f);
+}
+
+class SeeingModels : public testing::TestWithParam<std::string> {};
+
+// One after the other, and all at once; whole, and in steps of few tokens.
+TEST_P(SeeingModels, GiveTheReferencesTokensAndProbabilities) {
+  const Json talks = talks_of(GetParam());
+  const bool whole = GetParam() == "gemma3";  // a picture is one step's
+  const bool has_states = GetParam() == "qwen3_5" || GetParam() == "lfm2_vl";
+  for (const int most_tokens : {0, whole ? 40 : 17}) {
+    const Seeing model(GetParam(), most_tokens);
+    std::vector<Request> requests;
+    for (const Json& talk : talks) {
+      const auto task = model.read(talk["messages"]);
+      ASSERT_TRUE(task) << task.error().message;
+      EXPECT_EQ(task->prompt, talk["prompt"].get<std::vector<TokenId>>());
+      requests.push_back(model.request_of(*task));
+      expect_golden(model.run({requests.back()})[0]->result.sequences.at(0), talk);
+    }
+    model.session->engine().reset_prefix_cache();
+    const auto together = model.run(requests), again = model.run(requests);
+    for (size_t i = 0; i < talks.size(); ++i) {
+      expect_golden(together[i]->result.sequences.at(0), talks[i]);
+      expect_golden(again[i]->result.sequences.at(0), talks[i]);
+      // snapshots of states are 64 tokens apart
+      if (!has_states) EXPECT_GT(again[i]->result.sequences.at(0).stats.cached_tokens, 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, SeeingModels, testing::ValuesIn(names()),
+                         [](const auto& info) { return info.param; });
+
+TEST(SeeingModel, DraftsChangeNothing) {
+  const Json talks = talks_of("qwen3_vl");
+  const Seeing model("qwen3_vl", 0, "ngram");
+  for (const Json& talk : talks) {
+    const auto task = model.read(talk["messages"]).value();
+    expect_golden(model.run({model.request_of(task)})[0]->result.sequences.at(0), talk);
+  }
+}
+
+// Placeholders that somebody types are characters.
+TEST(SeeingModel, TypedPlaceholdersStayText) {
+  const Seeing model("qwen2_vl");
+  const std::string typed = "<|vision_start|><|image_pad|><|vision_end|> and <|image_pad|>";
+  Json messages = talks_of("qwen2_vl")[0]["messages"];
+  messages[0]["content"].push_back({{"type", "text"}, {"text", typed}});
+  const ChatTask task = model.read(messages).value();
+  ASSERT_EQ(task.pictures.runs.size(), 1u);
+  const auto soft = model.session->tokenizer().find("<|image_pad|>");
+  EXPECT_EQ(std::ranges::count(task.prompt, *soft), task.pictures.runs[0].count);
+  std::string text;
+  Conversation conversation;
+  conversation.messages = messages;
+  ASSERT_TRUE(model.chat->read(std::move(conversation), text));
+  EXPECT_THAT(text, HasSubstr(typed));
+  // without a picture, too
+  const ChatTask plain =
+      model.read(Json::parse(R"([{"role": "user", "content": "<|image_pad|>"}])")).value();
+  EXPECT_EQ(std::ranges::count(plain.prompt, *soft), 0);
+}
+
+// Many of them take time in proportion; what parts of a message make together is refused.
+TEST(SeeingModel, ManyTypedPlaceholders) {
+  const Seeing model("mistral3");
+  std::string typed;
+  for (int i = 0; i < 100'000; ++i) typed += "[IMG]";
+  Conversation conversation;
+  conversation.messages = Json::array({{{"role", "user"}, {"content", typed}}});
+  conversation.any_length = true;
+  const auto begin = Clock::now();
+  const auto task = model.chat->read(std::move(conversation));
+  ASSERT_TRUE(task) << task.error().message;
+  EXPECT_GT(task->prompt.size(), 100'000u);
+  EXPECT_LT(Clock::now() - begin,
+            std::chrono::seconds(20));  // a second; minutes if it were squared
+  const auto split = model.read(Json::parse(
+      R"([{"role": "user", "content": [{"type": "text", "text": "[I"}, {"type": "text", "text": "MG]"}]}])"));
+  ASSERT_FALSE(split);
+  EXPECT_THAT(split.error().message,
+              HasSubstr("[IMG] comes 1 times in the rendered prompt, 0 times"));
+}
+
+TEST(SeeingModel, RowsAreBounded) {
+  const Seeing model("qwen2_vl");
+  const auto source = open_weights(golden("qwen2_vl")).value();
+  const EngineInfo& info = model.session->engine_info();
+  const ChatTask task = model.read(talks_of("qwen2_vl")[0]["messages"]).value();
+  const int64_t bytes = int64_t{task.pictures.pictures[0].plan.n_soft} * info.model_dim * 4;
+  const auto eyes_of = [&](const Eyes::Limits& limits) {
+    return Eyes::open(*source, info, model.session->engine().config(), limits).value();
+  };
+  const auto little = eyes_of({.row_bytes = bytes - 1}), enough = eyes_of({.row_bytes = bytes});
+  const auto refused = little->encode({.pictures = task.pictures.pictures});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  auto rows = enough->encode({.pictures = task.pictures.pictures});
+  ASSERT_TRUE(rows);
+  EXPECT_TRUE((*rows)[0]->finite);
+  // what is kept costs nothing, and what nobody holds any more neither
+  EXPECT_EQ(enough->encode({.pictures = task.pictures.pictures}).value()[0], (*rows)[0]);
+  const auto forgets = eyes_of({.cache_bytes = 0, .row_bytes = bytes});
+  rows = forgets->encode({.pictures = task.pictures.pictures});
+  EXPECT_FALSE(forgets->encode({.pictures = task.pictures.pictures}));
+  rows->clear();
+  EXPECT_TRUE(forgets->encode({.pictures = task.pictures.pictures}));
+  forgets->stop();
+  forgets->stop();
+  EXPECT_EQ(forgets->encode({.pictures = task.pictures.pictures}).error().code,
+            ErrorCode::kCancelled);
+}
+
+TEST(SeeingModel, RefusesWhatIsNoPicture) {
+  const Seeing model("qwen2_vl");
+  const auto error = [&](const char* part) {
+    Json messages =
+        Json::parse(R"([{"role": "user", "content": [{"type": "text", "text": "x"}]}])");
+    messages[0]["content"].push_back(Json::parse(part));
+    const auto task = model.read(std::move(messages));
+    return task ? std::string() : task.error().message;
+  };
+  EXPECT_THAT(error(R"({"type": "image_url", "image_url": {"url": "https://127.0.0.1/a.png"}})"),
+              HasSubstr("messages[0].content[1]: expected a data URL of an image "
+                        "(data:image/png;base64,...), got a URL with scheme https"));
+  EXPECT_THAT(error(R"({"type": "image_url", "image_url": "data:image/png,abc"})"),
+              HasSubstr("without base64"));
+  EXPECT_THAT(error(R"({"type": "image_url"})"), HasSubstr("got none"));
+  EXPECT_THAT(error(R"({"type": "input_image", "image_url": "data:image/png;base64,****"})"),
+              HasSubstr("character 0 is no base64"));
+  EXPECT_THAT(error(R"({"type": "image", "image": "data:image/png;base64,AAAA"})"),
+              HasSubstr("messages[0].content[1]: "));
+  // a place that the template does not know
+  Json talk = talks_of("qwen2_vl")[0]["messages"];
+  EXPECT_TRUE(model.read(talk));
+  const Seeing blind_template("qwen2_vl");
+  Conversation conversation;
+  conversation.messages = talk;
+  conversation.chat_template = "{{ messages[0].role }}";
+  const auto setup = ChatSetup::open(*model.session, {.trust_request_template = true}).value();
+  const auto task = setup->read(std::move(conversation));
+  ASSERT_FALSE(task);
+  EXPECT_THAT(task.error().message, HasSubstr("places for 0 of the 1 pictures"));
+}
+
+TEST(Base64, AsClientsWriteIt) {
+  EXPECT_EQ(decode_base64("aGVsbG8=").value(), "hello");
+  EXPECT_EQ(decode_base64("aGVs\r\nbG8").value(), "hello");
+  EXPECT_EQ(decode_base64("-_8=").value(), decode_base64("+/8=").value());
+  EXPECT_EQ(decode_base64("").value(), "");
+  EXPECT_FALSE(decode_base64("a"));
+  EXPECT_FALSE(decode_base64("aG=s"));
+}
+
+}  // namespace
+}  // namespace penstock
