@@ -259,6 +259,14 @@ PUBLISHED = {
         linear_num_value_heads=32, linear_value_head_dim=128, mlp_only_layers=[], moe_intermediate_size=512, norm_topk_prob=True,
         num_experts=512, num_experts_per_tok=10, output_router_logits=False, partial_rotary_factor=0.25, rms_norm_eps=1e-6, rope_scaling=None,
         rope_theta=10000000, router_aux_loss_coef=0.001, shared_expert_intermediate_size=512, tie_word_embeddings=False, use_sliding_window=False),
+    "glm_5_3_flash": dict(model_type="glm5_next", architectures=["Glm5NextForConditionalGeneration"], tie_word_embeddings=False, text_config=sizes(
+        "glm5_next_text", 4096, 12288, 45, 64, 64, 154880, 1048576, attention_bias=False, first_k_dense_replace=3,
+        hc_eps=1e-6, hc_mult=4, hc_sinkhorn_iters=20, hidden_act="silu", index_head_dim=128, index_kpool=4, index_kpool_always_select_tail=True,
+        index_n_heads=32, index_topk=2048, kv_lora_rank=512, moe_intermediate_size=2048, moe_layer_freq=1, n_group=1, n_routed_experts=288,
+        n_shared_experts=1, norm_topk_prob=True, num_experts_per_tok=8, num_nextn_predict_layers=1, q_lora_rank=1536, qk_nope_head_dim=256,
+        qk_rope_head_dim=0, rms_norm_eps=1e-5, routed_scaling_factor=2.5, scoring_func="sigmoid", swiglu_limit=10.0, tie_word_embeddings=False,
+        topk_group=1, topk_method="noaux_tc", v_head_dim=256, layer_types=by_layer(45, 4, "indexed_attention", "linear_attention"),
+        linear_attn_config=dict(head_dim=128, num_heads=64, short_conv_kernel_size=4, gate_lower_bound=-5.0, safe_gate=True))),
     "qwen3_8_flash_next": sizes(
         "qwen4_exp_text", 2560, 640, 48, 24, 2, 248320, 262144, architectures=["Qwen4ExpForCausalLM"], attention_bias=False, eos_token_id=248044,
         head_dim=256, hidden_act="silu", linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=48,
@@ -511,7 +519,8 @@ PUBLISHED = {
 }
 
 # Sizes that a type needs in addition to those of its row.
-SMALL = {"step3p5": {"attention_other_setting": dict(num_attention_heads=6, num_attention_groups=2, head_dim=8, true_head_dim=8),
+SMALL = {"glm5_next_text": {"index_kpool": 4},
+         "step3p5": {"attention_other_setting": dict(num_attention_heads=6, num_attention_groups=2, head_dim=8, true_head_dim=8),
                      "layer_types": ["full_attention", *["sliding_attention"] * 6], "rope_theta": [5e6, *[1e4] * 6],
                      "partial_rotary_factors": [0.5, *[1.0] * 6], "swiglu_limits": [0.0, 0.0, 7.0, 7.0, 0.0, 0.0, 0.0],
                      "swiglu_limits_shared": [0.0, 0.0, 16.0, 16.0, 0.0, 0.0, 0.0], "moe_layers_enum": "2,3", "num_hidden_layers": 4,

@@ -282,6 +282,14 @@ MODELS = {
         n_shared_experts=1, mlp_layer_types=["dense", "sparse", "sparse"], routed_scaling_factor=1.8)), True),
     "glm4_moe_lite_mixed": lambda: (T.Glm4MoeLiteConfig(**latent(
         n_shared_experts=2, mlp_layer_types=["sparse", "dense", "sparse"], attention_bias=True, v_head_dim=12)), False),
+    # Two of three blocks of four tokens; every tensor of the text inside a multimodal checkpoint.
+    "glm5_next": lambda: (glm5_next(), False),
+    # A decay without bound, two layers with one selection, another pool; the text alone, with sizes of the delta networks in an object.
+    "glm5_next_shared": lambda: (glm5_next(
+        num_hidden_layers=3, layer_types=["indexed_attention", "indexed_attention", "linear_attention"], indexer_types=["full", "shared", "full"],
+        mlp_layer_types=["sparse", "dense", "sparse"], linear_lower_bound=None, linear_num_heads=3, linear_head_dim=20, linear_conv_kernel_dim=2,
+        index_kpool=3, index_topk=12, hc_mult=4, hc_sinkhorn_iters=1, hc_eps=0.01, swiglu_limit=0.5, n_routed_experts=8, n_group=4, topk_group=2,
+        n_shared_experts=2, norm_topk_prob=False, attention_bias=True, v_head_dim=12), False),
     "lfm2": lambda: (T.Lfm2Config(**lfm2(layer_types=["conv", "conv", "full_attention", "conv"])), True),
     "lfm2_long_tail": lambda: (T.Lfm2Config(**lfm2(
         num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, layer_types=["full_attention", "conv", "full_attention"],
@@ -681,6 +689,16 @@ def as_step35(state, path):
     return {k: v for k, v in state.items() if not k.startswith("vi")}
 
 
+def as_glm5_next_text(state, path):
+    """The text alone; sizes of the delta networks in an object, as GLM-5.3-Flash says them."""
+    text = json.load(open(path + "/config.json"))["text_config"]
+    linear = dict(head_dim=text.pop("linear_head_dim"), num_heads=text.pop("linear_num_heads"), safe_gate=False,
+                  short_conv_kernel_size=text.pop("linear_conv_kernel_dim"), gate_lower_bound=text.pop("linear_lower_bound"))
+    text |= dict(linear_attn_config=linear, architectures=["Glm5NextForCausalLM"])
+    json.dump(text, open(path + "/config.json", "w"), indent=2)
+    return {k.replace("model.language_model.", "model."): v for k, v in state.items() if ".visual." not in k}
+
+
 MIMO = dict(attention_value_scale=0.707, add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False,
             hybrid_layer_pattern=[0, 1, 1, 0], moe_layer_freq=[0, 1, 1, 1], layernorm_epsilon=1e-5, rope_theta=5e6, swa_rope_theta=1e4,
             partial_rotary_factor=0.334, scoring_func="sigmoid", topk_method="noaux_tc", swa_head_dim=12, swa_v_head_dim=8,
@@ -710,7 +728,7 @@ def said_to_be_tied(state, path):
 
 # Models saved in their published form: two inside a multimodal checkpoint, one with layers that predict further tokens.
 WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses,
-         "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35, "mimo_v2_flash": as_mimo, "olmo_hybrid": as_olmo_hybrid,
+         "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35, "glm5_next_shared": as_glm5_next_text, "mimo_v2_flash": as_mimo, "olmo_hybrid": as_olmo_hybrid,
          "olmo_hybrid_rope": as_olmo_hybrid}
 
 
@@ -872,6 +890,18 @@ def kimi_linear(**more):
     for key in ("n_routed_experts", "first_k_dense_replace", "rope_parameters"):
         config.pop(key, None)
     return config
+
+
+def glm5_next(**more):
+    """Bounded delta attention, pooled sparse attention, mixed streams, in the only class that transformers has."""
+    text = dict(vocab_size=53, hidden_size=24, intermediate_size=40, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4,
+                max_position_embeddings=128, tie_word_embeddings=False, bos_token_id=0, eos_token_id=1, pad_token_id=1, kv_lora_rank=12,
+                q_lora_rank=10, qk_nope_head_dim=8, v_head_dim=8, n_routed_experts=6, n_shared_experts=1, num_experts_per_tok=2,
+                moe_intermediate_size=16, routed_scaling_factor=1.7, swiglu_limit=0.8, linear_head_dim=12, linear_num_heads=4,
+                linear_conv_kernel_dim=4, linear_lower_bound=-3.0, hc_mult=3, hc_sinkhorn_iters=5, index_topk=8, index_head_dim=12,
+                index_n_heads=12, index_kpool=4, mlp_layer_types=["dense", "sparse", "sparse", "sparse"],
+                layer_types=["linear_attention", "indexed_attention", "linear_attention", "indexed_attention"]) | more
+    return T.Glm5NextConfig(text_config=text, vision_config=eye(intermediate_size=8, out_hidden_size=24, projection_intermediate_size=8))
 
 
 def mistral4(beta, **more):

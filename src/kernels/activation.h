@@ -19,8 +19,10 @@ enum class Activation : uint8_t {
   kSoftplus,  // log(1 + exp(x))
   // Step 3.5: min(silu(x), m), of {m}; its gated form times clamp(up, -m, m)
   kBoundedSilu,
+  // GLM-5.3: silu(min(x, m)), of {m}; its gated form times clamp(up, -m, m)
+  kCappedSilu,
 };
-inline constexpr int kNumActivations = 11;
+inline constexpr int kNumActivations = 12;
 
 // An activation function with its parameters, if it has some.
 struct ActivationFunction {

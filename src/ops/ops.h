@@ -163,6 +163,16 @@ struct SelectParams {
   int most() const { return top_k + pool - 1; }
 };
 
+inline constexpr int kMaxMixedStreams = 16;
+// How several residual streams are read, written and mixed (Ops::mix_streams).
+struct StreamMixParams {
+  int count = 0;                  // streams, at most kMaxMixedStreams
+  const Vector* scale = nullptr;  // [3]: of shares read, shares written and the mixture
+  const Vector* base = nullptr;   // [(2 + count) * count]
+  float eps = 0.0f;
+  int iterations = 1;  // of the normalization of the mixture
+};
+
 // Multiplies x of the token at position p by 1 + beta * log(1 + floor((p + offset) / period)).
 struct PositionScale {
   float beta = 0.0f;  // 0 = no scaling
@@ -479,7 +489,8 @@ class Ops {
   // window. q: [tokens, n_heads * head_dim], out: [tokens, n_heads * the layer's value_dim()].
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params,
                       Tensor out) = 0;
-  // Whether select(), AttentionParams::selected, embed_ngrams() and root_gates() are there.
+  // Whether select(), AttentionParams::selected, embed_ngrams(), root_gates(), pool_keys() and
+  // mix_streams() are there.
   virtual bool can_select() const { return false; }
   // Selects the params.top_k tokens with the highest scores among those that a token sees; of equal
   // scores the lower position. q: [tokens, n_heads * head_dim]; weights: [tokens, n_heads], no
@@ -493,6 +504,18 @@ class Ops {
   // out[r] = sigmoid(sign(s) * sqrt(max(|s|, 1e-6))), s = scale * (a[r] . b[r]), sign(0) = 0; out:
   // [rows, 1]. REQUIRES: can_select().
   virtual void root_gates(Tensor /*a*/, Tensor /*b*/, float /*scale*/, Tensor /*out*/) {}
+  // out[t] = key of the block that ends with token t (PoolParams). keys, scores, out: [tokens,
+  // features]; out is neither of the others. REQUIRES: can_select().
+  virtual void pool_keys(Tensor /*keys*/, Tensor /*scores*/, const PoolParams& /*params*/,
+                         KvCache& /*cache*/, Tensor /*out*/) {}
+  // Turns z[t], of n = params.count streams, into shares, in place: [tokens, (2 + n) * n]. Columns
+  // [0, n): sigmoid(z scale[0] + base) + eps, by which streams are read. [n, 2 n): 2 sigmoid(z
+  // scale[1] + base), by which they are written. The others: the matrix C [n, n] in the layout of
+  // add_mixed(), where C[j, k] is the share of stream j in the new stream k, at k * n + j. In z and
+  // base its rows follow one another: C = softmax by row(z scale[2] + base) + eps; columns are
+  // divided by their sum + eps; then iterations - 1 times rows and columns are. REQUIRES:
+  // can_select().
+  virtual void mix_streams(Tensor /*z*/, const StreamMixParams& /*params*/) {}
   // rope_and_store() for the layer params.layer, then attend(), which a backend may fuse: q and k
   // are scratch afterwards. k and v are Tensor() if the layer attends to keys and values of an
   // earlier one.

@@ -18,11 +18,25 @@ struct ConvParams {
   int64_t state_offset = 0;
 };
 
+// Keys of blocks of tokens: means of the last `pool` tokens' keys, weighted by a softmax over the
+// tokens, for each feature, of scores + places. Tokens before a sequence's first one count as keys
+// and scores of zero.
+struct PoolParams {
+  const Vector* places = nullptr;  // [pool, features]; the last row is that of the token itself
+  int pool = 1;
+  int layer = 0;
+  // Offset in the layer's state of state_values() values: keys, then scores, of the previous pool -
+  // 1 tokens.
+  int64_t state_offset = 0;
+
+  static int64_t state_values(int pool, int features) { return (pool - int64_t{1}) * features * 2; }
+};
+
 // The gated delta rule. Each value head keeps a state S [key_dim, value_dim] for every sequence,
 // zeros before the first token. q and k of its key head are normalized to unit length, and q is
 // divided by sqrt(key_dim). For every token
 //   S = decay S;  S += k (write_factor sigmoid(b) (v - S^T k))^T;  out = S^T q;
-//   decay = exp(rate softplus(a + bias)),
+//   decay = exp(rate softplus(a + bias)), or exp(lowest_log_decay sigmoid(-rate (a + bias))),
 // where decay is one number, or one for each row of S.
 struct DeltaParams {
   const Vector* rate = nullptr;  // [n_value_heads]
@@ -35,6 +49,8 @@ struct DeltaParams {
   // Offset in the layer's state of state_values() values, in the backend's layout.
   int64_t state_offset = 0;
   float write_factor = 1.0f;
+  // Lower bound of a decay's logarithm; 0 = none, with softplus.
+  float lowest_log_decay = 0.0f;
 
   int decays_per_head() const { return decay_by_key ? key_dim : 1; }
 

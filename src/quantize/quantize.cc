@@ -109,6 +109,10 @@ Status Run::open() {
   RETURN_IF_ERROR(check_output());
   ASSIGN_OR_RETURN(config_, read_config(*source_));
   RETURN_IF_ERROR(read_activations(*source_, config_));
+  if (naming_ == Naming::kGguf && config_.mixed_streams.count > 0)
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: GGUF files of architecture {} are not known: write a directory",
+                  job_.in.string(), config_.arch);
   ASSIGN_OR_RETURN(recipe_, make_recipe(job_.recipe, naming_));
   ASSIGN_OR_RETURN(map_, map_tensors(*source_, config_, naming_));
   map_.model.weighed = !job_.imatrix.empty() || !job_.samples.empty();

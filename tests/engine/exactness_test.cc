@@ -228,7 +228,8 @@ INSTANTIATE_TEST_SUITE_P(Models, StateExactness,
                                            "nemotron_h_moe_groups", "nemotron_h_moe_latent",
                                            "falcon_h1", "falcon_h1_biases", "kimi_linear",
                                            "kimi_linear_odd", "mamba", "falcon_mamba", "jamba",
-                                           "olmo_hybrid", "qwen4_exp", "qwen4_exp_plain"),
+                                           "olmo_hybrid", "qwen4_exp", "qwen4_exp_plain",
+                                           "glm5_next"),
                          [](const auto& info) { return std::string(info.param); });
 
 // One of each kind of recurrence.
@@ -236,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(StatesInBf16, StateExactness,
                          ::testing::Values("lfm2/bfloat16", "qwen3_next/bfloat16",
                                            "granitemoehybrid/bfloat16", "mamba2/bfloat16",
                                            "kimi_linear/bfloat16", "jamba/bfloat16",
-                                           "qwen4_exp/bfloat16"),
+                                           "qwen4_exp/bfloat16", "glm5_next/bfloat16"),
                          [](const auto& info) {
                            const std::string model(info.param);
                            return model.substr(0, model.find('/'));

@@ -57,7 +57,9 @@ ActivationFunction function_of(Activation kind) {
   if (kind == Activation::kXielu) std::copy(std::begin(xielu), std::end(xielu), f.parameters);
   if (kind == Activation::kClampedSilu)
     std::copy(std::begin(clamped), std::end(clamped), f.parameters);
-  if (kind == Activation::kClamp || kind == Activation::kBoundedSilu) f.parameters[0] = 1.5f;
+  if (kind == Activation::kClamp || kind == Activation::kBoundedSilu ||
+      kind == Activation::kCappedSilu)
+    f.parameters[0] = 1.5f;
   return f;
 }
 
@@ -71,6 +73,7 @@ double exact(const ActivationFunction& f, double x) {
     case Activation::kSigmoid: return 1 / (1 + std::exp(-x));
     case Activation::kClamp: return std::max(-p, std::min(x, p));
     case Activation::kBoundedSilu: return std::min(x / (1 + std::exp(-x)), p);
+    case Activation::kCappedSilu: return std::min(x, p) / (1 + std::exp(-std::min(x, p)));
     case Activation::kSoftplus: return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
     case Activation::kGelu: return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
     case Activation::kGeluTanh:
@@ -161,7 +164,8 @@ TEST_P(VectorKernelsTest, Activations) {
       for (int i = 0; i < n; ++i) {
         expected[i] = exact(activation, x[i]);
         const bool clamps = activation.kind == Activation::kClampedSilu;
-        const bool bounds = activation.kind == Activation::kBoundedSilu;
+        const bool bounds = activation.kind == Activation::kBoundedSilu ||
+                            activation.kind == Activation::kCappedSilu;
         const double limit = activation.parameters[bounds ? 0 : 1];
         const double within = std::clamp<double>(up[i], -limit, limit);
         product[i] = expected[i] * (clamps ? within + 1 : bounds ? within : up[i]);

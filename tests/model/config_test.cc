@@ -818,6 +818,38 @@ TEST(Config, HashesOfNgramsAreThoseOfTheCheckpoint) {
   EXPECT_THAT(error_with("output_gate_type", "tanh"), HasSubstr("output_gate_type: expected"));
 }
 
+TEST(Config, Glm53SaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "glm5_next_shared");
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("index_topk", 13), HasSubstr("index_topk: expected a multiple of the 3"));
+  EXPECT_THAT(error_with("index_kpool", 1), HasSubstr("index_kpool"));
+  EXPECT_THAT(error_with("index_kpool_always_select_tail", false),
+              HasSubstr("index_kpool_always_select_tail: expected true"));
+  EXPECT_THAT(error_with("qk_rope_head_dim", 8), HasSubstr("qk_rope_head_dim: expected 0"));
+  EXPECT_THAT(error_with("hidden_act", "gelu"), HasSubstr("hidden_act: expected silu"));
+  EXPECT_THAT(error_with("layer_types", {"indexed_attention", "sliding", "linear_attention"}),
+              HasSubstr("layer_types: expected linear_attention or indexed_attention, got"));
+  EXPECT_THAT(error_with("indexer_types", {"full", "shared", "shared"}), "");  // not attention
+  EXPECT_THAT(
+      error_with("layer_types", {"indexed_attention", "linear_attention", "indexed_attention"}),
+      "");
+  EXPECT_THAT(error_with("num_key_value_heads", 2), HasSubstr("num_key_value_heads: expected"));
+  json linear = checkpoint.config().at("linear_attn_config");
+  linear["gate_shape"] = 1;
+  EXPECT_THAT(error_with("linear_attn_config", linear),
+              HasSubstr("linear_attn_config.gate_shape: its meaning is not known"));
+  linear.erase("gate_shape");
+  linear["kda_layers"] = {1, 2};
+  EXPECT_THAT(error_with("linear_attn_config", linear), HasSubstr("linear_attn_config.kda_layers"));
+  linear["kda_layers"] = {3};
+  EXPECT_EQ(error_with("linear_attn_config", linear), "");
+}
+
 TEST(Config, LatentsAreCachedOnce) {
   const CacheSpec spec =
       config_from_shape("deepseek-v2-lite").value().cache_spec(KvDType::kF16, 16);

@@ -268,6 +268,111 @@ TEST_P(PooledSelection, RowsOfNgramsGoOnWhereTheStepBeforeEnded) {
   }
 }
 
+// Means of the last tokens' keys, in steps of several sizes; the last step keeps every state.
+TEST_P(PooledSelection, KeysOfBlocksAreWeightedMeans) {
+  constexpr int kTokensInAll = 16, kFeatures = 260, kOf = 3;
+  const auto n_values = static_cast<size_t>(kTokensInAll) * kFeatures;
+  const std::vector<float> keys = random_floats(n_values, 11),
+                           scores = random_floats(n_values, 12, 20.0f),
+                           places = random_floats(kOf * kFeatures, 13);
+  const auto packed = ops_->pack_vector(places).value();
+  for (const StateDType type : {StateDType::kF32, StateDType::kBF16}) {
+    CacheSpec spec;
+    spec.layers = {{0, kDim}};
+    spec.state_values = {5 + PoolParams::state_values(kOf, kFeatures)};
+    spec.state_dtype = type;
+    const int n_blocks[] = {1, 4};
+    const auto cache = ops_->make_cache(spec, n_blocks).value();
+    const std::vector<std::byte> old(static_cast<size_t>(spec.state_bytes()), std::byte{0x49});
+    for (int b = 0; b < 4; ++b) cache->write_block(1, BlockId(b), old);
+    int done = 0;
+    for (const int n : {1, 1, 5, 6, 3}) {
+      const std::vector<int32_t> positions(static_cast<size_t>(n));
+      const std::vector<TokenId> tokens(static_cast<size_t>(n));
+      std::vector<BlockId> states = {BlockId(2)};
+      if (done + n == kTokensInAll) states = {BlockId(2), BlockId(0), BlockId(3)};
+      const int32_t seq_offsets[] = {0, n}, lens[] = {done + n},
+                    table_offsets[] = {0, static_cast<int32_t>(states.size())};
+      const KvView views[] = {{}, {{}, states, table_offsets, {}}};
+      const Batch batch{tokens, positions, seq_offsets, lens, views, {}, {}};
+      ops_->begin_step(&batch);
+      const Tensor out = ops_->new_tensor(n, kFeatures);
+      ops_->pool_keys(tensor_of(*ops_, rows_of(keys, kFeatures, done, n), n, kFeatures),
+                      tensor_of(*ops_, rows_of(scores, kFeatures, done, n), n, kFeatures),
+                      {packed.get(), kOf, 0, 5}, *cache, out);
+      const Values got = read(*ops_, out);
+      for (int i = 0; i < n; ++i) {
+        for (int c = 0; c < kFeatures && done + i >= kOf - 1; ++c) {
+          double sum = 0, mean = 0;
+          for (int k = 0; k < kOf; ++k) {
+            const auto at = static_cast<size_t>((done + i - kOf + 1 + k) * kFeatures + c);
+            const double weight =
+                std::exp(double{scores[at]} + places[static_cast<size_t>(k * kFeatures + c)]);
+            sum += weight, mean += weight * keys[at];
+          }
+          // Scores of up to 60 are rounded to 8 bits.
+          ASSERT_NEAR(got.at(i, c), mean / sum, type == StateDType::kF32 ? 2e-5 : 0.3)
+              << "token " << done + i << " feature " << c;
+        }
+      }
+      done += n;
+    }
+  }
+}
+
+TEST_P(PooledSelection, StreamsAreReadWrittenAndMixedInShares) {
+  constexpr int kRows = 3;
+  for (const int n : {1, 2, 4, 16}) {
+    for (const int iterations : {1, 2, 20}) {
+      const int cols = (2 + n) * n;
+      const std::vector<float> z = random_floats(static_cast<size_t>(kRows * cols), 14, 2.0f),
+                               base = random_floats(static_cast<size_t>(cols), 15);
+      const std::vector<float> scale = {0.7f, 1.3f, 1.1f};
+      const auto packed_base = ops_->pack_vector(base).value(),
+                 packed_scale = ops_->pack_vector(scale).value();
+      constexpr double kEps = 1e-3;
+      const Batch none;
+      ops_->begin_step(&none);
+      const Tensor shares = tensor_of(*ops_, z, kRows, cols);
+      ops_->mix_streams(shares, {n, packed_scale.get(), packed_base.get(), kEps, iterations});
+      const Values got = read(*ops_, shares);
+      for (int r = 0; r < kRows; ++r) {
+        std::vector<double> x(static_cast<size_t>(cols));
+        for (int i = 0; i < cols; ++i) {
+          const auto at = static_cast<size_t>(i);
+          x[at] = double{z[static_cast<size_t>(r * cols) + at]} *
+                      scale[static_cast<size_t>(std::min(i / n, 2))] +
+                  base[at];
+        }
+        const auto share = [&](int j, int k) -> double& {
+          return x[static_cast<size_t>(2 * n + j * n + k)];
+        };
+        const auto divide = [&](bool by_row) {
+          for (int a = 0; a < n; ++a) {
+            double sum = kEps;
+            for (int b = 0; b < n; ++b) sum += by_row ? share(a, b) : share(b, a);
+            for (int b = 0; b < n; ++b) (by_row ? share(a, b) : share(b, a)) /= sum;
+          }
+        };
+        for (int j = 0; j < n; ++j) {
+          double sum = 0;
+          for (int k = 0; k < n; ++k) sum += std::exp(share(j, k));
+          for (int k = 0; k < n; ++k) share(j, k) = std::exp(share(j, k)) / sum + kEps;
+        }
+        divide(false);
+        for (int i = 1; i < iterations; ++i) divide(true), divide(false);
+        for (int i = 0; i < 2 * n; ++i) {
+          const double gate = 1 / (1 + std::exp(-x[static_cast<size_t>(i)]));
+          EXPECT_NEAR(got.at(r, i), i < n ? gate + kEps : 2 * gate, 1e-5);
+        }
+        for (int j = 0; j < n; ++j)
+          for (int k = 0; k < n; ++k)
+            EXPECT_NEAR(got.at(r, 2 * n + k * n + j), share(j, k), 1e-5) << n << " streams";
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, PooledSelection, testing::ValuesIn(ops_under_test()),
                          [](const auto& info) { return info.param.name; });
 

@@ -235,6 +235,17 @@ TEST(Quantize, SeveralTablesOfNgramsAreRefused) {
               ::testing::HasSubstr("one in a file: several layers have one"));
 }
 
+TEST(Quantize, MixedStreamsStayInDirectories) {
+  const TempDir dir;
+  const fs::path in = golden("glm5_next");
+  const auto there = quantize(job_of(in, dir / "a.gguf", "f32"));
+  EXPECT_THAT(there ? "" : there.error().message,
+              ::testing::HasSubstr("GGUF files of architecture glm5next are not known"));
+  const auto written = quantize(job_of(in, dir / "b", "f32"));
+  ASSERT_TRUE(written) << written.error().message;
+  EXPECT_LT(max_difference(logits_of(in), logits_of(dir / "b")), 2e-4);
+}
+
 // In GGUF delta attention has as many heads as attention over latents.
 TEST(Quantize, HeadsOfKimiLinearThatGgufCannotSayAreRefused) {
   const TempDir dir;

@@ -308,6 +308,15 @@ class DeviceOps : public Ops {
   void root_gates(Tensor a, Tensor b, float scale, Tensor out) override {
     act([this, a, b, scale, out] { inner_->root_gates(a, b, scale, out); });
   }
+  void pool_keys(Tensor keys, Tensor scores, const PoolParams& params, KvCache& cache,
+                 Tensor out) override {
+    act([this, keys, scores, params, &cache, out] {
+      inner_->pool_keys(keys, scores, params, cache, out);
+    });
+  }
+  void mix_streams(Tensor z, const StreamMixParams& params) override {
+    act([this, z, params] { inner_->mix_streams(z, params); });
+  }
   void embed_ngrams(const NgramParams& params, KvCache& cache, Tensor out) override {
     act([this, params, &cache, out] { inner_->embed_ngrams(params, cache, out); });
   }

@@ -109,6 +109,10 @@ inline F activated(F x, const ActivationParameters& f) {
   }
   if constexpr (A == Activation::kSigmoid) return sigmoid(x);
   if constexpr (A == Activation::kBoundedSilu) return Simd::min(Simd::mul(x, sigmoid(x)), f.p[0]);
+  if constexpr (A == Activation::kCappedSilu) {
+    const F v = Simd::min(x, f.p[0]);
+    return Simd::mul(v, sigmoid(v));
+  }
   if constexpr (A == Activation::kSoftplus) return softplus(x);
   if constexpr (A == Activation::kClamp)
     return Simd::max(Simd::sub(Simd::zero(), f.p[0]), Simd::min(x, f.p[0]));
@@ -122,7 +126,7 @@ inline F gated_up(F up, const ActivationParameters& f) {
     const F least = Simd::sub(Simd::zero(), f.p[1]);
     return Simd::add(Simd::max(least, Simd::min(up, f.p[1])), Simd::set1(1.0f));
   }
-  if constexpr (A == Activation::kBoundedSilu)
+  if constexpr (A == Activation::kBoundedSilu || A == Activation::kCappedSilu)
     return Simd::max(Simd::sub(Simd::zero(), f.p[0]), Simd::min(up, f.p[0]));
   return up;
 }
@@ -146,6 +150,7 @@ inline void visit_activation(Activation kind, Fn&& visit) {
     case Activation::kClamp: return visit(ActivationKind<Activation::kClamp>());
     case Activation::kSoftplus: return visit(ActivationKind<Activation::kSoftplus>());
     case Activation::kBoundedSilu: return visit(ActivationKind<Activation::kBoundedSilu>());
+    case Activation::kCappedSilu: return visit(ActivationKind<Activation::kCappedSilu>());
   }
 }
 

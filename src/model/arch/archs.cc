@@ -105,6 +105,7 @@ extern const Architecture kDeepSeek3;
 extern const Architecture kGlm4MoeLite;
 extern const Architecture kDeepSeek32;
 extern const Architecture kGlmDsa;
+extern const Architecture kGlm5Next;
 extern const Architecture kLlama4;
 extern const Architecture kGptOss;
 extern const Architecture kGlm4Moe;
@@ -243,6 +244,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kDeepSeek3,
     &kDeepSeek32,
     &kGlmDsa,
+    &kGlm5Next,
     &kGlm4MoeLite,
     &kLlama4,
     &kGptOss,

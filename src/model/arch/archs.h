@@ -160,6 +160,8 @@ void mixtral_names(NameTable& names, const ModelConfig& config);
 void granite_moe_names(NameTable& names, const ModelConfig& config);
 void glm4_moe_gguf_names(NameTable& names, const ModelConfig& config);
 void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config);  // deepseek.cc
+// Whether each layer has an indexer of its own; in deepseek.cc.
+std::vector<bool> read_indexer_types(ConfigReader& reader, const ModelConfig& config);
 
 void configure_qwen35_moe(ConfigReader& reader, ModelConfig& config);  // qwen_delta.cc
 void qwen35_names(NameTable& names, const ModelConfig& config);

@@ -275,7 +275,8 @@ void configure_deepseek32(ConfigReader& reader, ModelConfig& config) {
   read_indexer(reader, config, false);
 }
 
-// Whether each layer has an indexer of its own.
+}  // namespace
+
 std::vector<bool> read_indexer_types(ConfigReader& reader, const ModelConfig& config) {
   const auto n = static_cast<size_t>(config.n_layers);
   const Key types_key{"attention.indexer.types", "indexer_types"},
@@ -318,6 +319,8 @@ std::vector<bool> read_indexer_types(ConfigReader& reader, const ModelConfig& co
     full.push_back(std::max(i - offset + 1, 0) % std::max(every, 1) == 0);
   return full;
 }
+
+namespace {
 
 void configure_glm_dsa(ConfigReader& reader, ModelConfig& config) {
   configure_glm4_moe_lite(reader, config);

@@ -10,7 +10,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kMostHeads = 1 << 14, kMostStates = 1 << 16, kMostTaps = 64;
+constexpr int kMostScanHeads = 1 << 14, kMostScanStates = 1 << 16, kMostScanTaps = 64;
 
 // Reads [0.0, {"__float__": "Infinity"}], or numbers.
 void read_time_steps(ConfigReader& reader, ScanConfig& scan) {
@@ -106,10 +106,10 @@ std::vector<size_t> read_hybrid_layers(ConfigReader& reader, ModelConfig& config
 
 ScanConfig read_scan(ConfigReader& reader, const ModelConfig& config) {
   ScanConfig scan;
-  scan.taps = reader.integer({"ssm.conv_kernel", "mamba_d_conv"}, 1, kMostTaps, 4);
-  scan.state_dim = reader.integer({"ssm.state_size", "mamba_d_state"}, 1, kMostStates, 256);
-  scan.n_groups = reader.integer({"ssm.group_count", "mamba_n_groups"}, 1, kMostHeads, 1);
-  scan.n_heads = reader.integer({"ssm.time_step_rank", "mamba_n_heads"}, 1, kMostHeads, 128);
+  scan.taps = reader.integer({"ssm.conv_kernel", "mamba_d_conv"}, 1, kMostScanTaps, 4);
+  scan.state_dim = reader.integer({"ssm.state_size", "mamba_d_state"}, 1, kMostScanStates, 256);
+  scan.n_groups = reader.integer({"ssm.group_count", "mamba_n_groups"}, 1, kMostScanHeads, 1);
+  scan.n_heads = reader.integer({"ssm.time_step_rank", "mamba_n_heads"}, 1, kMostScanHeads, 128);
   const int expand = reader.integer({"", "mamba_expand"}, 1, 1024, 2);
   const Key inner{"ssm.inner_size", "mamba_d_ssm"};
   int64_t wide = reader.gguf() || reader.has(inner) ? reader.integer(inner, 1, 1 << 24)

@@ -8,12 +8,12 @@ namespace penstock {
 
 namespace {
 
-constexpr int kMostHeads = 1024;
+constexpr int kMostQueryHeads = 1024;
 
 void read_heads_by_layer(ConfigReader& reader, ModelConfig& config) {
   const Key key{"", "num_attention_heads_per_layer"};
   if (!reader.has(key)) return;
-  const std::vector<int> heads = reader.integers(key, 1, kMostHeads);
+  const std::vector<int> heads = reader.integers(key, 1, kMostQueryHeads);
   if (heads.size() != config.layers.size()) {
     return reader.fail(ErrorCode::kCorruptFile,
                        fmt::format("num_attention_heads_per_layer: expected {} numbers, got {}",

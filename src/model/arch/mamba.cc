@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 using Norms = ChannelScanConfig::Norms;
 
-constexpr int kMostStates = 1 << 12, kMostTaps = 64, kMostChannels = 1 << 20;
+constexpr int kMostMambaStates = 1 << 12, kMostMambaTaps = 64, kMostChannels = 1 << 20;
 constexpr int64_t kMostValues = int64_t{1} << 28;
 constexpr Key kNormed{"ssm.dt_b_c_rms", ""};
 
@@ -21,8 +21,8 @@ ChannelScanConfig read_channel_scan(ConfigReader& reader, const ModelConfig& con
   if (config.ffn.activation.kind != Activation::kSilu)
     reader.fail(ErrorCode::kUnsupported, "hidden_act: scans are known with silu only");
   ChannelScanConfig scan;
-  scan.taps = reader.integer({"ssm.conv_kernel", "mamba_d_conv"}, 1, kMostTaps, 4);
-  scan.state_dim = reader.integer({"ssm.state_size", "mamba_d_state"}, 1, kMostStates, 16);
+  scan.taps = reader.integer({"ssm.conv_kernel", "mamba_d_conv"}, 1, kMostMambaTaps, 4);
+  scan.state_dim = reader.integer({"ssm.state_size", "mamba_d_state"}, 1, kMostMambaStates, 16);
   const int expand = reader.integer({"", "mamba_expand"}, 1, 1024, 2);
   scan.channels = reader.integer(
       {"ssm.inner_size", "mamba_d_inner"}, 1, kMostChannels,

@@ -11,21 +11,22 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostHeads = 1024, kMostDim = 4096, kMostTaps = 64;
+constexpr int kMostOlmoHeads = 1024, kMostOlmoDim = 4096, kMostOlmoTaps = 64;
 
 DeltaConfig read_delta(ConfigReader& reader, const ModelConfig& config) {
   DeltaConfig delta;
   delta.separate = true;
   delta.norm_eps = 1e-5f;
-  delta.taps = reader.integer({"", "linear_conv_kernel_dim"}, 1, kMostTaps, 4);
-  delta.n_key_heads = reader.integer({"", "linear_num_key_heads"}, 1, kMostHeads, config.n_heads);
+  delta.taps = reader.integer({"", "linear_conv_kernel_dim"}, 1, kMostOlmoTaps, 4);
+  delta.n_key_heads =
+      reader.integer({"", "linear_num_key_heads"}, 1, kMostOlmoHeads, config.n_heads);
   delta.n_value_heads =
-      reader.integer({"", "linear_num_value_heads"}, 1, kMostHeads, config.n_heads);
+      reader.integer({"", "linear_num_value_heads"}, 1, kMostOlmoHeads, config.n_heads);
   const int dim = static_cast<int>(0.75 * config.model_dim / delta.n_key_heads);
-  delta.key_dim =
-      reader.integer({"", "linear_key_head_dim"}, 1, kMostDim, std::clamp(dim, 1, kMostDim));
+  delta.key_dim = reader.integer({"", "linear_key_head_dim"}, 1, kMostOlmoDim,
+                                 std::clamp(dim, 1, kMostOlmoDim));
   delta.value_dim =
-      reader.integer({"", "linear_value_head_dim"}, 1, 2 * kMostDim, 2 * delta.key_dim);
+      reader.integer({"", "linear_value_head_dim"}, 1, 2 * kMostOlmoDim, 2 * delta.key_dim);
   delta.write_factor = reader.flag({"", "linear_allow_neg_eigval"}, true) ? 2.0f : 1.0f;
   if (delta.n_value_heads % delta.n_key_heads != 0) {
     reader.fail(

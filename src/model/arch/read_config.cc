@@ -230,6 +230,7 @@ void finish(ConfigReader& reader, ModelConfig& config) {
     config.ffn_dim = 0;
   for (LayerConfig& layer : config.layers) {
     const bool own = layer.activation.kind == Activation::kBoundedSilu ||
+                     layer.activation.kind == Activation::kCappedSilu ||
                      (layer.activation.kind == Activation::kXielu &&
                       layer.activation.kind == config.ffn.activation.kind);
     if (!own) layer.activation = config.ffn.activation;

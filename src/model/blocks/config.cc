@@ -13,7 +13,7 @@ bool ModelConfig::has_states() const {
 int64_t ModelConfig::state_values_of(int i) const {
   const LayerConfig& layer = layers[static_cast<size_t>(i)];
   int64_t values = layer.mixer != nullptr ? layer.mixer->state_values(*this) : 0;
-  if (layer.attention && layer.selecting_layer == i) values += PooledIndex::state_values(indexer());
+  if (layer.attention && layer.selecting_layer == i) values += indexer().state_values();
   if (layer.ngrams >= 0) values += ngrams.state_values(n_streams() * model_dim);
   return values;
 }

@@ -19,6 +19,7 @@
 #include "model/blocks/experts.h"
 #include "model/blocks/gated_streams.h"
 #include "model/blocks/latent_attention.h"
+#include "model/blocks/mixed_streams.h"
 #include "model/blocks/mixer.h"
 #include "model/blocks/ngram_rows.h"
 #include "model/blocks/per_layer.h"
@@ -159,6 +160,7 @@ struct ModelConfig {
   PerLayerConfig per_layer;
   AltUpConfig altup;
   GatedStreamsConfig streams;
+  MixedStreamsConfig mixed_streams;
   NgramConfig ngrams;
   OutputConfig output;
   RoundingConfig rounding;
@@ -208,7 +210,9 @@ struct ModelConfig {
   const IndexerConfig& indexer() const {
     return latent.kv_rank > 0 ? latent.indexer : attention.indexer;
   }
-  int n_streams() const { return std::max({1, altup.n_streams, streams.count}); }
+  int n_streams() const {
+    return std::max({1, altup.n_streams, streams.count, mixed_streams.count});
+  }
   // Replaces every mixer by other(mixer); null keeps it. Layers that share a mixer share its
   // replacement.
   void replace_mixers(const std::function<std::shared_ptr<const Mixer>(const Mixer&)>& other);

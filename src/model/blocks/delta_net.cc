@@ -110,7 +110,8 @@ std::string_view DeltaNet::difference(const Mixer& other) const {
   return a.n_key_heads == b.n_key_heads && a.n_value_heads == b.n_value_heads &&
                  a.key_dim == b.key_dim && a.value_dim == b.value_dim &&
                  a.decay_by_key == b.decay_by_key && a.sigmoid_gate == b.sigmoid_gate &&
-                 a.write_factor == b.write_factor && a.norm_eps == b.norm_eps
+                 a.write_factor == b.write_factor && a.norm_eps == b.norm_eps &&
+                 a.lowest_log_decay == b.lowest_log_decay
              ? ""
              : "delta networks";
 }
@@ -277,7 +278,7 @@ void DeltaNet::forward(Sublayer& s, const MixerScratch& scratch, int i, const No
   const DeltaParams params{w.rate.get(),         w.bias.get(),    c_.n_key_heads,
                            c_.n_value_heads,     c_.key_dim,      c_.value_dim,
                            c_.key_heads_in_turn, c_.decay_by_key, i,
-                           state_offset(),       c_.write_factor};
+                           state_offset(),       c_.write_factor, c_.lowest_log_decay};
   s.ops.gated_delta(scratch[kConvolved], scratch[kA], scratch[kB], params, s.cache, out);
   const Tensor heads = out.reshaped(c_.value_dim);
   const float eps = c_.norm_eps > 0 ? c_.norm_eps : s.config.norm.eps;

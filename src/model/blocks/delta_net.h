@@ -52,6 +52,8 @@ struct DeltaConfig {
   float write_factor = 1.0f;
   // Added to the mean square in the norm of the output; 0: NormConfig::eps.
   float norm_eps = 0.0f;
+  // Lower bound of the logarithm of decays (GLM-5.3): DeltaParams::lowest_log_decay.
+  float lowest_log_decay = 0.0f;
   // Output gates are sigmoids, not silu; they always are with decay_by_key.
   bool sigmoid_gate = false;
 

@@ -17,7 +17,13 @@ struct IndexerConfig {
   bool interleaved = false;
   // Tokens that share a key and are selected together (SelectParams::pool); top_k is a multiple.
   int pool = 1;
+  // The key of such a block is a mean of its tokens' keys that is weighted by gates (blocks of
+  // latent attention, Ops::pool_keys).
+  bool gated = false;
   bool operator==(const IndexerConfig&) const = default;
+
+  // Number of values of a layer's state: the open block.
+  int64_t state_values() const { return (pool - int64_t{1}) * head_dim * (gated ? 2 : 1); }
 
   // Returns the parameters of a selection from this cache. No more tokens are selected than a
   // sequence can have there.

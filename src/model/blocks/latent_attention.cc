@@ -27,6 +27,22 @@ void visit_indexer(TensorVisitor& v, IndexerWeights& w) {
   v.linear(
       {&tensor::kIndexWeights, WeightRole::kRouter, indexer.n_heads, dim, {}, Site::kAttention},
       w.weights);
+  if (!indexer.gated) return;
+  v.linear({.name = &tensor::kIndexGate,
+            .role = WeightRole::kRouter,
+            .rows = indexer.head_dim,
+            .cols = dim,
+            .site = Site::kAttention,
+            .part = Part::kRouter,
+            .bare = true},
+           w.gate);
+  const int places = indexer.pool * indexer.head_dim;
+  v.vector({.name = &tensor::kIndexPlaces,
+            .size = places,
+            .part = {0, places},
+            .shape = VectorSpec::Shape::kMatrix,
+            .per_row = indexer.head_dim},
+           w.places);
 }
 
 }  // namespace
@@ -59,9 +75,13 @@ void visit(TensorVisitor& v, LatentWeights& w) {
               .tails = tails},
              w.q);
   }
-  v.joined({.name = &tensor::kLatentA, .role = role, .tails = {1, l.kv_rank, l.rope_dim}},
-           {{{kNoName, role, l.kv_rank, dim, {}, Site::kAttention}, &w.latent},
-            {{kNoName, role, l.rope_dim, dim, {}, Site::kAttention}, &w.rope}});
+  if (l.rope_dim > 0) {
+    v.joined({.name = &tensor::kLatentA, .role = role, .tails = {1, l.kv_rank, l.rope_dim}},
+             {{{kNoName, role, l.kv_rank, dim, {}, Site::kAttention}, &w.latent},
+              {{kNoName, role, l.rope_dim, dim, {}, Site::kAttention}, &w.rope}});
+  } else {
+    v.linear({&tensor::kLatentA, role, l.kv_rank, dim, {}, Site::kAttention}, w.latent);
+  }
   v.norm({&tensor::kLatentANorm, l.kv_rank}, w.latent_norm);
   v.heads({&tensor::kLatentKeys, &tensor::kLatentValues, &tensor::kLatentB, c.n_heads, l.kv_rank,
            l.plain_dim, l.value_dim, heads},
@@ -72,14 +92,6 @@ void visit(TensorVisitor& v, LatentWeights& w) {
   if (c.layers[static_cast<size_t>(v.layer())].selecting_layer == v.layer())
     visit_indexer(v, w.indexer);
 }
-
-namespace {
-constexpr float kLatentNormEps = 1e-6f;  // independent of the other norms
-
-NormParams latent_norm(const NormWeights& norm) {
-  return {norm.weight.get(), nullptr, kLatentNormEps, false};
-}
-}  // namespace
 
 LatentAttentionBlock::LatentAttentionBlock(Sublayer& sublayer) : s_(sublayer) {
   const LatentConfig& latent = s_.config.latent;
@@ -95,6 +107,10 @@ LatentAttentionBlock::LatentAttentionBlock(Sublayer& sublayer) : s_(sublayer) {
   index_q_ = s_.ops.new_tensor(s_.n, indexer.n_heads * indexer.head_dim);
   index_k_ = s_.ops.new_tensor(s_.n, indexer.head_dim);
   index_weights_ = s_.ops.new_tensor(s_.n, indexer.n_heads);
+  if (indexer.gated) {
+    token_keys_ = s_.ops.new_tensor(s_.n, indexer.head_dim);
+    index_gates_ = s_.ops.new_tensor(s_.n, indexer.head_dim);
+  }
   selected_ = s_.ops.new_tensor(
       s_.n, indexer.select_params(s_.cache, s_.cache.spec().first_index_layer).most());
 }
@@ -110,15 +126,22 @@ void LatentAttentionBlock::project(int i, const NormedInput& h) {
   const LatentConfig& l = s_.config.latent;
   const Tensor latent = k_.columns(0, l.kv_rank);
   const bool from_latent = l.query_rank > 0, indexes = has_indexer(i);
-  std::array<LinearTarget, 5> targets = {
-      from_latent ? w.query.into(query_latent_) : w.q.into(queries_), w.latent.into(latent),
-      w.rope.into(k_.columns(l.kv_rank, l.rope_dim))};
-  if (indexes)
-    targets[3] = w.indexer.key.into(index_k_), targets[4] = w.indexer.weights.into(index_weights_);
-  s_.ops.norm_linear(h, std::span(targets).first(indexes ? 5 : 3));
-  s_.ops.norm(latent, latent_norm(w.latent_norm), latent);
+  std::array<LinearTarget, 6> targets = {
+      from_latent ? w.query.into(query_latent_) : w.q.into(queries_), w.latent.into(latent)};
+  size_t n = 2;
+  if (l.rope_dim > 0) targets[n++] = w.rope.into(k_.columns(l.kv_rank, l.rope_dim));
+  if (indexes) {
+    targets[n++] = w.indexer.key.into(l.indexer.gated ? token_keys_ : index_k_);
+    targets[n++] = w.indexer.weights.into(index_weights_);
+    if (l.indexer.gated) targets[n++] = w.indexer.gate.into(index_gates_);
+  }
+  s_.ops.norm_linear(h, std::span(targets).first(n));
+  const auto norm = [&](const NormWeights& of, Tensor x) {
+    s_.ops.norm(x, {of.weight.get(), nullptr, l.norm_eps, false}, x);
+  };
+  norm(w.latent_norm, latent);
   if (!from_latent) return;
-  s_.ops.norm(query_latent_, latent_norm(w.query_norm), query_latent_);
+  norm(w.query_norm, query_latent_);
   const LinearTarget queries[] = {w.q.into(queries_), w.indexer.query.into(index_q_)};
   s_.ops.linear(query_latent_, std::span(queries).first(indexes ? 2 : 1));
 }
@@ -126,11 +149,18 @@ void LatentAttentionBlock::project(int i, const NormedInput& h) {
 // Stores the indexer's keys and selects the tokens that this layer and those without an indexer
 // behind it attend to.
 void LatentAttentionBlock::select(int i) {
-  const NormWeights& norm = s_.weights.layers[i].latent.indexer.key_norm;
+  constexpr float kKeyNormEps = 1e-6f;  // independent of the other norms
+  const IndexerWeights& w = s_.weights.layers[i].latent.indexer;
   const IndexerConfig& indexer = s_.config.latent.indexer;
   const int keys = s_.cache.spec().first_index_layer + i;
-  s_.ops.norm(index_k_, {norm.weight.get(), norm.bias.get(), kLatentNormEps, true}, index_k_);
-  s_.ops.rope_and_store(index_q_, index_k_, Tensor(), &s_.weights.index_rope, s_.cache, keys);
+  const Tensor of_tokens = indexer.gated ? token_keys_ : index_k_;
+  s_.ops.norm(of_tokens, {w.key_norm.weight.get(), w.key_norm.bias.get(), kKeyNormEps, true},
+              of_tokens);
+  if (indexer.gated)
+    s_.ops.pool_keys(token_keys_, index_gates_, {w.places.get(), indexer.pool, i}, s_.cache,
+                     index_k_);
+  const RopeParams* const rope = s_.config.layers[i].rope < 0 ? nullptr : &s_.weights.index_rope;
+  s_.ops.rope_and_store(index_q_, index_k_, Tensor(), rope, s_.cache, keys);
   s_.ops.select(index_q_, index_weights_, s_.cache, indexer.select_params(s_.cache, keys),
                 selected_);
   selecting_layer_ = i;
@@ -153,7 +183,8 @@ void LatentAttentionBlock::forward(int i, const NormedInput& h, Tensor x, const 
   // in the layout of keys.
   const Tensor plain = queries_.reshaped(l.plain_dim + l.rope_dim),
                query = q_.reshaped(s_.config.head_dim);
-  s_.ops.copy(plain.columns(l.plain_dim, l.rope_dim), query.columns(l.kv_rank, l.rope_dim));
+  if (l.rope_dim > 0)
+    s_.ops.copy(plain.columns(l.plain_dim, l.rope_dim), query.columns(l.kv_rank, l.rope_dim));
   s_.ops.linear_by_head(plain.columns(0, l.plain_dim), w.absorb, query.columns(0, l.kv_rank));
   const int rope = s_.config.layers[i].rope;
   s_.ops.rope_and_store(q_, k_, Tensor(), rope < 0 ? nullptr : &s_.weights.ropes[rope], s_.cache,
@@ -164,7 +195,8 @@ void LatentAttentionBlock::forward(int i, const NormedInput& h, Tensor x, const 
                 {.layer = i,
                  .n_heads = s_.config.n_heads,
                  .scale = s_.config.attention.scale,
-                 .selected = selection_of(i)},
+                 .selected = selection_of(i),
+                 .selected_pool = l.indexer.pool},
                 attended_);
   s_.ops.linear_by_head(attended_.reshaped(l.kv_rank), w.values, values_.reshaped(l.value_dim));
   s_.add_product(values_, w.o, x, layer.attn_post_norm, next);

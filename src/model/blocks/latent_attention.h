@@ -25,6 +25,8 @@ inline constexpr TensorName kIndexQuery{"indexer.attn_q_b", "self_attn.indexer.w
 inline constexpr TensorName kIndexKey{"indexer.attn_k", "self_attn.indexer.wk"};
 inline constexpr TensorName kIndexWeights{"indexer.proj", "self_attn.indexer.weights_proj"};
 // whole names
+inline constexpr TensorName kIndexGate{"", "self_attn.indexer.index_kpool_compress_gate"};
+inline constexpr TensorName kIndexPlaces{"", "self_attn.indexer.index_kpool_compress_ape"};
 inline constexpr TensorName kIndexKeyNorm{"indexer.k_norm.weight",
                                           "self_attn.indexer.k_norm.weight"};
 inline constexpr TensorName kIndexKeyNormBias{"indexer.k_norm.bias",
@@ -39,12 +41,14 @@ struct LatentConfig {
   int kv_rank = 0;
   // Size of the latent from which queries are projected; 0 = they are projected from the stream.
   int query_rank = 0;
-  // Rotated dimensions of a key, shared by all heads.
+  // Rotated dimensions of a key, shared by all heads; 0 = none.
   int rope_dim = 0;
   // Dimensions of a head's key that are not rotated.
   int plain_dim = 0;
   // Dimensions of a head's value.
   int value_dim = 0;
+  // Of the latents' norms, independent of the other norms.
+  float norm_eps = 1e-6f;
   IndexerConfig indexer;
   bool operator==(const LatentConfig&) const = default;
 };
@@ -55,6 +59,10 @@ struct IndexerWeights {
   LinearWeights key;      // [head_dim, model_dim]
   NormWeights key_norm;   // [head_dim], a layer norm with bias
   LinearWeights weights;  // [n_heads, model_dim]: weights of the heads' scores
+  // With IndexerConfig::gated: [head_dim, model_dim] and [pool, head_dim], of which PoolParams make
+  // the weights of a block's tokens.
+  LinearWeights gate;
+  std::unique_ptr<Vector> places;
 };
 
 struct LatentWeights {
@@ -64,7 +72,7 @@ struct LatentWeights {
   NormWeights query_norm;   // [query_rank]
   LinearWeights latent;     // [kv_rank, model_dim]
   NormWeights latent_norm;  // [kv_rank]
-  LinearWeights rope;       // [rope_dim, model_dim]
+  LinearWeights rope;       // [rope_dim, model_dim] or empty
   // One matrix per head: absorb [kv_rank, plain_dim] projects the plain part of a query to the
   // latent, values [value_dim, kv_rank] the attended latent to values.
   ByHead absorb, values;
@@ -93,9 +101,10 @@ class LatentAttentionBlock {
   Tensor queries_;       // [n, n_heads * (plain_dim + rope_dim)]
   Tensor values_;        // [n, n_heads * value_dim]
   // Of the indexer: [n, n_heads * head_dim], [n, head_dim], [n, n_heads] and, from Ops::select(),
-  // [n, top_k].
+  // [n, SelectParams::most()].
   Tensor index_q_, index_k_, index_weights_, selected_;
-  int selecting_layer_ = -1;  // whose selection that is; -1 = of none
+  Tensor token_keys_, index_gates_;  // [n, head_dim]: of tokens that share a key
+  int selecting_layer_ = -1;         // whose selection that is; -1 = of none
 };
 
 }  // namespace penstock

@@ -58,6 +58,7 @@ void visit_layer(TensorVisitor& v, LayerWeights& w) {
   if (c.per_layer.dim > 0) visit(v, w.per_layer);
   if (c.altup.n_streams > 0) visit(v, w.altup);
   if (c.streams.count > 0) visit(v, w.streams);
+  if (c.mixed_streams.count > 0) visit(v, w.mixed_streams);
   if (c.layers[static_cast<size_t>(i)].ngrams >= 0) visit(v, w.ngrams);
   if (c.residual.layer_scales) v.number(&tensor::kOutputScale, w.output_scale);
 }

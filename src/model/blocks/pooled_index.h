@@ -30,10 +30,6 @@ void visit(TensorVisitor& v, PooledIndexWeights& w);
 class PooledIndex {
  public:
   explicit PooledIndex(Sublayer& sublayer);
-  // Number of values of a layer's state.
-  static int64_t state_values(const IndexerConfig& config) {
-    return (config.pool - int64_t{1}) * config.head_dim;
-  }
   // Stores the keys of this step's blocks and returns what each token attends to
   // (AttentionParams::selected), valid until the next call.
   Tensor select(int layer, const NormedInput& h, const PooledIndexWeights& w);

@@ -29,6 +29,7 @@ struct LayerWeights {
   PerLayerWeights per_layer;
   AltUpWeights altup;
   GatedStreamsWeights streams;
+  MixedStreamsWeights mixed_streams;
   NgramWeights ngrams;
   float output_scale = 1.0f;  // multiplies the stream after the layer
 };

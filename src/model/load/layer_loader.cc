@@ -55,6 +55,10 @@ void LayerLoader::head_norm(const HeadNormSpec& spec, NormWeights& out) {
 void LayerLoader::linear(const LinearSpec& spec, LinearWeights& out) {
   if (!ok()) return;
   const std::string stem = name_of(spec.name);
+  if (spec.bare && tensors_.source().naming() == Naming::kHuggingFace) {
+    state_ = tensors_.bare_linear(stem, spec.rows, spec.cols, out);
+    return;
+  }
   state_ =
       spec.cut.axis == Cut::Axis::kColumns
           ? tensors_.linear_columns(stem, spec.rows, spec.cols, spec.cut.part, out)
@@ -108,7 +112,7 @@ Result<std::vector<float>> LayerLoader::numbers(const VectorSpec& spec, const st
   const size_t depth = found != nullptr ? found->shape.size() : 0;
   const int64_t n = spec.size, matrix[] = {n / spec.per_row, spec.per_row}, row[] = {1, n},
                 deep[] = {1, 1, n, 1};
-  if (spec.shape == Shape::kDeepColumn)
+  if (spec.shape == Shape::kDeepColumn && depth != 1)
     return tensors_.vector(name, std::span<const int64_t>(deep).subspan(depth == 2 ? 2 : 0));
   if (depth == 2 && spec.shape == Shape::kMatrix) return tensors_.vector(name, matrix);
   if (depth == 2 && spec.shape == Shape::kRow) return tensors_.vector(name, row);

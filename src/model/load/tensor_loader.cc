@@ -384,6 +384,20 @@ Status TensorLoader::linear_columns(const std::string& stem, int rows, int cols,
   return {};
 }
 
+Status TensorLoader::bare_linear(const std::string& name, int rows, int cols, LinearWeights& out) {
+  FileMatrix m;
+  m.view = {QuantType::kF32, rows, cols, {}};
+  if (!restores()) {  // else pack_rows() needs only this
+    const int64_t shape[] = {rows, cols};
+    ASSIGN_OR_RETURN(m.tensor, require(name, shape));
+    RETURN_IF_ERROR(check_type(*m.tensor));
+    m.view = {m.tensor->type, rows, cols, m.tensor->bytes};
+  }
+  ASSIGN_OR_RETURN(out.weight, pack_rows(m, 0, rows, name));
+  if (m.tensor != nullptr) done(*m.tensor);
+  return {};
+}
+
 // Reduces the matrix to the columns of the encoding blocks that contain `part`. Returns the number
 // of columns before `part`.
 Result<int> TensorLoader::narrow(const std::string& name, Range part, FileMatrix& m) {

@@ -116,6 +116,8 @@ class TensorLoader {
   Status linear_rows(const std::string& stem, int rows, int cols, Range part, LinearWeights& out);
   Status linear_columns(const std::string& stem, int rows, int cols, Range part,
                         LinearWeights& out);
+  // As linear(), for a matrix without bias whose whole name is given.
+  Status bare_linear(const std::string& name, int rows, int cols, LinearWeights& out);
   // Splits a fused matrix: the next rows[i] rows are out[i], of which this rank has parts[i]; empty
   // parts: all.
   Status fused(const std::string& stem, std::span<const int> rows, int cols,

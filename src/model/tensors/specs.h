@@ -118,6 +118,8 @@ struct LinearSpec {
   // out_factors covers all rows in order; empty: factors of one.
   float in_factor = 1.0f;
   std::vector<RowFactor> out_factors = {};
+  // In directories the name is whole: it has no ".weight".
+  bool bare = false;
 };
 
 // Linear layers with the same input that a file may store as one fused tensor, row after row. In a
@@ -155,7 +157,8 @@ struct VectorSpec {
   std::string_view suffix = "";  // appended to a name that lacks it
   // Shape in files, beside [size].
   enum class Shape : uint8_t { kLine, kRow, kMatrix, kDeepColumn } shape = Shape::kLine;
-  // kMatrix: [size / per_row, per_row]; kDeepColumn: [1, 1, size, 1] or [size, 1]; kRow: [1, size].
+  // kMatrix: [size / per_row, per_row]; kDeepColumn: [1, 1, size, 1], [size, 1] or
+  // [size]; kRow: [1, size].
   int per_row = 1;
   // Conversion of the stored numbers. kRate: GGUF files store the negative rate, Hugging Face
   // directories its logarithm. kIgnored: files have the vector, which has no effect here.

@@ -13,6 +13,7 @@
 #include "kernels/vector_kernels.h"
 #include "ops/cpu/gemm_choice.h"
 #include "ops/cpu/host_tensor.h"
+#include "ops/cpu/mix_streams.h"
 #include "ops/cpu/ngrams.h"
 #include "ops/cpu/recurrence.h"
 
@@ -515,6 +516,16 @@ void CpuOps::root_gates(Tensor a, Tensor b, float scale, Tensor out) {
 void CpuOps::embed_ngrams(const NgramParams& params, KvCache& cache, Tensor out) {
   cpu_embed_ngrams(recurrence(cache), params, out);
   clear_rows(out, batch_.n_tokens());
+}
+
+void CpuOps::pool_keys(Tensor keys, Tensor scores, const PoolParams& params, KvCache& cache,
+                       Tensor out) {
+  cpu_pool_keys(recurrence(cache), keys, scores, params, out);
+  clear_rows(out, batch_.n_tokens());
+}
+
+void CpuOps::mix_streams(Tensor z, const StreamMixParams& params) {
+  cpu_mix_streams(pool_, z, params);
 }
 
 void CpuOps::attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) {

@@ -116,6 +116,9 @@ class CpuOps final : public Ops {
   }
   void root_gates(Tensor a, Tensor b, float scale, Tensor out) override;
   void embed_ngrams(const NgramParams& params, KvCache& cache, Tensor out) override;
+  void pool_keys(Tensor keys, Tensor scores, const PoolParams& params, KvCache& cache,
+                 Tensor out) override;
+  void mix_streams(Tensor z, const StreamMixParams& params) override;
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -111,6 +112,87 @@ void cpu_causal_conv(const RecurrenceContext& context, Tensor x, const ConvParam
 
 namespace {
 
+// keys and scores have the same channels; out is that of the keys.
+template <class T>
+void pool_part(const ConvPart<T>& keys, const ConvPart<T>& scores) {
+  float most[kChannels], sum[kChannels];
+  for (int t = 0; t < keys.x.rows; ++t) {
+    float* const to = f32(keys.out, t) + keys.first;
+    const auto scored = [&](int k, auto&& f) {
+      const float* const place = scores.weight + static_cast<ptrdiff_t>(k) * scores.stride;
+      scores.with_input(t - keys.taps + 1 + k, [&](const auto* from) {
+        for (int c = 0; c < keys.n; ++c) f(c, to_float(from[c]) + place[c]);
+      });
+    };
+    std::fill_n(most, keys.n, -std::numeric_limits<float>::infinity());
+    for (int k = 0; k < keys.taps; ++k)
+      scored(k, [&](int c, float score) { most[c] = std::max(most[c], score); });
+    std::fill_n(sum, keys.n, 0.0f);
+    std::fill_n(to, keys.n, 0.0f);
+    for (int k = 0; k < keys.taps; ++k) {
+      float weights[kChannels];
+      scored(k, [&](int c, float score) { sum[c] += weights[c] = std::exp(score - most[c]); });
+      keys.with_input(t - keys.taps + 1 + k, [&](const auto* from) {
+        for (int c = 0; c < keys.n; ++c) to[c] += weights[c] * to_float(from[c]);
+      });
+    }
+    for (int c = 0; c < keys.n; ++c) to[c] /= sum[c];
+  }
+}
+
+template <class T>
+void pool_keys(const RecurrenceContext& context, Tensor keys, Tensor scores,
+               const PoolParams& params, Tensor out) {
+  const int channels = keys.cols, n_parts = (channels + kChannels - 1) / kChannels;
+  const Batch& batch = context.batch;
+  const KvView& states = batch.kv[static_cast<size_t>(context.cache.spec().state_group())];
+  const bool by_token = context.batch_invariant && !std::is_same_v<T, float>;
+  context.pool.for_ranges(
+      int64_t{batch.n_seqs()} * n_parts, 1, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+          const auto s = static_cast<size_t>(i / n_parts);
+          const int first = static_cast<int>(i % n_parts) * kChannels,
+                    n = std::min(kChannels, channels - first);
+          for_each_run(batch, states, s, by_token, [&](const StateRun& run) {
+            T* tail = nullptr;  // keys of the tokens before, and their scores behind
+            for (int r = 2 * (params.pool - 1) - 1; r >= 0; --r)
+              tail = begin_state<T>(context.cache, params.layer, run,
+                                    params.state_offset + int64_t{r} * channels + first, n);
+            T* const of_scores = tail + int64_t{params.pool - 1} * channels;
+            const auto part = [&](Tensor x, T* own) {
+              return ConvPart<T>{x.row_range(run.first, run.n),
+                                 out.row_range(run.first, run.n),
+                                 data_of(params.places) + first,
+                                 nullptr,
+                                 own,
+                                 first,
+                                 n,
+                                 params.pool,
+                                 channels};
+            };
+            const ConvPart<T> of_keys = part(keys, tail), weighing = part(scores, of_scores);
+            pool_part(of_keys, weighing);
+            keep_tail(of_keys);
+            keep_tail(weighing);
+          });
+        }
+      });
+}
+
+}  // namespace
+
+void cpu_pool_keys(const RecurrenceContext& context, Tensor keys, Tensor scores,
+                   const PoolParams& params, Tensor out) {
+  PENSTOCK_CHECK(params.pool > 1 && params.places->size() == params.pool * keys.cols &&
+                 scores.cols == keys.cols && out.cols == keys.cols && out.data != keys.data &&
+                 out.data != scores.data);
+  context.cache.spec().state_dtype == StateDType::kF32
+      ? pool_keys<float>(context, keys, scores, params, out)
+      : pool_keys<BFloat16>(context, keys, scores, params, out);
+}
+
+namespace {
+
 constexpr float kUnitEps = 1e-6f;  // beside the sum of squares
 
 float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
@@ -130,8 +212,11 @@ void prepare_token(const VectorKernels& kernels, const DeltaTensors& tensors,
   float *const a = f32(tensors.a, t), *const b = f32(tensors.b, t);
   const int each = params.decays_per_head();
   for (int h = 0; h < params.n_value_heads; ++h) {
-    for (int i = h * each; i < (h + 1) * each; ++i)
-      a[i] = std::exp(rate[h] * softplus(a[i] + bias[i]));
+    const float lowest = params.lowest_log_decay;
+    for (int i = h * each; i < (h + 1) * each; ++i) {
+      const float x = a[i] + bias[i];
+      a[i] = std::exp(lowest < 0 ? lowest / (1.0f + std::exp(rate[h] * x)) : rate[h] * softplus(x));
+    }
     b[h] = params.write_factor / (1.0f + std::exp(-b[h]));
   }
 }

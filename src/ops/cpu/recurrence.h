@@ -24,6 +24,10 @@ struct RecurrenceContext {
 void cpu_causal_conv(const RecurrenceContext& context, Tensor x, const ConvParams& params,
                      Tensor out);
 
+// See Ops::pool_keys.
+void cpu_pool_keys(const RecurrenceContext& context, Tensor keys, Tensor scores,
+                   const PoolParams& params, Tensor out);
+
 // Tensors of Ops::gated_delta and Ops::state_space.
 struct DeltaTensors {
   Tensor qkv, a, b, out;

@@ -30,10 +30,11 @@ void CudaOps::gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& par
   PENSTOCK_CHECK(
       out.cols == params.n_value_heads * params.value_dim && qkv.cols == 2 * keys + out.cols &&
       a.cols == params.n_value_heads * params.decays_per_head() && b.cols == params.n_value_heads);
-  launch(PrepareDelta{rows_of(qkv), rows_of(a), rows_of(b), device_data(params.rate),
-                      device_data(params.bias), params.n_key_heads, params.key_dim,
-                      params.decays_per_head(), params.write_factor, batch()},
-         Grid{qkv.rows});
+  launch(
+      PrepareDelta{rows_of(qkv), rows_of(a), rows_of(b), device_data(params.rate),
+                   device_data(params.bias), params.n_key_heads, params.key_dim,
+                   params.decays_per_head(), params.write_factor, params.lowest_log_decay, batch()},
+      Grid{qkv.rows});
   ScanStates scan{};
   scan.qkv = rows_of(qkv), scan.decay = rows_of(a), scan.beta = rows_of(b), scan.out = rows_of(out);
   scan.q_at = 0, scan.k_at = keys, scan.v_at = 2 * keys;

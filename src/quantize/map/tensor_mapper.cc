@@ -208,6 +208,12 @@ void TensorMapper::linear_of(const LinearSpec& spec, std::string_view in, const 
           {&part, 1}});
   MappedTensor& weight = (*list_)[first];
   weight.picked.assign(rows.picked.begin(), rows.picked.end());
+  const auto whole = [&](std::string& name, Naming naming) {
+    const bool is_bare = spec.bare && naming == Naming::kHuggingFace;
+    if (is_bare) name.resize(name.size() - std::string_view(".weight").size());
+  };
+  whole(weight.in, source_.naming());
+  whole(weight.out, out_naming_);
   if (spec.role == WeightRole::kV) weight.nth = n_values_++;
   if (spec.row_heads.each > 0) weight.rows_from = in_groups(spec.row_heads);
   if (spec.col_heads.each > 0) weight.cols_from = in_groups(spec.col_heads);

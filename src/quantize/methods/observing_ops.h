@@ -166,6 +166,13 @@ class ObservingOps final : public Ops {
   void root_gates(Tensor a, Tensor b, float scale, Tensor out) override {
     if (!stopped_) inner_.root_gates(a, b, scale, out);
   }
+  void pool_keys(Tensor keys, Tensor scores, const PoolParams& params, KvCache& cache,
+                 Tensor out) override {
+    if (!stopped_) inner_.pool_keys(keys, scores, params, cache, out);
+  }
+  void mix_streams(Tensor z, const StreamMixParams& params) override {
+    if (!stopped_) inner_.mix_streams(z, params);
+  }
   void embed_ngrams(const NgramParams& params, KvCache& cache, Tensor out) override {
     if (!stopped_) inner_.embed_ngrams(params, cache, out);
   }

@@ -67,7 +67,9 @@ std::vector<ScalingSite> scaling_sites(const ModelConfig& config, const LayerVal
   // A bound of the product lies between up and down, too.
   const ActivationFunction f =
       n_experts > 0 ? kind.expert_activation.value_or(kind.activation) : kind.activation;
-  if (f.kind == Activation::kBoundedSilu || f.kind == Activation::kClampedSilu) return sites;
+  if (f.kind == Activation::kBoundedSilu || f.kind == Activation::kClampedSilu ||
+      f.kind == Activation::kCappedSilu)
+    return sites;
   if (n_experts == 0) {
     if (find_part(layer, Part::kGateUp, false, -1) != SIZE_MAX) {
       add(Site::kDown, Part::kGateUp, -1);

@@ -31,6 +31,7 @@ const char* activation_name(Activation activation) {
     case Activation::kClamp: return "clamp";
     case Activation::kSoftplus: return "softplus";
     case Activation::kBoundedSilu: return "silu";
+    case Activation::kCappedSilu: return "silu";
   }
   return "silu";
 }
@@ -247,12 +248,15 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
 namespace {
 
 // Returns the name of the difference; "": none.
-// Bounds of the products of feed-forwards (Step 3.5).
+// Bounds of the products of feed-forwards (Step 3.5, GLM-5.3).
 bool same_bounds(const LayerConfig& a, const LayerConfig& b) {
   const auto bound = [](const std::optional<ActivationFunction>& f) {
-    return f && f->kind == Activation::kBoundedSilu ? f->parameters[0] : 0.0f;
+    const bool bounds =
+        f && (f->kind == Activation::kBoundedSilu || f->kind == Activation::kCappedSilu);
+    return bounds ? f->parameters[0] : 0.0f;
   };
-  return nearly(bound(a.activation), bound(b.activation)) &&
+  return a.activation.kind == b.activation.kind &&
+         nearly(bound(a.activation), bound(b.activation)) &&
          nearly(bound(a.expert_activation.value_or(a.activation)),
                 bound(b.expert_activation.value_or(b.activation)));
 }
@@ -301,8 +305,8 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
   const bool same_sizes_of_all =
       a.n_layers == b.n_layers && a.head_dim == b.head_dim && a.latent == b.latent &&
       a.model_dim == b.model_dim && a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size &&
-      a.streams == b.streams && a.ngrams == b.ngrams && a.per_layer.dim == b.per_layer.dim &&
-      a.per_layer_rows() == b.per_layer_rows();
+      a.streams == b.streams && a.mixed_streams == b.mixed_streams && a.ngrams == b.ngrams &&
+      a.per_layer.dim == b.per_layer.dim && a.per_layer_rows() == b.per_layer_rows();
   if (!same_sizes_of_all) return "sizes";
   if (a.max_seq_len != b.max_seq_len) return "context length";
   if (a.ropes.size() != b.ropes.size()) return "positions";

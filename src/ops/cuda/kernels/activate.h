@@ -27,13 +27,14 @@ PENSTOCK_DEVICE float activated(const ActivationFunction& f, float x) {
     case Activation::kClamp: return fmaxf(-p[0], fminf(x, p[0]));
     case Activation::kSoftplus: return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
     case Activation::kBoundedSilu: return fminf(x * sigmoid(x), p[0]);
+    case Activation::kCappedSilu: return fminf(x, p[0]) * sigmoid(fminf(x, p[0]));
   }
   return x;
 }
 
 // Returns f(x) * by, or the gated form of f if it has its own.
 PENSTOCK_DEVICE float gated(const ActivationFunction& f, float x, float by) {
-  const bool bounded = f.kind == Activation::kBoundedSilu;
+  const bool bounded = f.kind == Activation::kBoundedSilu || f.kind == Activation::kCappedSilu;
   const float value = activated(f, x), most = f.parameters[bounded ? 0 : 1];
   if (!bounded && f.kind != Activation::kClampedSilu) return value * by;
   return value * (fmaxf(-most, fminf(by, most)) + (bounded ? 0.0f : 1.0f));

@@ -78,8 +78,11 @@ PENSTOCK_BODY void PrepareDelta::operator()(const Thread& t) const {
     for (int i = t.lane(); i < key_dim; i += kWarp) values[i] *= factor;
   }
   float *const decays = a.row(t.x), *const betas = b.row(t.x);
-  for (int i = t.index; i < a.cols; i += kThreads)
-    decays[i] = expf(rate[i / decays_per_head] * softplus(decays[i] + bias[i]));
+  for (int i = t.index; i < a.cols; i += kThreads) {
+    const float of_head = rate[i / decays_per_head], x = decays[i] + bias[i];
+    decays[i] = expf(lowest_log_decay < 0.0f ? lowest_log_decay / (1.0f + expf(of_head * x))
+                                             : of_head * softplus(x));
+  }
   for (int i = t.index; i < b.cols; i += kThreads)
     betas[i] = write_factor / (1.0f + expf(-betas[i]));
 }

@@ -42,7 +42,7 @@ struct PrepareDelta {
   Rows qkv, a, b;
   const float *rate, *bias;
   int n_key_heads, key_dim, decays_per_head;
-  float write_factor;
+  float write_factor, lowest_log_decay;  // see DeltaParams
   const BatchOnDevice* batch;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };

@@ -1,0 +1,62 @@
+#include "ops/cpu/mix_streams.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+#include "ops/cpu/host_tensor.h"
+
+namespace penstock {
+namespace {
+
+// Normalizes the mixture of one token's streams. c: rows [n, n], overwritten by columns.
+void normalize_mixture(const StreamMixParams& params, float* c) {
+  const int n = params.count;
+  float mixture[kMaxMixedStreams][kMaxMixedStreams];
+  for (int j = 0; j < n; ++j) {
+    float* const row = mixture[j];
+    std::copy_n(c + j * n, n, row);
+    const float most = *std::max_element(row, row + n);
+    float sum = 0;
+    for (int k = 0; k < n; ++k) sum += row[k] = std::exp(row[k] - most);
+    for (int k = 0; k < n; ++k) row[k] = row[k] / sum + params.eps;
+  }
+  for (int i = 0; i < params.iterations; ++i) {
+    for (int j = 0; j < n && i > 0; ++j) {
+      const float sum = std::accumulate(mixture[j], mixture[j] + n, params.eps);
+      for (int k = 0; k < n; ++k) mixture[j][k] /= sum;
+    }
+    for (int k = 0; k < n; ++k) {
+      float sum = params.eps;
+      for (int j = 0; j < n; ++j) sum += mixture[j][k];
+      for (int j = 0; j < n; ++j) mixture[j][k] /= sum;
+    }
+  }
+  for (int k = 0; k < n; ++k)
+    for (int j = 0; j < n; ++j) c[k * n + j] = mixture[j][k];
+}
+
+void mix_row(const StreamMixParams& params, const float* scale, const float* base, float* x) {
+  const int n = params.count;
+  for (int i = 0; i < (2 + n) * n; ++i) x[i] = x[i] * scale[std::min(i / n, 2)] + base[i];
+  for (int i = 0; i < 2 * n; ++i) x[i] = 1.0f / (1.0f + std::exp(-x[i]));
+  for (int i = 0; i < n; ++i) x[i] += params.eps, x[n + i] *= 2.0f;
+  normalize_mixture(params, x + 2 * n);
+}
+
+}  // namespace
+
+void cpu_mix_streams(ThreadPool& pool, Tensor z, const StreamMixParams& params) {
+  constexpr int kRowsTogether = 8;
+  PENSTOCK_CHECK(params.count > 0 && params.count <= kMaxMixedStreams &&
+                 z.cols == (2 + params.count) * params.count && params.base->size() == z.cols &&
+                 params.scale->size() == 3);
+  const float *scale = data_of(params.scale), *base = data_of(params.base);
+  pool.for_ranges(z.rows, kRowsTogether, [&](int64_t begin, int64_t end, int) {
+    for (auto row = static_cast<int>(begin); row < end; ++row)
+      mix_row(params, scale, base, f32(z, row));
+  });
+}
+
+}  // namespace penstock
