@@ -14,6 +14,7 @@
 #include "model/arch/names.h"
 #include "model/arch/read_config.h"
 #include "model/runner.h"
+#include "model/towers/tower.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -120,6 +121,22 @@ TEST_P(Published, IsRefusedWithATensorTooMany) {
   const auto model = Model::load(MadeUp(file_["reduced"], tensors), *ops);
   ASSERT_FALSE(model);
   EXPECT_THAT(model.error().message, ::testing::HasSubstr("unheard_of"));
+}
+
+// The files whose tensors are enough for a tower's configuration; sizes of published towers are in
+// published_towers_test.cc.
+TEST(PublishedFiles, HaveTowers) {
+  for (const char* name :
+       {"aya_vision", "cohere2_vision", "glm46v", "glm4v", "idefics3", "internvl", "lfm2_vl",
+        "llama4", "llava", "llava_next", "llava_onevision", "mistral3", "smolvlm"}) {
+    SCOPED_TRACE(name);
+    std::ifstream stream(kPublished / (std::string(name) + ".json"));
+    const json file = json::parse(stream);
+    const MadeUp source(file["config"], file["tensors"]);
+    const auto tower = Tower::read_config(source);
+    ASSERT_TRUE(tower) << tower.error().message;
+    EXPECT_TRUE(tower->has_value());
+  }
 }
 
 std::vector<std::string> published_names() {

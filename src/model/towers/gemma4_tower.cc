@@ -56,6 +56,8 @@ void configure_gemma4_tower(TowerReader& reader, TowerConfig& config) {
   set_tower_activation(config, reader.activation({"", "hidden_activation"}, "gelu_pytorch_tanh"),
                        true);
   vision.integer({"", "max_position_embeddings"}, 1, 1 << 30, 1 << 17);  // of no use
+  vision.has({"", "default_output_length"});   // the processor's number of tokens
+  vision.has({"", "global_head_dim"});         // of the text model: all layers here are of one kind
   vision.flag({"", "attention_bias"}, false);  // biases are read if they are there
   if (vision.flag({"", "use_clipped_linears"}, false))
     reader.fail(ErrorCode::kUnsupported,

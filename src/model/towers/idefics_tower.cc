@@ -18,6 +18,9 @@ void configure_idefics3_tower(TowerReader& reader, TowerConfig& config) {
                         linear_stage("mm.model.fc", config.text_dim)};
     return;
   }
+  // The processor's sizes, and how the tower was trained.
+  for (const char* key : {"size", "max_image_size", "use_base_siglip"})
+    reader.vision().has({"", key});
   config.unit = reader.whole().integer({"", "scale_factor"}, 1, 16, 2);
   const std::string at =
       reader.prefix({"model.connector.", "connector."}, "modality_projection.proj.weight");

@@ -60,6 +60,7 @@ void read_qwen_tower(TowerReader& reader, TowerConfig& config, std::string_view 
   config.ropes = {halves_rope(config.layers.head_dim, read_axial_theta(reader))};
   expect_colours(reader, vision.has({"", "in_chans"}) ? "in_chans" : "in_channels");
   vision.has({"", "in_channels"});
+  vision.has({"", "num_hidden_layers"});  // the text model's, in files saved again; depth counts
   config.patch_size = reader.side({"", "patch_size"});
   if (vision.integer({"", "spatial_patch_size"}, 1, 1 << 10, config.patch_size) !=
       config.patch_size)
