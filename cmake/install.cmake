@@ -3,7 +3,8 @@
 #   debug     its debug information, in a file beside it that debuggers find
 #   models    all of models/
 #   library   include/penstock, static libraries without debug information, and a CMake package: find_package(penstock).
-#             They need neither Boost nor OpenSSL nor prometheus nor libcurl: what serves and downloads stays in the program.
+#             They need neither Boost nor OpenSSL's TLS nor prometheus nor libcurl: what serves and downloads stays in the program.
+#             Of OpenSSL they need libcrypto, for the identity of a picture (SHA-256).
 include(CMakePackageConfigHelpers)
 
 set(models ${CMAKE_INSTALL_DATADIR}/penstock/models)
