@@ -68,6 +68,25 @@ class Usage(unittest.TestCase):
         limited = subprocess.run(["bash", "-c", "ulimit -n 300; exec \"$0\" doctor", PROGRAM], capture_output=True, text=True)
         self.assertRegex(limited.stdout, r"open files +300, at most 300\n +-> .*ulimit -n 4096")
 
+    def test_cache(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(penstock("cache", "list", folder)[0], 3)
+            self.assertEqual(penstock("generate", "-p", "Once upon a time " * 8, "-n", 40, "--kv-store", folder)[0], 0)
+            files = [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]
+            [model] = [json.loads(line) for line in penstock("cache", "list", folder, "--json")[1].splitlines()]
+            self.assertEqual(model["blocks"], len(files))
+            self.assertGreater(model["blocks"], 0)
+            self.assertIn(model["model"], penstock("cache", "list", folder)[1].decode())
+            self.assertIn(b": 0 damaged", penstock("cache", "verify", folder)[1])
+            files[0].write_bytes(files[0].read_bytes()[:-1])
+            code, out, _ = penstock("cache", "verify", folder)
+            self.assertEqual((code, out.count(str(files[0]).encode())), (4, 1), out)
+            self.assertEqual(penstock("cache", "verify", folder, "--remove")[0], 0)
+            self.assertFalse(files[0].exists())
+            self.assertEqual(penstock("cache", "prune", folder, "--size", "much")[0], 2)
+            self.assertIn(b"0 B left", penstock("cache", "prune", folder, "--size", 0)[1])
+            self.assertEqual(penstock("cache", "list", folder, "--json")[1], b"")
+
     def test_completion(self):
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder) / "penstock.bash"

@@ -118,7 +118,7 @@ class Lists(unittest.TestCase):
             for command in re.findall(r"^\$ (?:scripts/run|penstock) (.*?)(?:\s+#.*)?$", block, re.M):
                 words = command.split()
                 own = {name for names, _, _ in flags(words[0]) for name in names.split(",")}
-                if words[0] == "keys":
+                if words[0] in ("keys", "cache"):
                     own |= {name for names, _, _ in flags_of_subcommand(words[:2]) for name in names.split(",")}
                 self.assertEqual({word for word in words[1:] if word.startswith("--")} - own, set(), f"line {line}: {command}")
 

@@ -17,7 +17,9 @@
 #include <map>
 #include <numeric>
 
+#include "base/regular_file.h"
 #include "engine/hung_store.h"
+#include "engine/store/block_files.h"
 #include "engine/store/block_folder.h"
 #include "engine/store/kv_store.h"
 #include "formats/temp_dir.h"
@@ -210,7 +212,7 @@ TEST(BlockFolder, LeftoversOfAKilledWriterAreRemoved) {
                  young = old.parent_path() / "1.3.part";
   write_bytes(old, "half"), write_bytes(young, "half");
   fs::last_write_time(old, fs::last_write_time(old) - std::chrono::hours(1));
-  folder.prune(kMany, kMany);
+  prune_block_files(dir / kBlockFolder, kMany, kMany);
   EXPECT_FALSE(fs::exists(old));
   EXPECT_TRUE(fs::exists(young)) << "its writer may be at it";
 }
@@ -272,6 +274,72 @@ TEST(BlockFolder, AKilledWriterLeavesWholeBlocksOnly) {
     n_read += last;
   }
   EXPECT_GT(n_read, 0);
+}
+
+TEST(BlockFiles, AreListedCheckedAndPruned) {
+  const TempDir dir;
+  EXPECT_EQ(list_store(dir.path()).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(check_store(dir / "none", {}).error().code, ErrorCode::kNotFound);
+  BlockFolder one = folder_at(dir.path(), kMany, 1), other = folder_at(dir.path(), kMany, 2);
+  for (int i = 0; i < 6; ++i) {
+    const Block block(i, i % 3);
+    ASSERT_TRUE(one.write(block.key, block.image(one.images())));
+    if (i < 2) ASSERT_TRUE(other.write(block.key, block.image(other.images())));
+  }
+  const auto models = list_store(dir.path()).value();
+  ASSERT_EQ(models.size(), 2u);
+  EXPECT_EQ(models.begin()->second.n_blocks + models.rbegin()->second.n_blocks, 8);
+  EXPECT_EQ(models
+                .at("0000000000000007"
+                    "0000000000000001")
+                .n_blocks,
+            6);
+  EXPECT_EQ(models
+                .at("0000000000000007"
+                    "0000000000000001")
+                .bytes,
+            4 * 4096 + 2 * 8192);
+
+  std::vector<std::string> faults;
+  const auto check = [&] {
+    faults.clear();
+    const auto note = [&](const fs::path&, const std::string& fault) { faults.push_back(fault); };
+    const StoreCheck check = check_store(dir.path(), note).value();
+    EXPECT_EQ(check.n_blocks, 8);
+    EXPECT_EQ(check.n_damaged, std::ssize(faults));
+    return faults.size();
+  };
+  EXPECT_EQ(check(), 0u);
+  for (const fs::path& file : files_below(dir.path())) {
+    const std::string whole = read_regular_file(file, 1 << 20).value();
+    const auto damage = [&](const std::string& bytes, const char* fault) {
+      write_bytes(file, bytes);
+      ASSERT_EQ(check(), 1u) << fault;
+      EXPECT_NE(faults[0].find(fault), std::string::npos) << faults[0];
+    };
+    std::string bytes = whole;
+    bytes[whole.size() - 9] ^= 1;
+    damage(bytes, "damaged");
+    damage(whole.substr(0, whole.size() - 1), "another size");
+    damage(whole.substr(0, 20), "cut off");
+    damage("", "cut off");
+    for (const auto& [at, fault] : {std::pair(0, "no block"),
+                                    {8, "another model"},
+                                    {24, "its name"},
+                                    {40, "its name"},
+                                    {48, "another size"},
+                                    {56, "another size"}}) {
+      bytes = whole;
+      bytes[static_cast<size_t>(at)] ^= 1;
+      damage(bytes, fault);
+    }
+    write_bytes(file, whole);
+  }
+  EXPECT_EQ(check(), 0u);
+  EXPECT_LE(prune_block_files(dir / kBlockFolder, 20000, 20000), 20000);
+  EXPECT_GT(files_below(dir.path()).size(), 0u);
+  EXPECT_EQ(prune_block_files(dir / kBlockFolder, 0, 0), 0);
+  EXPECT_EQ(files_below(dir.path()).size(), 0u);
 }
 
 TEST(BlockWriter, WritesBehindAndFlushesAtItsEnd) {

@@ -6,7 +6,7 @@ namespace penstock {
 AddCommand add_run, add_generate, add_tokenize, add_render, add_inspect, add_plan, add_score,
     add_perplexity, add_bench, add_serve, add_quantize, add_eval_quant, add_imatrix, add_keys,
     add_models, add_pull, add_rm, add_grammar, add_embed, add_merge_lora, add_rank, add_run_batch,
-    add_route, add_doctor, add_completion;
+    add_route, add_doctor, add_completion, add_cache;
 
 namespace {
 
@@ -17,6 +17,7 @@ constexpr Command kCommands[] = {
     {"run-batch", "compute the requests of a file, without a server", add_run_batch},
     {"keys", "make, list and revoke the API keys of a server", add_keys},
     {"route", "train the choice between a small and a large model", add_route},
+    {"cache", "list, check and prune the blocks of a --kv-store", add_cache},
     {"models", "list the models on this machine", add_models},
     {"pull", "download models of a Hugging Face hub", add_pull},
     {"rm", "remove downloaded models", add_rm},

@@ -21,8 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFolder = "penstock-kv";
-constexpr const char* kUnfinished = ".part";
 constexpr int64_t kLeastBlocks = 16;  // of the largest kind, for which a folder has room
 
 // Part of the names of unfinished files: processes in containers of their own have equal numbers.
@@ -34,87 +32,6 @@ std::string random_part() {
 std::string hex(const BlockHash& hash) {
   return fmt::format("{:016x}{:016x}", hash.high, hash.low);
 }
-
-bool is_hex(std::string_view text, size_t length) {
-  return text.size() == length &&
-         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
-// Whether a file in a folder of blocks has the name of a block: HASH.GROUP.
-bool is_block_name(std::string_view name) {
-  const size_t dot = name.find('.');
-  return dot != std::string_view::npos && is_hex(name.substr(0, dot), 32) &&
-         name.size() > dot + 1 && name.size() <= dot + 5 &&
-         name.find_first_not_of("0123456789", dot + 1) == std::string_view::npos;
-}
-
-// What a file takes of the disk.
-int64_t disk_bytes(int64_t size) {
-  constexpr int64_t kPage = 4096;
-  return (size + kPage - 1) / kPage * kPage;
-}
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-struct BlockFile {
-  fs::path path;
-  int64_t bytes;   // of the disk
-  int64_t age_ns;  // since its last use; >= 0
-};
-
-// Calls f for the paths in a folder, as far as they can be read.
-void for_each_entry(const fs::path& folder, const std::function<void(const fs::path&)>& f) {
-  std::error_code error;
-  fs::directory_iterator at(folder, error);
-  for (; !error && at != fs::directory_iterator(); at.increment(error)) f(at->path());
-}
-
-// Calls f for every block file and every unfinished one below `root`, of all models. Files of other
-// names are not touched.
-void for_each_file(const fs::path& root, const std::function<void(const BlockFile&)>& f) {
-  const int64_t now = now_ns();
-  const auto visit = [&](const fs::path& file) {
-    const std::string name = file.filename();
-    struct stat info{};
-    if (!is_block_name(name) && !name.ends_with(kUnfinished)) return;
-    if (lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
-    const int64_t used = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
-    f({file, disk_bytes(info.st_size), std::max<int64_t>(0, now - used)});
-  };
-  for_each_entry(root, [&](const fs::path& model) {
-    if (!is_hex(model.filename().native(), 32)) return;
-    for_each_entry(model, [&](const fs::path& part) {
-      if (is_hex(part.filename().native(), 2)) for_each_entry(part, visit);
-    });
-  });
-}
-
-// Ages in classes about 9 % apart, the youngest first, so that files are ordered in constant
-// memory.
-class AgeClasses {
- public:
-  static size_t of(int64_t age_ns) {
-    const auto age = static_cast<uint64_t>(age_ns) | 8;
-    const int log = 63 - __builtin_clzll(age);
-    return static_cast<size_t>(log) * 8 + ((age >> (log - 3)) & 7);
-  }
-  void add(const BlockFile& file) { bytes_[of(file.age_ns)] += file.bytes; }
-  // Returns the oldest class of which something stays when the youngest files up to `bytes` do, and
-  // sets `kept` to the bytes that stay of it.
-  size_t oldest_kept(int64_t bytes, int64_t& kept) const {
-    size_t i = 0;
-    for (; i + 1 < bytes_.size() && bytes_[i] <= bytes; ++i) bytes -= bytes_[i];
-    kept = bytes;
-    return i;
-  }
-
- private:
-  std::array<int64_t, 64 * 8> bytes_{};
-};
 
 Status write_all(int file, std::span<const std::byte> bytes, const std::string& path) {
   while (!bytes.empty()) {
@@ -147,7 +64,7 @@ Result<BlockFolder> BlockFolder::open(const fs::path& path, int64_t max_bytes, B
                   "{}",
                   path.string(), kLeastBlocks * largest, kLeastBlocks, max_bytes);
   }
-  BlockFolder folder(path / kFolder, max_bytes, std::move(images));
+  BlockFolder folder(path / kBlockFolder, max_bytes, std::move(images));
   std::error_code error;
   fs::create_directories(path, error);
   for (const fs::path& each : {folder.root_, folder.own_}) {
@@ -214,7 +131,7 @@ void BlockFolder::make_room(int64_t bytes) {
   const bool unknown = counted_ < 0 || written_ > step;
   if (!unknown && counted_ + written_ + bytes <= max_bytes_) return;
   // Room for more than the next file, since each count reads all names.
-  counted_ = prune(max_bytes_ - bytes, max_bytes_ - std::max(bytes, step));
+  counted_ = prune_block_files(root_, max_bytes_ - bytes, max_bytes_ - std::max(bytes, step));
   written_ = 0;
 }
 
@@ -223,7 +140,7 @@ Status BlockFolder::write_file(const BlockKey& key, const BlockImage& image) {
   static const std::string random = random_part();
   const fs::path folder = folder_of(key);
   const std::string path =
-      (folder / fmt::format("{}.{}.{}{}", getpid(), random, number++, kUnfinished)).string();
+      (folder / fmt::format("{}.{}.{}{}", getpid(), random, number++, kUnfinishedBlock)).string();
   const auto create = [&] {
     return FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   };
@@ -240,33 +157,6 @@ Status BlockFolder::write_file(const BlockKey& key, const BlockImage& image) {
   if (!written) unlink(path.c_str());
   if (written) written_ += disk_bytes(std::ssize(image));
   return written;
-}
-
-int64_t BlockFolder::prune(int64_t most, int64_t target) {
-  constexpr int64_t kAbandoned = 600'000'000'000;  // age of an unfinished file whose writer is gone
-  AgeClasses classes;
-  int64_t total = 0;
-  for_each_file(root_, [&](const BlockFile& file) {
-    if (file.path.native().ends_with(kUnfinished) && file.age_ns > kAbandoned) {
-      unlink(file.path.c_str());
-      return;
-    }
-    classes.add(file);
-    total += file.bytes;
-  });
-  if (total <= most) return total;
-  int64_t kept = 0;
-  const size_t oldest = classes.oldest_kept(std::max<int64_t>(0, target), kept);
-  for_each_file(root_, [&](const BlockFile& file) {
-    const size_t age = AgeClasses::of(file.age_ns);
-    if (age < oldest) return;
-    if (age == oldest && kept >= file.bytes) {
-      kept -= file.bytes;
-    } else if (unlink(file.path.c_str()) == 0) {
-      total -= file.bytes;
-    }
-  });
-  return total;
 }
 
 }  // namespace penstock

@@ -8,7 +8,7 @@
 //
 // Below PATH: penstock-kv/FINGERPRINT/HH/HASH.GROUP in hexadecimal digits; HH are two of the hash's.
 //
-// read(), contains() and touch(): any thread. write() and prune(): one thread at a time.
+// read(), contains() and touch(): any thread. write(): one thread at a time.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -16,6 +16,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "engine/store/block_files.h"
 #include "engine/store/block_store.h"
 
 namespace penstock {
@@ -38,9 +39,6 @@ class BlockFolder final : public BlockStore {
               BlockImage& image) const override;
   // Removes other files when there is no room.
   Status write(const BlockKey& key, const BlockImage& image) override;
-  // When all files take more than `most` bytes, removes those that were used least recently until
-  // `target` remain; also removes what killed processes left. Returns the bytes that remain.
-  int64_t prune(int64_t most, int64_t target);
 
  private:
   BlockFolder(std::filesystem::path root, int64_t max_bytes, BlockImages images);

@@ -10,8 +10,8 @@ namespace {
 
 constexpr uint64_t kMagic = 0x31424B5453534E50ull;  // "PNSSTKB1"
 
-uint64_t sum_of(const BlockImage& image) {
-  return checksum64(std::span(image).first(image.size() - sizeof(uint64_t)));
+uint64_t sum_of(std::span<const std::byte> image) {
+  return checksum64(image.first(image.size() - sizeof(uint64_t)));
 }
 
 }  // namespace
@@ -57,6 +57,25 @@ bool BlockImages::holds(const BlockImage& image, const BlockKey& key,
   uint64_t sum = 0;
   std::memcpy(&sum, image.data() + image.size() - sizeof sum, sizeof sum);
   return sum == sum_of(image);
+}
+
+std::string BlockImages::fault_of(std::span<const std::byte> image, const BlockHash& fingerprint,
+                                  const BlockKey& key) {
+  uint64_t words[kWords], sum = 0;
+  if (image.size() < sizeof words + sizeof sum) return "the block is cut off";
+  std::memcpy(words, image.data(), sizeof words);
+  std::memcpy(&sum, image.data() + image.size() - sizeof sum, sizeof sum);
+  if (words[0] != kMagic) return "it is no block, or one of another version or kind of machine";
+  if (words[1] != fingerprint.low || words[2] != fingerprint.high)
+    return "the block is of another model than its folder";
+  if (words[3] != key.hash.low || words[4] != key.hash.high ||
+      words[5] != static_cast<uint64_t>(key.group))
+    return "the block is another than its name says";
+  const uint64_t size = image.size() - sizeof words - sizeof sum, n_tokens = words[6];
+  if (n_tokens > size / sizeof(TokenId) || size - n_tokens * sizeof(TokenId) != words[7])
+    return "the block has another size";
+  if (sum != sum_of(image)) return "the block is damaged";
+  return {};
 }
 
 }  // namespace penstock

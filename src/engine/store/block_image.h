@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "draft/block_allocator.h"
@@ -42,6 +43,10 @@ class BlockImages {
   void seal(BlockImage& image) const;
   // Whether the image is of this key and these tokens, and its checksum is right.
   bool holds(const BlockImage& image, const BlockKey& key, std::span<const TokenId> tokens) const;
+  // Returns what is wrong with an image of this model and key, whose tokens and sizes are not known;
+  // empty: nothing.
+  static std::string fault_of(std::span<const std::byte> image, const BlockHash& fingerprint,
+                              const BlockKey& key);
 
  private:
   static constexpr int64_t kWords = 8, kSumBytes = sizeof(uint64_t);
