@@ -56,7 +56,7 @@ TEST(OllamaConversation, ImagesPrecedeTheText) {
   EXPECT_EQ(read->messages[0]["content"], "");
   EXPECT_EQ(
       read->messages[1]["content"].dump(),
-      R"([{"type":"image_url","image_url":{"url":"data:image;base64,aGk="}},{"type":"text","text":"x"}])");
+      R"([{"type":"image_url","image_url":{"url":"data:image;base64,aGk="},"penstock_place":"messages[1].images[0]"},{"type":"text","text":"x"}])");
 }
 
 TEST(OllamaTimes, AreUtcWithMicroseconds) {
