@@ -43,16 +43,17 @@ Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
   session->tokenizer_->add_ends(turn_ends(*session->tokenizer_));
   session->grammars_ = std::make_unique<GrammarCache>(*session->tokenizer_);
   session->defaults_ = defaults_of(source->generation_config());
+  const bool sees = source->naming() == Naming::kHuggingFace && PictureEncoder::has_tower(*source);
   ASSIGN_OR_RETURN(auto inputs, read_speculation_inputs(config, *session->tokenizer_));
   ASSIGN_OR_RETURN(session->engine_, open_engine(std::move(source), config, {}, std::move(inputs)));
-  session->open_eyes(config);
+  if (sees) session->open_eyes(config);
   return session;
 }
 
 // A model whose tower cannot be used still serves text.
 void Session::open_eyes(const EngineConfig& config) {
   const auto source = open_weights(config.model);
-  if (!source || (*source)->naming() != Naming::kHuggingFace) return;
+  if (!source) return;
   auto eyes = Eyes::open(**source, engine_->info(), engine_->config(), {});
   if (eyes) {
     eyes_ = *std::move(eyes);

@@ -236,14 +236,5 @@ TEST(SeeingModel, RefusesWhatIsNoPicture) {
   EXPECT_THAT(task.error().message, HasSubstr("places for 0 of the 1 pictures"));
 }
 
-TEST(Base64, AsClientsWriteIt) {
-  EXPECT_EQ(decode_base64("aGVsbG8=").value(), "hello");
-  EXPECT_EQ(decode_base64("aGVs\r\nbG8").value(), "hello");
-  EXPECT_EQ(decode_base64("-_8=").value(), decode_base64("+/8=").value());
-  EXPECT_EQ(decode_base64("").value(), "");
-  EXPECT_FALSE(decode_base64("a"));
-  EXPECT_FALSE(decode_base64("aG=s"));
-}
-
 }  // namespace
 }  // namespace penstock

@@ -27,6 +27,11 @@ Result<std::unique_ptr<PictureEncoder>> PictureEncoder::open(const WeightSource&
   return std::unique_ptr<PictureEncoder>(new PictureEncoder(std::move(ops), std::move(tower)));
 }
 
+bool PictureEncoder::has_tower(const WeightSource& source) {
+  const auto known = Tower::read_config(source);
+  return !known || known->has_value();
+}
+
 PictureEncoder::PictureEncoder(std::unique_ptr<Ops> ops, std::unique_ptr<Tower> tower)
     : ops_(std::move(ops)), tower_(std::move(tower)) {}
 

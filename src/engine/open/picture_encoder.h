@@ -33,6 +33,8 @@ class PictureEncoder {
   // by name), kCorruptFile, kResourceExhausted.
   static Result<std::unique_ptr<PictureEncoder>> open(const WeightSource& source,
                                                       const EngineConfig& config);
+  // Whether a file has a tower, known or not.
+  static bool has_tower(const WeightSource& source);
   ~PictureEncoder();
 
   int64_t weight_bytes() const;

@@ -1,6 +1,6 @@
-// What a prompt holds beside token ids: rows that stand in place of embeddings (pictures, sounds,
-// embeddings that a caller made), and positions on several axes. Immutable; shared by the sequences
-// of a request.
+// Input of a prompt beside its token ids: rows in place of embeddings (pictures, sounds, embeddings
+// that a caller made), and positions on several axes. Immutable; shared by the sequences of a
+// request.
 #pragma once
 #include <vector>
 
@@ -12,7 +12,7 @@ namespace penstock {
 struct PromptInput {
   // Ascending, disjoint; `first` is an index in the prompt. The values live as long as the request.
   std::vector<GivenRows> rows;
-  // What each of `rows` is a part of: the hash of it, and its first row there.
+  // Origin of each of `rows`: the hash of the picture that it is a part of, and its first row there.
   struct Identity {
     BlockHash whole;
     int first_row = 0;

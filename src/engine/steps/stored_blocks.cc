@@ -103,8 +103,8 @@ void StoredBlocks::begin_load(Sequence& sequence, double token_seconds) {
   }
 }
 
-// What memory has of a prefix is not read from the store, whose files would count as unused. The
-// first block, without which the others are of no use, is the last one used.
+// Marks the files of a prefix's first n_found blocks, which memory answers, as used. The first block,
+// without which the others are of no use, is marked last and so is the youngest.
 void StoredBlocks::touch_found(const Sequence& sequence, int n_found) {
   constexpr size_t kMostTouched = 65536;
   const auto now = Clock::now();

@@ -70,7 +70,7 @@ class AgeClasses {
 
 }  // namespace
 
-// What a file takes of the disk.
+// Whole pages, as most file systems allocate.
 int64_t disk_bytes(int64_t size) {
   constexpr int64_t kPage = 4096;
   return (size + kPage - 1) / kPage * kPage;

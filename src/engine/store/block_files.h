@@ -15,7 +15,7 @@ namespace penstock {
 inline constexpr const char* kBlockFolder = "penstock-kv";  // below the path of a store
 inline constexpr const char* kUnfinishedBlock = ".part";    // end of the name of an unfinished file
 
-// What a file of this size takes of the disk.
+// Bytes of the disk that a file of `size` bytes takes.
 int64_t disk_bytes(int64_t size);
 
 struct BlockFile {

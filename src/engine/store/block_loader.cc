@@ -52,7 +52,7 @@ int64_t bytes_of(const std::deque<LoadedBlock>& blocks) {
   return bytes;
 }
 
-// Which blocks of a chain there are, in memory or in the store, which is asked once for each.
+// Presence of a chain's blocks in memory or in the store. The store is asked once for each block.
 class Presence {
  public:
   using Ask = std::function<bool(const BlockKey&)>;

@@ -41,7 +41,8 @@ Status write_caught(BlockStore& store, Item& item) {
 
 }  // namespace
 
-// What waits, and the thread's side, which outlives its writer when the store does not answer.
+// Queue of blocks to be written, and the thread that writes them. It outlives its writer when the
+// store does not answer.
 class BlockWriter::Queue {
  public:
   Queue(std::shared_ptr<BlockStore> store, int64_t max_bytes,

@@ -59,10 +59,6 @@ PicturePixels view_of(const ImageView& view, PixelLayout layout, std::span<const
   return {values, 0, 0, view.height, view.width};
 }
 
-}  // namespace
-
-namespace {
-
 Eyes::Limits with_memory(Eyes::Limits limits) {
   if (limits.row_bytes == 0) limits.row_bytes = total_memory() / 4;
   return limits;
@@ -337,13 +333,12 @@ Result<std::shared_ptr<const EmbeddingRows>> Eyes::rows_of(const PlannedPicture&
     rows->finite = std::ranges::all_of(rows->values, finite);
     const auto bytes = static_cast<int64_t>(rows->values.size() * sizeof(float));
     auto own = std::make_unique<const EmbeddingRows>(*std::move(rows));
-    std::shared_ptr<const EmbeddingRows> shared(
+    held_bytes_->fetch_add(bytes);  // the deleter is called, too, if there is no memory for it
+    return std::shared_ptr<const EmbeddingRows>(
         own.release(), [held = held_bytes_, bytes](const EmbeddingRows* gone) {
           delete gone;  // NOLINT: a deleter
           held->fetch_sub(bytes);
         });
-    held_bytes_->fetch_add(bytes);
-    return shared;
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   }

@@ -1,6 +1,6 @@
-// What a model that sees makes of pictures: the tokens of each in the prompt, and the rows of its
-// tower. One thread encodes for all requests; the rows of the last pictures are kept, so that a
-// picture that comes again costs nothing.
+// Pictures of a model that sees: the tokens of each in the prompt, and the rows that the tower makes
+// of it. One thread encodes for all requests and keeps the rows of the last pictures, which are not
+// encoded again when they come again.
 //
 // Thread-safe.
 #pragma once
@@ -75,7 +75,7 @@ class Eyes {
     PictureRows rows;
     std::stop_source cancelled;
     size_t bytes = 0;       // of its files
-    int64_t row_bytes = 0;  // of rows that are not made yet
+    int64_t row_bytes = 0;  // of its rows that were not kept when it came
   };
   struct Tenant {
     uint64_t last_turn = 0;

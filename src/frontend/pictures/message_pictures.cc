@@ -1,27 +1,20 @@
 #include "frontend/pictures/message_pictures.h"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
+
+#include "base/base64.h"
 
 namespace penstock {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint8_t kNone = 0xFF, kSpace = 0xFE;
-
-constexpr std::array<uint8_t, 256> digits_of_base64() {
-  std::array<uint8_t, 256> digits{};
-  digits.fill(kNone);
-  for (const char c : {' ', '\t', '\r', '\n'}) digits[static_cast<unsigned char>(c)] = kSpace;
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  for (size_t i = 0; i < kDigits.size(); ++i)
-    digits[static_cast<unsigned char>(kDigits[i])] = static_cast<uint8_t>(i);
-  digits['-'] = 62, digits['_'] = 63;  // of URLs
-  return digits;
+// What take_pictures() leaves of a picture.
+bool is_image(const Json& part) {
+  const auto type = part.is_object() ? part.find("type") : part.end();
+  return type != part.end() && *type == "image";
 }
 
 // Returns the URL of a part that is a picture; null: it is none.
@@ -58,34 +51,18 @@ Result<Picture> picture_of(const Json& url, std::string where) {
   const size_t comma = text.find(',');
   if (comma == std::string_view::npos || !text.substr(0, comma).ends_with(";base64"))
     return refuse("a data URL without base64");
-  Result<std::string> file = decode_base64(text.substr(comma + 1));
-  if (!file) return errorf(ErrorCode::kInvalidArgument, "{}: {}", where, file.error().message);
+  const std::string_view base64 = text.substr(comma + 1);
+  auto file = decode_base64(base64, Base64::kLoose);
+  if (!file) {
+    const std::string what = file.error() < base64.size()
+                                 ? fmt::format("character {} is no base64", file.error())
+                                 : "the base64 is cut";
+    return errorf(ErrorCode::kInvalidArgument, "{}: {}", where, what);
+  }
   return Picture{std::move(where), std::make_shared<const std::string>(*std::move(file))};
 }
 
 }  // namespace
-
-Result<std::string> decode_base64(std::string_view text) {
-  static constexpr std::array<uint8_t, 256> kDigits = digits_of_base64();
-  while (!text.empty() &&
-         (text.back() == '=' || kDigits[static_cast<unsigned char>(text.back())] == kSpace))
-    text.remove_suffix(1);
-  std::string out;
-  out.reserve(text.size() / 4 * 3 + 3);
-  uint32_t bits = 0;
-  int n_bits = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const uint8_t digit = kDigits[static_cast<unsigned char>(text[i])];
-    if (digit == kSpace) continue;
-    if (digit == kNone) return errorf(ErrorCode::kInvalidArgument, "character {} is no base64", i);
-    bits = bits << 6 | digit, n_bits += 6;
-    if (n_bits < 8) continue;
-    n_bits -= 8;
-    out.push_back(static_cast<char>(bits >> n_bits & 0xFF));
-  }
-  if (n_bits == 6) return errorf(ErrorCode::kInvalidArgument, "the base64 is cut");
-  return out;
-}
 
 Result<std::vector<Picture>> take_pictures(Json& messages, size_t most) {
   std::vector<Picture> pictures;
@@ -117,16 +94,12 @@ void images_as_text(std::string_view placeholder, Json& messages) {
     const auto content = message.is_object() ? message.find("content") : message.end();
     if (content == message.end() || !content->is_array()) continue;
     for (Json& part : *content) {
-      if (part.is_object() && part.value("type", "") == "image")
-        part = {{"type", "text"}, {"text", std::string(placeholder)}};
+      if (is_image(part)) part = {{"type", "text"}, {"text", std::string(placeholder)}};
     }
   }
 }
 
 void images_behind_tools(Json& messages) {
-  const auto is_image = [](const Json& part) {
-    return part.is_object() && part.value("type", "") == "image";
-  };
   Json result = Json::array(), waiting = Json::array();
   const auto flush = [&] {
     if (waiting.empty()) return;

@@ -26,7 +26,4 @@ void images_as_text(std::string_view placeholder, nlohmann::ordered_json& messag
 // there only.
 void images_behind_tools(nlohmann::ordered_json& messages);
 
-// Decodes base64, with or without line ends and padding. Error: kInvalidArgument.
-Result<std::string> decode_base64(std::string_view text);
-
 }  // namespace penstock

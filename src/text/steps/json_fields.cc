@@ -1,8 +1,8 @@
 #include "text/steps/json_fields.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/base64.h"
 #include "base/json_text.h"
 
 namespace penstock {
@@ -92,33 +92,10 @@ int64_t json_int(const nlohmann::json& object, const char* key, int64_t fallback
 }
 
 Result<std::string> base64_decode(std::string_view text) {
-  static constexpr auto kDigits = [] {
-    std::array<int8_t, 256> table{};
-    for (auto& digit : table) digit = -1;
-    constexpr std::string_view kAlphabet =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < kAlphabet.size(); ++i)
-      table[static_cast<unsigned char>(kAlphabet[i])] = static_cast<int8_t>(i);
-    return table;
-  }();
-  while (text.ends_with('=')) text.remove_suffix(1);
-  std::string out;
-  out.reserve(text.size() * 3 / 4);
-  uint32_t bits = 0;
-  int n_bits = 0;
-  for (const char c : text) {
-    const int digit = kDigits[static_cast<unsigned char>(c)];
-    if (digit < 0)
-      return errorf(ErrorCode::kCorruptFile, "base64: unexpected byte 0x{:02X}",
-                    static_cast<unsigned char>(c));
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    n_bits += 6;
-    if (n_bits >= 8) {
-      n_bits -= 8;
-      out += static_cast<char>(bits >> n_bits & 0xFF);
-    }
-  }
-  return out;
+  auto bytes = decode_base64(text, Base64::kPlain);
+  if (bytes) return *std::move(bytes);
+  return errorf(ErrorCode::kCorruptFile, "base64: unexpected byte 0x{:02X}",
+                static_cast<unsigned char>(text[bytes.error()]));
 }
 
 }  // namespace penstock
