@@ -8,7 +8,8 @@ namespace {
 TEST(Base64, AsClientsWriteIt) {
   EXPECT_EQ(decode_base64("aGVsbG8=", Base64::kLoose).value(), "hello");
   EXPECT_EQ(decode_base64("aGVs\r\nbG8", Base64::kLoose).value(), "hello");
-  EXPECT_EQ(decode_base64("-_8=", Base64::kLoose).value(), decode_base64("+/8=", Base64::kLoose).value());
+  EXPECT_EQ(decode_base64("-_8=", Base64::kLoose).value(),
+            decode_base64("+/8=", Base64::kLoose).value());
   EXPECT_EQ(decode_base64("", Base64::kLoose).value(), "");
   EXPECT_FALSE(decode_base64("a", Base64::kLoose));
   EXPECT_FALSE(decode_base64("aG=s", Base64::kLoose));
