@@ -58,11 +58,21 @@ const nlohmann::json* member(const nlohmann::json& object, const char* name) {
 
 ProcessorSettings::ProcessorSettings(const nlohmann::json& request, const nlohmann::json& file,
                                      const nlohmann::json& processor)
-    : request_(object_or_empty(request)),
+    : what_("image processor"),
+      request_(object_or_empty(request)),
       file_(object_or_empty(file)),
       processor_(object_or_empty(processor)) {
   known_.insert(std::begin(kPlainNames), std::end(kPlainNames));
   known_.insert(std::begin(kSoundNames), std::end(kSoundNames));
+}
+
+ProcessorSettings::ProcessorSettings(std::string what, const nlohmann::json& file,
+                                     const nlohmann::json& processor)
+    : what_(std::move(what)),
+      request_(nlohmann::json::object()),
+      file_(object_or_empty(file)),
+      processor_(object_or_empty(processor)) {
+  known_.insert(std::begin(kPlainNames), std::end(kPlainNames));
 }
 
 const nlohmann::json* ProcessorSettings::find_in_request(const char* name) {
@@ -83,7 +93,7 @@ const nlohmann::json* ProcessorSettings::find_in_processor(const char* name) {
 void ProcessorSettings::refuse(const std::string& name, const std::string& expected,
                                const std::string& got) {
   if (failed_)
-    failed_ = errorf(ErrorCode::kInvalidArgument, "image processor: {}: expected {}, got {}", name,
+    failed_ = errorf(ErrorCode::kInvalidArgument, "{}: {}: expected {}, got {}", what_, name,
                      expected, got.substr(0, 80));
 }
 
@@ -231,8 +241,8 @@ Status ProcessorSettings::status() const {
     for (const auto& [name, value] : object->items()) {
       const bool off = value.is_null() || value == false;
       if (!known_.contains(name) && !off)
-        return errorf(ErrorCode::kUnsupported,
-                      "image processor: the setting \"{}\" is not known for this type", name);
+        return errorf(ErrorCode::kUnsupported, "{}: the setting \"{}\" is not known for this type",
+                      what_, name);
     }
   return {};
 }

@@ -25,6 +25,8 @@ class ProcessorSettings {
   // The three are objects or null. `request` takes precedence over both others.
   ProcessorSettings(const nlohmann::json& request, const nlohmann::json& file,
                     const nlohmann::json& processor);
+  // Those of something else than pictures, without a request's. what: its name in messages.
+  ProcessorSettings(std::string what, const nlohmann::json& file, const nlohmann::json& processor);
 
   bool flag(const char* name, bool fallback);
   int integer(const char* name, int fallback, int least = 1, int most = 1 << 20);
@@ -68,6 +70,7 @@ class ProcessorSettings {
   bool as_flag(const nlohmann::json* value, const char* name, bool fallback);
   std::string as_text(const nlohmann::json* value, const char* name, const char* fallback);
 
+  const std::string what_;
   nlohmann::json request_, file_, processor_;
   std::set<std::string> known_;
   Status failed_;

@@ -1,0 +1,209 @@
+#include "sounds/sound.h"
+
+#include <sndfile.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "sounds/resampler.h"
+
+namespace penstock {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+// A file in memory, as libsndfile reads it.
+struct MemoryFile {
+  Bytes bytes;
+  sf_count_t at = 0;
+};
+
+sf_count_t size_of(void* user) {
+  return static_cast<sf_count_t>(static_cast<MemoryFile*>(user)->bytes.size());
+}
+
+sf_count_t seek_in(sf_count_t offset, int whence, void* user) {
+  auto& file = *static_cast<MemoryFile*>(user);
+  const sf_count_t size = size_of(user);
+  const sf_count_t from = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? file.at : size;
+  if (offset < -from || offset > size - from) return -1;
+  return file.at = from + offset;
+}
+
+sf_count_t read_from(void* to, sf_count_t n, void* user) {
+  auto& file = *static_cast<MemoryFile*>(user);
+  n = std::clamp<sf_count_t>(n, 0, size_of(user) - file.at);
+  if (n > 0) std::memcpy(to, file.bytes.data() + file.at, static_cast<size_t>(n));
+  file.at += n;
+  return n;
+}
+
+sf_count_t write_nothing(const void*, sf_count_t, void*) { return 0; }
+
+sf_count_t tell_in(void* user) { return static_cast<MemoryFile*>(user)->at; }
+
+struct CloseSound {
+  void operator()(SNDFILE* handle) const { sf_close(handle); }
+};
+
+bool has(Bytes file, size_t at, std::string_view text) {
+  return file.size() >= at + text.size() &&
+         std::memcmp(file.data() + at, text.data(), text.size()) == 0;
+}
+
+// libsndfile knows twenty further formats; its readers of these are not reached.
+std::optional<SoundFormat> format_of(Bytes file) {
+  if (has(file, 0, "RIFF") && has(file, 8, "WAVE")) return SoundFormat::kWav;
+  if (has(file, 0, "fLaC")) return SoundFormat::kFlac;
+  if (has(file, 0, "OggS")) return SoundFormat::kOgg;
+  if (has(file, 0, "ID3")) return SoundFormat::kMp3;
+  const auto byte = [&](size_t i) { return std::to_integer<unsigned>(file[i]); };
+  // The sync word of MPEG layer III.
+  if (file.size() >= 4 && byte(0) == 0xFF && (byte(1) & 0xE6) == 0xE2) return SoundFormat::kMp3;
+  return {};
+}
+
+// Returns what a file is of the formats that people send and that are not decoded, or "".
+std::string_view known_stranger(Bytes file) {
+  if (has(file, 4, "ftyp")) return "MP4 (m4a)";
+  if (has(file, 0, "\x1A\x45\xDF\xA3")) return "Matroska (webm)";
+  if (has(file, 0, "FORM")) return "AIFF";
+  if (has(file, 0, "caff")) return "CAF";
+  if (has(file, 0, "\xFF\xF1") || has(file, 0, "\xFF\xF9")) return "AAC";
+  return "";
+}
+
+bool is_major(SoundFormat format, int sf_format) {
+  const int major = sf_format & SF_FORMAT_TYPEMASK;
+  switch (format) {
+    case SoundFormat::kWav: return major == SF_FORMAT_WAV || major == SF_FORMAT_WAVEX;
+    case SoundFormat::kFlac: return major == SF_FORMAT_FLAC;
+    case SoundFormat::kOgg: return major == SF_FORMAT_OGG;
+    case SoundFormat::kMp3: return major == SF_FORMAT_MPEG;
+  }
+  return false;
+}
+
+// An open file; it stays where it is, libsndfile has its address.
+struct OpenSound {
+  MemoryFile file;
+  std::unique_ptr<SNDFILE, CloseSound> handle;
+  SoundInfo info;
+};
+
+Status check_info(const SoundInfo& info, const SoundLimits& limits) {
+  constexpr int kLeastRate = 4000, kMostRate = 768'000;
+  if (info.n_frames < 1 || info.channels < 1)
+    return make_error(ErrorCode::kInvalidArgument, "sound: it has no samples");
+  if (info.n_frames == SF_COUNT_MAX) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "sound: its header does not say how long it is, or its end is missing");
+  }
+  if (info.rate < kLeastRate || info.rate > kMostRate) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "sound: expected from {} to {} samples a second, got {}", kLeastRate, kMostRate,
+                  info.rate);
+  }
+  if (info.channels > limits.max_channels) {
+    return errorf(ErrorCode::kResourceExhausted, "sound: expected at most {} channels, got {}",
+                  limits.max_channels, info.channels);
+  }
+  if (info.n_frames > int64_t{limits.max_seconds} * info.rate) {
+    return errorf(ErrorCode::kResourceExhausted,
+                  "sound: expected at most {} seconds, got {} samples at {} a second",
+                  limits.max_seconds, info.n_frames, info.rate);
+  }
+  return {};
+}
+
+Result<std::unique_ptr<OpenSound>> open_sound(Bytes bytes, const SoundLimits& limits) {
+  if (bytes.size() > limits.max_bytes) {
+    return errorf(ErrorCode::kResourceExhausted,
+                  "sound: expected a file of at most {} bytes, got {}", limits.max_bytes,
+                  bytes.size());
+  }
+  const auto format = format_of(bytes);
+  if (!format) {
+    const std::string_view stranger = known_stranger(bytes);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "sound: expected a WAV, FLAC, Ogg or MP3 file, got {}",
+                  !stranger.empty() ? stranger
+                  : bytes.empty()   ? "nothing"
+                                    : "something else");
+  }
+  auto sound = std::make_unique<OpenSound>();
+  sound->file.bytes = bytes;
+  SF_VIRTUAL_IO io{size_of, seek_in, read_from, write_nothing, tell_in};
+  SF_INFO info{};
+  sound->handle.reset(sf_open_virtual(&io, SFM_READ, &info, &sound->file));
+  if (sound->handle == nullptr) {  // libsndfile's reason is in a variable of all threads
+    return errorf(ErrorCode::kInvalidArgument,
+                  "sound: a damaged {} file, or one of an encoding that is not decoded",
+                  name_of(*format));
+  }
+  if (!is_major(*format, info.format)) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "sound: a file that begins as {} and goes on as another", name_of(*format));
+  }
+  sound->info = {*format, info.samplerate, info.channels, info.frames};
+  RETURN_IF_ERROR(check_info(sound->info, limits));
+  return sound;
+}
+
+}  // namespace
+
+std::string_view name_of(SoundFormat format) {
+  switch (format) {
+    case SoundFormat::kWav: return "WAV";
+    case SoundFormat::kFlac: return "FLAC";
+    case SoundFormat::kOgg: return "Ogg";
+    case SoundFormat::kMp3: return "MP3";
+  }
+  return "";
+}
+
+Result<SoundInfo> read_sound_info(Bytes file, const SoundLimits& limits) {
+  ASSIGN_OR_RETURN(const auto sound, open_sound(file, limits));
+  return sound->info;
+}
+
+int64_t n_samples_at(const SoundInfo& info, int rate) {
+  return (info.n_frames * rate + info.rate - 1) / info.rate;
+}
+
+Result<std::vector<float>> decode_sound(Bytes file, int rate, const SoundLimits& limits) {
+  ASSIGN_OR_RETURN(const auto sound, open_sound(file, limits));
+  const SoundInfo& info = sound->info;
+  ASSIGN_OR_RETURN(Resampler resampler, Resampler::open(info.rate, rate));
+  constexpr int64_t kPiece = 4096;
+  const auto channels = static_cast<size_t>(info.channels);
+  std::vector<float> frames(kPiece * channels), mono(kPiece), samples;
+  samples.reserve(static_cast<size_t>(n_samples_at(info, rate)) + kPiece);
+  for (int64_t done = 0; done < info.n_frames;) {
+    const int64_t n =
+        sf_readf_float(sound->handle.get(), frames.data(), std::min(kPiece, info.n_frames - done));
+    if (n <= 0) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "sound: damaged {} file: expected {} samples as its header says, got {}",
+                    name_of(info.format), info.n_frames, done);
+    }
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      float sum = 0;
+      for (size_t c = 0; c < channels; ++c) sum += frames[i * channels + c];
+      mono[i] = sum / static_cast<float>(channels);
+      if (!std::isfinite(mono[i]))
+        return errorf(ErrorCode::kInvalidArgument, "sound: sample {} is no number",
+                      done + static_cast<int64_t>(i));
+    }
+    RETURN_IF_ERROR(resampler.add(std::span(mono).first(static_cast<size_t>(n)), samples));
+    done += n;
+  }
+  RETURN_IF_ERROR(resampler.finish(samples));
+  samples.resize(static_cast<size_t>(n_samples_at(info, rate)));
+  return samples;
+}
+
+}  // namespace penstock

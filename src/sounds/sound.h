@@ -1,0 +1,46 @@
+// Sounds of the usual file formats (WAV, FLAC, Ogg with Vorbis or Opus, MP3) as samples of one
+// channel at a wanted rate, as librosa loads them: channels are averaged, then resampled by soxr.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace penstock {
+
+enum class SoundFormat { kWav, kFlac, kOgg, kMp3 };
+// Returns "WAV", "FLAC", ...
+std::string_view name_of(SoundFormat format);
+
+// What the header of a file says of its sound.
+struct SoundInfo {
+  SoundFormat format = SoundFormat::kWav;
+  int rate = 0;          // samples a second of each channel
+  int channels = 0;      // at least 1
+  int64_t n_frames = 0;  // samples of each channel, at least 1
+};
+
+struct SoundLimits {
+  size_t max_bytes = size_t{64} << 20;  // of the file
+  int max_seconds = 1800;
+  int max_channels = 8;
+};
+
+// Reads the header; no samples are decoded, but of MP3 and Ogg the frames are walked through to know
+// their number. Errors: kInvalidArgument (no format of the list, a damaged header, an empty sound),
+// kUnsupported (an encoding that is not decoded), kResourceExhausted (over a limit).
+Result<SoundInfo> read_sound_info(std::span<const std::byte> file, const SoundLimits& limits = {});
+
+// Number of samples that decode_sound() returns: n_frames * rate / info.rate, rounded up.
+int64_t n_samples_at(const SoundInfo& info, int rate);
+
+// Decodes a file to samples from -1 to 1 of one channel at `rate` (8,000 to 192,000) a second.
+// Errors: those of read_sound_info(), and kInvalidArgument, if the file has fewer frames than its
+// header says.
+Result<std::vector<float>> decode_sound(std::span<const std::byte> file, int rate,
+                                        const SoundLimits& limits = {});
+
+}  // namespace penstock

@@ -1,0 +1,195 @@
+// Whisper's log-mel spectra: Qwen2-Audio, which hears as much of its window as the sound is long, and
+// Voxtral, which hears whole windows.
+#include <algorithm>
+#include <cmath>
+
+#include "sounds/mel.h"
+#include "sounds/sound_families.h"
+
+namespace penstock {
+namespace {
+
+struct WhisperSettings {
+  MelSettings mel;
+  int hop = 160;   // samples from frame to frame
+  int window = 0;  // samples of a block that the tower hears at once
+
+  int window_frames() const { return window / hop; }
+};
+
+WhisperSettings read_whisper(const FamilyInputs& inputs) {
+  ProcessorSettings& settings = inputs.settings;
+  WhisperSettings whisper;
+  whisper.mel.n_bands = settings.integer("feature_size", 80, 1, 1024);
+  whisper.mel.rate = settings.integer("sampling_rate", 16000, 8000, 192'000);
+  whisper.mel.n_fft = settings.integer("n_fft", 400, 2, 1 << 14);
+  whisper.hop = settings.integer("hop_length", 160, 1, whisper.mel.n_fft);
+  whisper.window = settings.integer("chunk_length", 30, 1, 120) * whisper.mel.rate;
+  if (whisper.mel.n_fft % 2 != 0)
+    settings.refuse("n_fft", "an even number", std::to_string(whisper.mel.n_fft));
+  if (whisper.window % whisper.hop != 0)
+    settings.refuse("hop_length", "a divisor of chunk_length * sampling_rate",
+                    std::to_string(whisper.hop));
+  if (settings.number("dither", 0.0) != 0.0)
+    settings.refuse("dither", "0: features are the same each time", "another");
+  if (settings.number("padding_value", 0.0) != 0.0)
+    settings.refuse("padding_value", "0 (silence)", "another");
+  if (const std::string side = settings.text("padding_side", "right"); side != "right")
+    settings.refuse("padding_side", "right", side);
+  // They follow from others, or say what the processor returns beside the features.
+  settings.ignore({"n_samples", "nb_max_frames", "return_attention_mask"});
+  const int positions = inputs.config_integer({"audio_config", "max_source_positions"});
+  if (positions > 0 && 2 * positions != whisper.window_frames())
+    settings.refuse("chunk_length",
+                    fmt::format("{} frames, twice max_source_positions", 2 * positions),
+                    fmt::format("{} frames", whisper.window_frames()));
+  return whisper;
+}
+
+// Sample i of a sound that is silent behind its end and mirrored at both ends of n samples.
+double sample_at(std::span<const float> samples, int64_t i, int64_t n) {
+  if (i < 0) i = -i;
+  if (i >= n) i = 2 * (n - 1) - i;
+  return i >= 0 && i < static_cast<int64_t>(samples.size()) ? samples[static_cast<size_t>(i)] : 0.0;
+}
+
+// Returns [n_frames, n_bands] of a sound padded with silence to n_frames * hop samples. The eighth
+// decade below the loudest band of all is the floor.
+std::vector<float> log_mel(std::span<const float> samples, const WhisperSettings& whisper,
+                           int64_t n_frames) {
+  const int n_fft = whisper.mel.n_fft;
+  const auto n_bands = static_cast<size_t>(whisper.mel.n_bands);
+  MelSpectrum spectrum(whisper.mel);
+  const std::vector<double> window = hann_window(n_fft);
+  std::vector<double> frame(window.size()), bands(n_bands);
+  constexpr double kFloor = 1e-10;
+  std::vector<float> out(static_cast<size_t>(n_frames) * n_bands,
+                         static_cast<float>(std::log10(kFloor)));
+  const int64_t n = n_frames * whisper.hop;
+  for (int64_t t = 0; t < n_frames; ++t) {
+    const int64_t first = t * whisper.hop - n_fft / 2;
+    const bool silent = first >= static_cast<int64_t>(samples.size()) &&
+                        2 * (n - 1) - first - n_fft >= static_cast<int64_t>(samples.size());
+    if (silent) continue;
+    for (size_t i = 0; i < window.size(); ++i)
+      frame[i] = window[i] * sample_at(samples, first + static_cast<int64_t>(i), n);
+    spectrum.of(frame, bands);
+    for (size_t b = 0; b < n_bands; ++b)
+      out[static_cast<size_t>(t) * n_bands + b] =
+          static_cast<float>(std::log10(std::max(kFloor, bands[b])));
+  }
+  const float least = *std::ranges::max_element(out) - 8.0f;
+  for (float& value : out) value = (std::max(value, least) + 4.0f) / 4.0f;
+  return out;
+}
+
+class WhisperSounds : public SoundProcessor {
+ public:
+  explicit WhisperSounds(const FamilyInputs& inputs) : whisper_(read_whisper(inputs)) {}
+
+  int rate() const final { return whisper_.mel.rate; }
+  std::string placeholder() const final { return soft_token_; }
+  std::string soft_token() const final { return soft_token_; }
+
+ protected:
+  // Positions of the tower's layers, two frames each, from `first` on. The tower's convolutions read
+  // one frame behind them; behind the last one stand zeros.
+  SoundView view_of(std::span<const float> frames, int64_t first, int n_positions) const {
+    const auto width = static_cast<size_t>(whisper_.mel.n_bands);
+    const int n_frames = 2 * n_positions + 1;
+    SoundView view{std::vector<float>(static_cast<size_t>(n_frames) * width), n_frames,
+                   whisper_.mel.n_bands, n_positions};
+    const auto from = frames.subspan(static_cast<size_t>(first) * width);
+    const bool ends = 2 * n_positions == whisper_.window_frames();
+    const size_t kept = static_cast<size_t>(ends ? n_frames - 1 : n_frames) * width;
+    std::ranges::copy(from.first(kept), view.values.begin());
+    return view;
+  }
+
+  const WhisperSettings whisper_;
+  std::string soft_token_;
+};
+
+class Qwen2AudioSounds final : public WhisperSounds {
+ public:
+  explicit Qwen2AudioSounds(const FamilyInputs& inputs) : WhisperSounds(inputs) {
+    soft_token_ = inputs.token("audio_token", "<|AUDIO|>");
+  }
+
+  // transformers cuts what is longer than the window.
+  Result<SoundPlan> plan(int64_t n_samples) const override {
+    if (n_samples > whisper_.window) {
+      return errorf(ErrorCode::kResourceExhausted,
+                    "sound: expected at most {} seconds, as long as the model hears, got {:.1f}",
+                    whisper_.window / rate(), static_cast<double>(n_samples) / rate());
+    }
+    SoundPlan plan;
+    plan.n_soft = positions_of(n_samples) / 2;
+    if (plan.n_soft == 0) return sound_too_short(n_samples);
+    plan.prompt.push_back({soft_token_, plan.n_soft});
+    return plan;
+  }
+
+  std::vector<SoundView> process(std::span<const float> samples) const override {
+    const std::vector<float> frames = log_mel(samples, whisper_, whisper_.window_frames());
+    return {view_of(frames, 0, positions_of(static_cast<int64_t>(samples.size())))};
+  }
+
+ private:
+  int positions_of(int64_t n_samples) const {
+    const int64_t n_frames = (n_samples + whisper_.hop - 1) / whisper_.hop;
+    return static_cast<int>((n_frames + 1) / 2);
+  }
+};
+
+class VoxtralSounds final : public WhisperSounds {
+ public:
+  explicit VoxtralSounds(const FamilyInputs& inputs) : WhisperSounds(inputs) {
+    soft_token_ = inputs.token("audio_token", "[AUDIO]");
+    const int width = inputs.config_integer({"audio_config", "hidden_size"}),
+              joined = inputs.config_integer({"audio_config", "intermediate_size"}),
+              stacked = width > 0 ? joined / width : 4;
+    block_tokens_ = whisper_.window_frames() / 2 / std::max(stacked, 1);
+    if (stacked < 1 || whisper_.window_frames() / 2 % stacked != 0)
+      inputs.settings.refuse("chunk_length",
+                             fmt::format("a multiple of {} positions", std::max(stacked, 1)),
+                             fmt::format("{} positions", whisper_.window_frames() / 2));
+  }
+
+  Result<SoundPlan> plan(int64_t n_samples) const override {
+    SoundPlan plan;
+    plan.n_soft = static_cast<int>(blocks_of(n_samples)) * block_tokens_;
+    if (plan.n_soft == 0) return sound_too_short(n_samples);
+    plan.prompt.push_back({soft_token_, plan.n_soft});
+    return plan;
+  }
+
+  std::vector<SoundView> process(std::span<const float> samples) const override {
+    const int64_t n_blocks = blocks_of(static_cast<int64_t>(samples.size()));
+    const int n_frames = whisper_.window_frames();
+    const std::vector<float> frames = log_mel(samples, whisper_, n_blocks * n_frames);
+    std::vector<SoundView> views;
+    for (int64_t b = 0; b < n_blocks; ++b)
+      views.push_back(view_of(frames, b * n_frames, n_frames / 2));
+    return views;
+  }
+
+ private:
+  int64_t blocks_of(int64_t n_samples) const {
+    return (n_samples + whisper_.window - 1) / whisper_.window;
+  }
+
+  int block_tokens_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<SoundProcessor> make_qwen2_audio_sounds(const FamilyInputs& inputs) {
+  return std::make_unique<Qwen2AudioSounds>(inputs);
+}
+
+std::unique_ptr<SoundProcessor> make_voxtral_sounds(const FamilyInputs& inputs) {
+  return std::make_unique<VoxtralSounds>(inputs);
+}
+
+}  // namespace penstock

@@ -1,0 +1,100 @@
+// Features of sounds compared with transformers' feature extractors (tools/make_sound_vectors.py).
+#include "sounds/sound_processor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "golden_sound.h"
+
+namespace penstock {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<float> golden_signal(size_t n) {
+  std::vector<float> samples;
+  for (const int16_t value : golden_numbers<int16_t>("signal.i16"))
+    samples.push_back(static_cast<float>(value) / 32768.0f);
+  samples.resize(n);
+  return samples;
+}
+
+std::unique_ptr<SoundProcessor> processor_of(const nlohmann::json& one) {
+  ImageProcessorFiles files;
+  files.config = one["config"], files.image_processor = one["extractor"];
+  auto processor = make_sound_processor(files);
+  EXPECT_TRUE(processor) << processor.error().message;
+  return processor ? *std::move(processor) : nullptr;
+}
+
+TEST(SoundProcessorTest, FeaturesOfTheReference) {
+  const auto cases = golden_sound_json("features.json");
+  EXPECT_GE(cases.size(), 3u);
+  for (const auto& [name, one] : cases.items()) {
+    SCOPED_TRACE(name);
+    const auto processor = processor_of(one);
+    ASSERT_NE(processor, nullptr);
+    const auto views = processor->process(golden_signal(one["n_samples"].get<size_t>()));
+    const auto wanted = golden_numbers<float>("features/" + name + ".f32");
+    ASSERT_EQ(views.size(), one["shape"][0].get<size_t>());
+    const auto frames = one["shape"][1].get<size_t>(), width = one["shape"][2].get<size_t>();
+    float worst = 0;
+    for (size_t v = 0; v < views.size(); ++v) {
+      ASSERT_EQ(static_cast<size_t>(views[v].width), width);
+      const size_t n = static_cast<size_t>(views[v].n_frames) * width;
+      ASSERT_EQ(views[v].values.size(), n);
+      for (size_t i = 0; i < n; ++i) {
+        // behind the window stand zeros
+        const float is = i < frames * width ? wanted[v * frames * width + i] : 0.0f;
+        worst = std::max(worst, std::abs(views[v].values[i] - is));
+      }
+    }
+    EXPECT_LE(worst, 1e-6f);
+  }
+}
+
+TEST(SoundProcessorTest, TokensByLength) {
+  const auto cases = golden_sound_json("features.json");
+  const auto qwen = processor_of(cases["qwen2_audio"]), voxtral = processor_of(cases["voxtral"]);
+  // (((n - 1) / 2 + 1) - 2) / 2 + 1 of n frames
+  const std::pair<int64_t, int> counts[] = {{321, 1}, {640, 1}, {961, 2}, {10001, 16}, {16000, 25}};
+  for (const auto& [n_samples, n_tokens] : counts)
+    EXPECT_EQ(qwen->plan(n_samples)->n_soft, n_tokens) << n_samples;
+  EXPECT_THAT(qwen->plan(320).error().message, HasSubstr("320 samples are too short"));
+  EXPECT_EQ(qwen->plan(16001).error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(voxtral->plan(1)->n_soft, 25);
+  EXPECT_EQ(voxtral->plan(16000)->n_soft, 25);
+  EXPECT_EQ(voxtral->plan(16001)->n_soft, 50);
+  EXPECT_FALSE(voxtral->plan(0));
+  const SoundPlan plan = qwen->plan(16000).value();
+  ASSERT_EQ(plan.prompt.size(), 1u);
+  EXPECT_EQ(plan.prompt[0].text, "<|AUDIO|>");
+  EXPECT_EQ(plan.prompt[0].n_soft, 25);
+}
+
+TEST(SoundProcessorTest, WhatIsNotKnownIsRefusedByName) {
+  const auto one = golden_sound_json("features.json")["qwen2_audio"];
+  const auto message = [&](const char* key, const nlohmann::json& value) {
+    ImageProcessorFiles files;
+    files.config = one["config"], files.image_processor = one["extractor"];
+    files.image_processor[key] = value;
+    const auto processor = make_sound_processor(files);
+    return processor ? std::string("it was made") : processor.error().message;
+  };
+  EXPECT_THAT(message("dither", 0.5), HasSubstr("feature extractor: dither: expected 0"));
+  EXPECT_THAT(message("shiny", 1), HasSubstr("the setting \"shiny\" is not known"));
+  EXPECT_THAT(message("n_fft", 401), HasSubstr("n_fft: expected an even number"));
+  EXPECT_THAT(message("hop_length", 0), HasSubstr("hop_length: expected an integer from 1"));
+  EXPECT_THAT(message("chunk_length", 2), HasSubstr("expected 100 frames, twice"));
+  EXPECT_THAT(message("padding_side", "left"), HasSubstr("padding_side: expected right"));
+  EXPECT_THAT(message("feature_extractor_type", "Other"), HasSubstr("got \"Other\""));
+  ImageProcessorFiles files;
+  files.config = {{"model_type", "llama"}};
+  EXPECT_THAT(make_sound_processor(files).error().message,
+              HasSubstr("models of type \"llama\" are not known"));
+}
+
+}  // namespace
+}  // namespace penstock

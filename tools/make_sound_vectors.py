@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/sounds/: sound files of all kinds with what librosa's way of loading makes of them, and features of transformers.
+
+  files/NAME          a tenth or a fifth of a second each
+  decode.json         {NAME: {"rate", "channels", "frames", "samples": at 16 kHz}}
+  decode/NAME.f32     every third of these samples
+  signal.i16          samples at 16 kHz, times 32768
+  features.json       {NAME: {"config": of config.json, "extractor": preprocessor_config.json, "n_samples": of signal.i16 that are
+                      read, "shape": [blocks, bands, frames]}}
+  features/NAME.f32   features in NumPy's double precision, [blocks, frames, bands]
+
+Needs transformers, soundfile and soxr. Usage: make_sound_vectors.py
+"""
+import json
+import pathlib
+
+import numpy
+import soundfile
+import soxr
+import transformers
+
+OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "sounds"
+RATE = 16000
+FILES = {  # (rate, channels, format, subtype)
+    "pcm16_16k.wav": (16000, 1, "WAV", "PCM_16"),
+    "pcm8_8k.wav": (8000, 1, "WAV", "PCM_U8"),
+    "pcm24_44k_stereo.wav": (44100, 2, "WAV", "PCM_24"),
+    "float_48k_stereo.wav": (48000, 2, "WAV", "FLOAT"),
+    "ulaw_8k.wav": (8000, 1, "WAV", "ULAW"),
+    "adpcm_22k.wav": (22050, 1, "WAV", "IMA_ADPCM"),
+    "extensible_24k_3.wav": (24000, 3, "WAVEX", "PCM_16"),
+    "flac16_22k_stereo.flac": (22050, 2, "FLAC", "PCM_16"),
+    "flac24_96k.flac": (96000, 1, "FLAC", "PCM_24"),
+    "vorbis_24k.ogg": (24000, 1, "OGG", "VORBIS"),
+    "opus_48k_stereo.ogg": (48000, 2, "OGG", "OPUS"),
+    "mp3_44k_stereo.mp3": (44100, 2, "MP3", "MPEG_LAYER_III"),
+    "mp3_16k.mp3": (16000, 1, "MP3", "MPEG_LAYER_III"),
+}
+
+
+def signal(seconds, rate, channels=1, seed=1):
+    """Something like a voice: harmonics that rise, an envelope, a little noise, and silence at the end."""
+    t = numpy.arange(int(seconds * rate)) / rate
+    pitch = 2 * numpy.pi * (120 * t + 60 * t * t)
+    voice = sum(numpy.sin(k * pitch + k) / k for k in range(1, 20))
+    envelope = numpy.clip(numpy.sin(2 * numpy.pi * 3 * t) ** 2 * 0.3, 0, 1) * (t < 0.9 * seconds)
+    noise = numpy.random.RandomState(seed).randn(channels, len(t)) * 0.003 * (t < 0.8 * seconds)
+    return numpy.stack([envelope * voice * (1 - 0.3 * c) + noise[c] for c in range(channels)], -1).clip(-1, 1)
+
+
+def loaded(path):
+    """Returns what librosa.load(path, sr=16000) does: the mean of channels, resampled by soxr_hq."""
+    data, rate = soundfile.read(path, dtype="float32")
+    mono = data.mean(-1) if data.ndim > 1 else data
+    wanted = -(-len(mono) * RATE // rate)
+    made = mono if rate == RATE else soxr.resample(mono, rate, RATE, quality="soxr_hq")
+    return numpy.pad(made, (0, max(0, wanted - len(made))))[:wanted].astype(numpy.float32), rate, data.shape
+
+
+def write_files():
+    cases = {}
+    (OUT / "files").mkdir(parents=True, exist_ok=True)
+    (OUT / "decode").mkdir(exist_ok=True)
+    for name, (rate, channels, kind, subtype) in FILES.items():
+        path = OUT / "files" / name
+        soundfile.write(path, signal(0.1 if kind in ("WAV", "FLAC") else 0.2, rate, channels), rate, format=kind, subtype=subtype)
+        made, rate, shape = loaded(path)
+        (OUT / "decode" / (name + ".f32")).write_bytes(made[::3].tobytes())
+        cases[name] = {"rate": rate, "channels": channels, "frames": shape[0], "samples": len(made)}
+        print(name, path.stat().st_size, cases[name])
+    (OUT / "decode.json").write_text(json.dumps(cases, indent=1) + "\n")
+
+
+def whisper(samples, **settings):
+    """Features of whole windows in double precision, and how far transformers with torch is from them."""
+    extractor = transformers.WhisperFeatureExtractor(chunk_length=1, **settings)
+    padded = numpy.pad(samples, (0, -len(samples) % extractor.n_samples)).astype(numpy.float32)
+    exact = extractor._np_extract_fbank_features(padded[None], "cpu")[0]
+    other = extractor._torch_extract_fbank_features(padded[None], "cpu")[0]
+    print("whisper", exact.shape, "torch is off by", abs(exact - other).max())
+    blocks = exact.reshape(len(exact), -1, extractor.nb_max_frames).transpose(1, 2, 0)
+    return extractor, blocks
+
+
+def write_features():
+    samples = numpy.round(signal(1.3, RATE)[:, 0] * 32000).astype(numpy.int16)
+    (OUT / "signal.i16").write_bytes(samples.tobytes())
+    samples = samples.astype(numpy.float32) / 32768
+    (OUT / "features").mkdir(exist_ok=True)
+    cases = {}
+
+    def add(name, config, n_samples, extractor, blocks):
+        settings = json.loads(extractor.to_json_string())
+        cases[name] = {"config": config, "extractor": settings, "n_samples": n_samples, "shape": blocks.shape}
+        (OUT / "features" / (name + ".f32")).write_bytes(blocks.astype(numpy.float32).tobytes())
+
+    hears = {"audio_config": {"max_source_positions": 50, "hidden_size": 8, "intermediate_size": 16}}
+    for name, n, bands in [("qwen2_audio", 10001, 80), ("qwen2_audio_short", 500, 128)]:
+        add(name, {"model_type": "qwen2_audio"} | hears, n, *whisper(samples[:n], feature_size=bands))
+    add("voxtral", {"model_type": "voxtral"} | hears, len(samples), *whisper(samples, feature_size=64))
+    (OUT / "features.json").write_text(json.dumps(cases, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    write_files()
+    write_features()
