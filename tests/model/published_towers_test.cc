@@ -2,10 +2,12 @@
 // sizes, and the tensors that a tower's configuration is read from. They are no copies of the files.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "formats/weight_source.h"
 #include "model/towers/tower.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
@@ -276,6 +278,28 @@ TEST_P(PublishedTowers, AreReadAsTheyAre) {
   EXPECT_EQ(tower.n_tokens({1, row.side, row.side}), row.n_tokens);
   if (tower.positions.kind == TowerPositions::Kind::kFixed) {
     EXPECT_EQ(tower.positions.rows, row.side);
+  }
+}
+
+// Configurations and tensors of transformers' own defaults.
+TEST(PublishedHearingTowers, AreReadAsTheyAre) {
+  for (const auto& [name, unit] : {std::pair("qwen2_audio", 2), std::pair("voxtral", 4)}) {
+    SCOPED_TRACE(name);
+    const auto path = tests_dir() / "golden" / "published" / (std::string(name) + ".json");
+    const json file = json::parse(std::ifstream(path));
+    const TowerFile source(file["config"], file["tensors"]);
+    const auto config = Tower::read_config(source, TowerSense::kHearing);
+    ASSERT_TRUE(config) << config.error().message;
+    ASSERT_TRUE(*config);
+    const TowerConfig& tower = **config;
+    EXPECT_EQ(tower.layers.n_layers, 32);
+    EXPECT_EQ(tower.layers.n_heads, 20);
+    EXPECT_EQ(tower.model_dim(), 1280);
+    EXPECT_EQ(tower.layers.ffn_dim, 5120);
+    EXPECT_EQ(tower.patch_dim, 128);
+    EXPECT_EQ(tower.unit, unit);
+    EXPECT_EQ(tower.n_inputs({1, 1, 1500}), 3001);
+    EXPECT_EQ(tower.n_tokens({1, 1, 1500}), 1500 / unit);
   }
 }
 

@@ -206,7 +206,7 @@ TEST_F(ChangedTower, OtherSizesThanTheTensorsAreNamed) {
   change("gemma3", "num_hidden_layers", 3);
   expect_error(ErrorCode::kCorruptFile, "encoder.layers.2.layer_norm1.weight is missing");
   change("gemma3", "num_hidden_layers", 1);
-  expect_error(ErrorCode::kUnsupported, "is not part of the vision tower");
+  expect_error(ErrorCode::kUnsupported, "is not part of the tower of gemma3");
   change("internvl", "hidden_size", 25);
   expect_error(ErrorCode::kCorruptFile, "hidden_size: expected a multiple of 3 heads");
   change("gemma3", "image_size", 3);

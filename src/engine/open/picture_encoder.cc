@@ -14,21 +14,26 @@ PictureGrid grid_of(const PicturePixels& view, int patch_size) {
   return {1, view.height / patch_size, view.width / patch_size};
 }
 
+TowerSense tower_sense(PictureEncoder::Sense sense) {
+  return sense == PictureEncoder::Sense::kSight ? TowerSense::kSight : TowerSense::kHearing;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PictureEncoder>> PictureEncoder::open(const WeightSource& source,
-                                                             const EngineConfig& config) {
-  ASSIGN_OR_RETURN(const auto known, Tower::read_config(source));
+                                                             const EngineConfig& config,
+                                                             Sense sense) {
+  ASSIGN_OR_RETURN(const auto known, Tower::read_config(source, tower_sense(sense)));
   if (!known) return nullptr;
   OpsConfig where{config.threads, config.batch_invariant, config.thread_weight};
   where.eager = config.enforce_eager;
   ASSIGN_OR_RETURN(auto ops, make_ops(backend_of(config), where));
-  ASSIGN_OR_RETURN(auto tower, Tower::load(source, *ops));
+  ASSIGN_OR_RETURN(auto tower, Tower::load(source, *ops, tower_sense(sense)));
   return std::unique_ptr<PictureEncoder>(new PictureEncoder(std::move(ops), std::move(tower)));
 }
 
-bool PictureEncoder::has_tower(const WeightSource& source) {
-  const auto known = Tower::read_config(source);
+bool PictureEncoder::has_tower(const WeightSource& source, Sense sense) {
+  const auto known = Tower::read_config(source, tower_sense(sense));
   return !known || known->has_value();
 }
 

@@ -1,5 +1,5 @@
-// The vision tower of a model on a backend of its own, beside the engine's: pixels of a picture to the
-// rows that a request gives in place of embeddings (Request::embeddings).
+// A tower of a model on a backend of its own, beside the engine's: pixels of a picture, or the
+// spectrum of a sound, to the rows that a request gives in place of embeddings (Request::embeddings).
 //
 // A picture is computed in pieces of a few layers, between which engines of this process have their
 // turn. One thread at a time.
@@ -17,7 +17,8 @@ namespace penstock {
 class Ops;
 class Tower;
 
-// One view of a picture: the whole, or a tile of it.
+// One view of a picture: the whole, or a tile of it. Of a sound: frames, as TowerConfig::n_inputs()
+// says, and one row of positions.
 struct PicturePixels {
   // Patches [rows * cols, patch_dim] in the order of the model's image processor; or, if height is
   // not 0, planes [3, height, width].
@@ -28,13 +29,15 @@ struct PicturePixels {
 
 class PictureEncoder {
  public:
-  // Returns null if the file has no tower. Reads these fields of `config`: backend, threads,
+  enum class Sense { kSight, kHearing };
+  // Returns null if the file has no tower for the sense. Reads these fields of `config`: backend, threads,
   // batch_invariant, enforce_eager. Errors: kUnsupported (a tower or a field of it that is not known,
   // by name), kCorruptFile, kResourceExhausted.
   static Result<std::unique_ptr<PictureEncoder>> open(const WeightSource& source,
-                                                      const EngineConfig& config);
-  // Whether a file has a tower, known or not.
-  static bool has_tower(const WeightSource& source);
+                                                      const EngineConfig& config,
+                                                      Sense sense = Sense::kSight);
+  // Whether a file has a tower for the sense, known or not.
+  static bool has_tower(const WeightSource& source, Sense sense = Sense::kSight);
   ~PictureEncoder();
 
   int64_t weight_bytes() const;

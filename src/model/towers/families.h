@@ -15,12 +15,15 @@ namespace penstock {
 class TowerReader {
  public:
   // REQUIRES: source outlives the reader.
-  TowerReader(const WeightSource& source, std::string_view hf_defaults);
+  TowerReader(const WeightSource& source, std::string_view hf_defaults,
+              TowerSense sense = TowerSense::kSight);
 
   const WeightSource& source() const { return source_; }
   bool gguf() const { return source_.naming() == Naming::kGguf; }
   // vision_config of config.json, or the keys clip.vision.* of a GGUF file.
   ConfigReader& vision() { return vision_; }
+  // The same of a tower that hears: audio_config, or the keys clip.audio.*.
+  ConfigReader& hearing() { return vision_; }
   // config.json, or all keys of a GGUF file.
   ConfigReader& whole() { return whole_; }
   // model_type of vision_config.
@@ -37,7 +40,7 @@ class TowerReader {
   int side(Key key, std::optional<int> fallback = {});
   ActivationFunction activation(Key key, std::string fallback);
   void fail(ErrorCode code, std::string message) { vision_.fail(code, std::move(message)); }
-  // Errors of all readers, and keys of vision_config that nothing read.
+  // Errors of all readers, and keys of the tower's object that nothing read.
   Status status() const;
 
  private:
@@ -53,8 +56,9 @@ struct TowerFamily {
   std::vector<std::string_view> hf_types;         // model_type of config.json
   std::vector<std::string_view> gguf_projectors;  // clip.projector_type
   void (*configure)(TowerReader& reader, TowerConfig& config);
-  // Defaults of transformers for keys that vision_config lacks: a JSON object, or "".
+  // Defaults of transformers for keys that vision_config (audio_config) lacks: a JSON object, or "".
   std::string_view hf_defaults = "";
+  TowerSense sense = TowerSense::kSight;
 };
 
 std::span<const TowerFamily* const> tower_families();

@@ -85,7 +85,8 @@ struct PatchPlace {
 
 // Places of all patches in the tower's order; fills windows.
 std::vector<PatchPlace> places_of(const TowerConfig& config, PreparedGrid& grid) {
-  const int unit = config.unit, unit_rows = grid.rows / unit, unit_cols = grid.cols / unit;
+  const int unit = config.unit, unit_rows = grid.rows / config.unit_rows(),
+            unit_cols = grid.cols / unit;
   const int window_rows = config.window > 0 ? config.window : unit_rows,
             window_cols = config.window > 0 ? config.window : unit_cols;
   std::vector<PatchPlace> places;
@@ -95,13 +96,15 @@ std::vector<PatchPlace> places_of(const TowerConfig& config, PreparedGrid& grid)
       for (int ur = wr; ur < std::min(wr + window_rows, unit_rows); ++ur) {
         for (int uc = wc; uc < std::min(wc + window_cols, unit_cols); ++uc) {
           grid.tokens.push_back(ur * unit_cols + uc);
-          for (int k = 0; k < unit * unit; ++k)
-            places.push_back({ur * unit + k / unit, uc * unit + k % unit});
+          for (int k = 0; k < config.unit_places(); ++k)
+            places.push_back({ur * config.unit_rows() + k / unit, uc * unit + k % unit});
         }
       }
       if (config.window > 0) grid.windows.push_back(static_cast<int32_t>(places.size() - before));
     }
   }
+  if (config.unit_in_row)
+    for (int col = unit_cols * unit; col < grid.cols; ++col) places.push_back({0, col});
   return places;
 }
 

@@ -49,7 +49,7 @@ Result<LinearWeights> Projector::linear(TensorLoader& tensors, const ProjectorSt
   } else if (stage.by_channel || whole) {
     ASSIGN_OR_RETURN(FileMatrix stored, flat_matrix(tensors, name, outputs, inputs));
     std::vector<int> order;
-    const int places = stage.by_channel ? unit_ * unit_ : 1, channels = inputs / places;
+    const int places = stage.by_channel ? places_ : 1, channels = inputs / places;
     for (int i = 0; i < inputs; ++i) order.push_back(i % channels * places + i / channels);
     if (stage.by_channel) order_columns(order, stored);
     ASSIGN_OR_RETURN(out.weight, tensors.pack_rows(stored, 0, outputs, name));
@@ -105,7 +105,7 @@ Status Projector::load_stage(TensorLoader& tensors, int& width, Stage& stage) {
       stage.what.outputs = width;
       return {};
     }
-    case ProjectorStage::Kind::kJoin: width *= unit_ * unit_; return {};
+    case ProjectorStage::Kind::kJoin: width *= places_; return {};
     case ProjectorStage::Kind::kHalves: width /= 2; return {};
     case ProjectorStage::Kind::kActivation:
     case ProjectorStage::Kind::kMean:
@@ -114,9 +114,9 @@ Status Projector::load_stage(TensorLoader& tensors, int& width, Stage& stage) {
   return {};
 }
 
-Status Projector::load(TensorLoader& tensors, const std::vector<ProjectorStage>& stages, int unit,
+Status Projector::load(TensorLoader& tensors, const std::vector<ProjectorStage>& stages, int places,
                        int width) {
-  unit_ = unit;
+  places_ = places;
   for (const ProjectorStage& stage : stages) {
     stages_.push_back({stage, {}, {}, {}});
     RETURN_IF_ERROR(load_stage(tensors, width, stages_.back()));
@@ -126,7 +126,7 @@ Status Projector::load(TensorLoader& tensors, const std::vector<ProjectorStage>&
 }
 
 Tensor Projector::forward(Tensor x, Ops& ops) const {
-  const int places = unit_ * unit_;
+  const int places = places_;
   bool own = false;  // x may be changed in place
   const auto fresh = [&](int rows, int cols) {
     own = true;

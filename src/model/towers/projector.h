@@ -11,12 +11,12 @@ namespace penstock {
 
 class Projector {
  public:
-  // width: of the states that it reads.
-  Status load(TensorLoader& tensors, const std::vector<ProjectorStage>& stages, int unit,
+  // places: rows of a unit; width: of the states that it reads.
+  Status load(TensorLoader& tensors, const std::vector<ProjectorStage>& stages, int places,
               int width);
   int outputs() const { return outputs_; }
   int64_t bytes() const { return bytes_; }
-  // x: [n_patches, width], contiguous, patches unit after unit; not changed. Returns [n_tokens,
+  // x: [n_tokens * places, width], contiguous, patches unit after unit; not changed. Returns [n_tokens,
   // outputs()].
   Tensor forward(Tensor x, Ops& ops) const;
 
@@ -31,7 +31,7 @@ class Projector {
                                const std::string& stem, int inputs);
 
   std::vector<Stage> stages_;
-  int unit_ = 1, outputs_ = 0;
+  int places_ = 1, outputs_ = 0;
   int64_t bytes_ = 0;
 };
 

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int kBlock = 64;                 // tokens of a block of a tower's cache
 constexpr size_t kMostGrids = 4;           // that are kept
+constexpr int kNeighbours = 3;             // that a convolution reads
 constexpr int kMostPatchSide = 1 << 12;    // of a frame
 constexpr int64_t kMostPatches = 1 << 20;  // of a frame
 
@@ -38,6 +39,7 @@ int blocks_of(int n_rows) { return (n_rows + kBlock - 1) / kBlock; }
 struct TowerWeights {
   ModelWeights blocks;
   LinearWeights patches;
+  std::vector<LinearWeights> convolutions;
   NormWeights patch_norm, pre_norm;
   std::vector<float> positions;  // table
   std::vector<float> class_row, newline;
@@ -82,16 +84,29 @@ Status load_rope(const TowerRope& rope, Ops& ops, ModelWeights& weights) {
   return {};
 }
 
-// The product of patches: [dim, patch_dim], with as many axes as a convolution has.
-Status load_patches(TensorLoader& tensors, const TowerConfig& config, LinearWeights& out) {
-  const std::string name = config.patch_name + ".weight";
-  ASSIGN_OR_RETURN(const FileMatrix stored,
-                   flat_matrix(tensors, name, config.model_dim(), config.patch_dim));
-  ASSIGN_OR_RETURN(out.weight, tensors.pack_rows(stored, 0, config.model_dim(), name));
-  ASSIGN_OR_RETURN(const std::vector<float> bias,
-                   tensors.optional_vector(config.patch_name + ".bias", config.model_dim()));
+// A product of [outputs, inputs] whose tensor has as many axes as a convolution has.
+Status load_product(TensorLoader& tensors, const std::string& stem, int outputs, int inputs,
+                    LinearWeights& out) {
+  const std::string name = stem + ".weight";
+  ASSIGN_OR_RETURN(const FileMatrix stored, flat_matrix(tensors, name, outputs, inputs));
+  ASSIGN_OR_RETURN(out.weight, tensors.pack_rows(stored, 0, outputs, name));
+  ASSIGN_OR_RETURN(const std::vector<float> bias, tensors.optional_vector(stem + ".bias", outputs));
   if (bias.empty()) return {};
   ASSIGN_OR_RETURN(out.bias, tensors.ops().pack_vector(bias));
+  return {};
+}
+
+Status load_inputs(TensorLoader& tensors, const TowerConfig& config, TowerWeights& out) {
+  if (config.convolutions.empty()) {
+    return load_product(tensors, config.patch_name, config.model_dim(), config.patch_dim,
+                        out.patches);
+  }
+  int inputs = config.patch_dim;
+  for (const TowerConvolution& one : config.convolutions) {
+    RETURN_IF_ERROR(load_product(tensors, one.name, config.model_dim(), kNeighbours * inputs,
+                                 out.convolutions.emplace_back()));
+    inputs = config.model_dim();
+  }
   return {};
 }
 
@@ -110,10 +125,10 @@ Status check_all_read(const TensorLoader& tensors, const TowerConfig& config) {
     if (tensors.used().contains(tensor.name) || !begins(tensor.name, config.roots) ||
         begins(tensor.name, config.unused) || is_ignorable_tensor(tensor.name))
       continue;
-    return errorf(
-        ErrorCode::kUnsupported,
-        "{}: tensor {} {} is not part of the vision tower of {}: this file holds another kind",
-        tensors.source().path().string(), tensor.name, shown_shape(tensor.shape), config.family);
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: tensor {} {} is not part of the tower of {}: this file holds another kind",
+                  tensors.source().path().string(), tensor.name, shown_shape(tensor.shape),
+                  config.family);
   }
   return {};
 }
@@ -122,7 +137,7 @@ Status load_tower(TensorLoader& tensors, const TowerConfig& config, TowerWeights
   const int dim = config.model_dim();
   for (const TowerRope& rope : config.ropes)
     RETURN_IF_ERROR(load_rope(rope, tensors.ops(), out.blocks));
-  RETURN_IF_ERROR(load_patches(tensors, config, out.patches));
+  RETURN_IF_ERROR(load_inputs(tensors, config, out));
   const TowerPositions& positions = config.positions;
   if (positions.kind != TowerPositions::Kind::kNone) {
     const int cells = positions.kind == TowerPositions::Kind::kSums
@@ -148,9 +163,9 @@ Status load_tower(TensorLoader& tensors, const TowerConfig& config, TowerWeights
   for (int i = 0; i < config.layers.n_layers; ++i)
     RETURN_IF_ERROR(load_layer(tensors, i, config.prefix + with_index(config.names.layer, i),
                                out.blocks.layers.emplace_back()));
-  RETURN_IF_ERROR(out.projector.load(tensors, config.projector, config.unit, dim));
+  RETURN_IF_ERROR(out.projector.load(tensors, config.projector, config.unit_places(), dim));
   for (const TowerConfig::Deep& deep : config.deep)
-    RETURN_IF_ERROR(out.deep.emplace_back().load(tensors, deep.stages, config.unit, dim));
+    RETURN_IF_ERROR(out.deep.emplace_back().load(tensors, deep.stages, config.unit_places(), dim));
   return check_all_read(tensors, config);
 }
 
@@ -160,8 +175,8 @@ Tower::Tower(TowerConfig config)
     : config_(std::move(config)), weights_(std::make_unique<TowerWeights>()) {}
 Tower::~Tower() = default;
 
-Result<std::unique_ptr<Tower>> Tower::load(const WeightSource& source, Ops& ops) {
-  ASSIGN_OR_RETURN(auto config, read_config(source));
+Result<std::unique_ptr<Tower>> Tower::load(const WeightSource& source, Ops& ops, TowerSense sense) {
+  ASSIGN_OR_RETURN(auto config, read_config(source, sense));
   if (!config) return nullptr;
   std::unique_ptr<Tower> tower(new Tower(std::move(*config)));
   const LoadProgress none;
@@ -171,8 +186,11 @@ Result<std::unique_ptr<Tower>> Tower::load(const WeightSource& source, Ops& ops)
   TowerWeights& w = *tower->weights_;
   RETURN_IF_ERROR(load_tower(tensors, tower->config_, w));
   tower->weight_bytes_ =
-      w.patches.weight->packed_bytes() + w.projector.bytes() +
+      w.projector.bytes() +
       static_cast<int64_t>((w.positions.size() + w.class_row.size()) * sizeof(float));
+  if (w.patches.weight != nullptr) tower->weight_bytes_ += w.patches.weight->packed_bytes();
+  for (const LinearWeights& one : w.convolutions)
+    tower->weight_bytes_ += one.weight->packed_bytes();
   for (const Projector& deep : w.deep) tower->weight_bytes_ += deep.bytes();
   for (const LayerWeights& layer : w.blocks.layers) {
     for (const LinearWeights* linear :
@@ -194,12 +212,17 @@ Status Tower::check(const PictureGrid& grid) const {
       grid.cols > kMostPatchSide || int64_t{grid.rows} * grid.cols > kMostPatches)
     return wrong(fmt::format("at least one and at most {} rows and columns, and at most {} patches",
                              kMostPatchSide, kMostPatches));
-  if (grid.rows % config_.unit != 0 || grid.cols % config_.unit != 0)
+  if (config_.unit_in_row) {
+    if (grid.rows != 1 || grid.cols < config_.unit)
+      return wrong(fmt::format("one row of at least {}", config_.unit));
+  } else if (grid.rows % config_.unit != 0 || grid.cols % config_.unit != 0)
     return wrong(fmt::format("multiples of {}", config_.unit));
   const TowerPositions& positions = config_.positions;
   if (positions.kind == TowerPositions::Kind::kFixed &&
       (grid.rows != positions.rows || grid.cols != positions.cols))
     return wrong(fmt::format("{} x {}", positions.rows, positions.cols));
+  if (positions.kind == TowerPositions::Kind::kFirst && grid.cols > positions.cols)
+    return wrong(fmt::format("at most {} in a row", positions.cols));
   if (positions.kind == TowerPositions::Kind::kSums &&
       std::max(grid.rows, grid.cols) > positions.cols)
     return wrong(fmt::format("at most {} rows and columns", positions.cols));
@@ -212,7 +235,8 @@ int64_t Tower::working_bytes(const PictureGrid& grid) const {
   // Keys and values; stream, norm, output and scratch of attention and feed-forward; and the
   // projector's rows, of which all are shorter than two streams.
   const int64_t values = 2 * layers.kv_dim() + 4 * dim + 4 * layers.q_dim() +
-                         2 * int64_t{layers.widest_ffn()} + config_.patch_dim + 4 * dim;
+                         2 * int64_t{layers.widest_ffn()} + config_.patch_dim + 4 * dim +
+                         (config_.convolutions.empty() ? 0 : 8 * config_.patch_dim + 6 * dim);
   return rows * values * static_cast<int64_t>(sizeof(float)) +
          config_.n_tokens({1, grid.rows, grid.cols}) * int64_t{config_.text_dim} * 4;
 }
@@ -233,10 +257,11 @@ std::shared_ptr<const PreparedGrid> Tower::prepared(const PictureGrid& grid) con
 
 Result<PictureFeatures> Tower::encode(const PicturePatches& patches, Ops& ops) const {
   RETURN_IF_ERROR(check(patches.grid));
-  if (static_cast<int64_t>(patches.values.size()) != patches.grid.n_patches() * config_.patch_dim) {
+  const int64_t n = int64_t{patches.grid.n_frames} * config_.n_inputs(patches.grid);
+  if (static_cast<int64_t>(patches.values.size()) != n * config_.patch_dim) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "picture: expected {} patches of {} numbers, got {} numbers",
-                  patches.grid.n_patches(), config_.patch_dim, patches.values.size());
+                  "picture: expected {} patches of {} numbers, got {} numbers", n,
+                  config_.patch_dim, patches.values.size());
   }
   TowerPass pass(*this, patches);
   while (!pass.done()) RETURN_IF_ERROR(pass.advance(ops));
@@ -275,10 +300,45 @@ TowerPass::~TowerPass() = default;
 
 bool TowerPass::done() const { return frame_ == patches_.grid.n_frames; }
 
-// x = positions + product of the frame's patches, normed.
-void TowerPass::read_patches(Tensor x, Ops& ops) const {
+// Returns what the convolutions make of the frame's inputs. Their rows are made in host memory, where
+// each finds its neighbours.
+Tensor TowerPass::convolved(Ops& ops) const {
   const TowerConfig& config = tower_.config_;
-  const TowerWeights& w = *tower_.weights_;
+  constexpr auto kReads = static_cast<size_t>(kNeighbours);
+  const auto n_given = static_cast<size_t>(config.n_inputs(patches_.grid));
+  auto width = static_cast<size_t>(config.patch_dim);
+  const auto given =
+      patches_.values.subspan(static_cast<size_t>(frame_) * n_given * width, n_given * width);
+  std::vector<float> states(given.begin(), given.end()), rows;
+  Tensor made;
+  for (size_t i = 0; i < config.convolutions.size(); ++i) {
+    const auto stride = static_cast<size_t>(config.convolutions[i].stride);
+    const size_t n = (states.size() / width + 1 - kReads) / stride + 1;
+    rows.assign(n * kReads * width, 0.0f);
+    for (size_t r = 0; r < n; ++r) {
+      for (size_t k = 0; k < kReads; ++k) {
+        if (r * stride + k < 1) continue;  // zeros before the first one
+        const float* from = states.data() + (r * stride + k - 1) * width;
+        for (size_t c = 0; c < width; ++c) rows[(r * width + c) * kReads + k] = from[c];
+      }
+    }
+    const Tensor in = ops.new_tensor(static_cast<int>(n), static_cast<int>(kReads * width));
+    made = ops.new_tensor(static_cast<int>(n), config.model_dim());
+    ops.write_rows(rows, in);
+    const LinearTarget target = tower_.weights_->convolutions[i].into(made);
+    ops.linear(in, {&target, 1});
+    ops.activate(made, Activation::kGelu);
+    width = static_cast<size_t>(config.model_dim());
+    if (i + 1 == config.convolutions.size()) break;
+    states.resize(n * width);
+    ops.read_rows(made, states);
+  }
+  return made;
+}
+
+// Returns the product of the frame's patches.
+Tensor TowerPass::patch_products(Ops& ops) const {
+  const TowerConfig& config = tower_.config_;
   const auto dim = static_cast<size_t>(config.patch_dim);
   const auto n = static_cast<size_t>(grid_->n_patches);
   std::vector<float> ordered(n * dim);
@@ -291,8 +351,16 @@ void TowerPass::read_patches(Tensor x, Ops& ops) const {
   const Tensor in = ops.new_tensor(grid_->n_patches, config.patch_dim),
                products = ops.new_tensor(grid_->n_patches, config.model_dim());
   ops.write_rows(ordered, in);
-  const LinearTarget target = w.patches.into(products);
+  const LinearTarget target = tower_.weights_->patches.into(products);
   ops.linear(in, {&target, 1});
+  return products;
+}
+
+// x = positions + what the frame's patches become, normed.
+void TowerPass::read_patches(Tensor x, Ops& ops) const {
+  const TowerConfig& config = tower_.config_;
+  const TowerWeights& w = *tower_.weights_;
+  const Tensor products = config.convolutions.empty() ? patch_products(ops) : convolved(ops);
   if (w.patch_norm) ops.norm(products, norm_params(config.layers, w.patch_norm), products);
   if (grid_->base.empty()) {
     ops.copy(products, x.row_range(0, grid_->n_patches));
@@ -363,7 +431,8 @@ Status TowerPass::advance(Ops& ops) {
   ForwardOptions options;
   options.stream = &x, options.first_layer = piece.first, options.n_layers = piece.end;
   decoder_forward(config.layers, w.blocks, shape, *cache_, ops, options);
-  const Tensor patches = x.row_range(0, grid_->n_patches);
+  const int n_of_tokens = static_cast<int>(grid_->tokens.size()) * config.unit_places();
+  const Tensor patches = x.row_range(0, n_of_tokens);
   if (piece.deep >= 0) {
     const auto at = static_cast<size_t>(piece.deep);
     give(w.deep[at].forward(patches, ops), ops, features_.deep[at]);

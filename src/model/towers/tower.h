@@ -1,5 +1,5 @@
-// Vision towers: from the patches of a picture to features in the space of a text model's
-// embeddings. A tower's layers are blocks like those of decoders, computed by the same operations.
+// Towers that see and hear: from the patches of a picture, or the spectrum of a sound, to features in
+// the space of a text model's embeddings. A tower's layers are blocks like those of decoders, computed by the same operations.
 //
 // A picture is computed in pieces of a few layers, between which other steps may run
 // (TowerPass). Frames and tiles of a picture do not see each other.
@@ -17,10 +17,11 @@
 
 namespace penstock {
 
-// One picture, or tiles of equal size.
+// One picture, tiles of equal size, or a sound.
 struct PicturePatches {
   // [n_frames * rows * cols, patch_dim], in the order of TowerConfig::patches_by_unit; a patch is
-  // [colour, frame, y, x]. Normalised as the model's image processor does.
+  // [colour, frame, y, x]. Normalised as the model's image processor does. Of a sound: frames
+  // [n_frames * TowerConfig::n_inputs(), patch_dim].
   std::span<const float> values;
   PictureGrid grid;
 };
@@ -43,9 +44,11 @@ class Tower {
  public:
   // Loads the tower of a multimodal file; null if the file has none. Errors: kUnsupported (a family,
   // a field or a tensor that is not known, by name), kCorruptFile, kResourceExhausted.
-  static Result<std::unique_ptr<Tower>> load(const WeightSource& source, Ops& ops);
+  static Result<std::unique_ptr<Tower>> load(const WeightSource& source, Ops& ops,
+                                             TowerSense sense = TowerSense::kSight);
   // Reads and checks the configuration alone; nothing if the file has no tower.
-  static Result<std::optional<TowerConfig>> read_config(const WeightSource& source);
+  static Result<std::optional<TowerConfig>> read_config(const WeightSource& source,
+                                                        TowerSense sense = TowerSense::kSight);
   ~Tower();
 
   const TowerConfig& config() const { return config_; }
@@ -97,6 +100,8 @@ class TowerPass {
   };
   Status begin(Ops& ops);
   void read_patches(Tensor x, Ops& ops) const;
+  Tensor patch_products(Ops& ops) const;
+  Tensor convolved(Ops& ops) const;
   void give(Tensor projected, Ops& ops, std::vector<float>& out) const;
 
   const Tower& tower_;

@@ -1,4 +1,4 @@
-// Configuration of a vision tower and its projector, independent of the file that it was read from.
+// Configuration of a tower and its projector, independent of the file that it was read from.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +10,11 @@
 
 namespace penstock {
 
-// Number of frames (or tiles) of equal size, and patches of each.
+// What a tower is for.
+enum class TowerSense : uint8_t { kSight, kHearing };
+
+// Number of frames (or tiles) of equal size, and patches of each. A sound is one row; its patches are
+// the positions of the tower's layers.
 struct PictureGrid {
   int n_frames = 1;
   int rows = 0, cols = 0;
@@ -23,6 +27,7 @@ struct TowerPositions {
   enum class Kind : uint8_t {
     kNone,
     kFixed,        // row i of the table for patch i; the grid is the table's
+    kFirst,        // row i of the table for patch i; the grid is one row, at most as long
     kFractions,    // a patch's row and column are the nearest ones of equal fraction (Idefics)
     kBilinear,     // interpolated, corners on corners (Qwen3-VL)
     kAntialiased,  // bilinear, centres of cells, antialiased when shrinking (SigLIP 2)
@@ -43,6 +48,13 @@ struct TowerRope {
   bool interleaved = false;        // RopeParams::interleaved
   int first_position = 0;          // of the first row and column
   int first_feature = 0;           // RopeParams::first
+};
+
+// A convolution along a row that makes the input of a tower that hears: three neighbours become one,
+// with zeros around the row, and gelu of that.
+struct TowerConvolution {
+  std::string name;  // stem
+  int stride = 1;
 };
 
 // A step of a projector. Rows are patches in units (TowerConfig::unit), then tokens.
@@ -91,8 +103,13 @@ struct TowerConfig {
   float patch_scale = 1.0f, patch_shift = 0.0f;
   // Stem of a norm of patches, before positions are added, as config().layers.norm says; "": none.
   std::string patch_norm;
+  // Instead of the product of patches: convolutions, the first of which reads frames of patch_dim
+  // numbers. Frames are given as n_inputs() says.
+  std::vector<TowerConvolution> convolutions;
   // Side of the square of patches that becomes one token.
   int unit = 1;
+  // Instead of a square: so many neighbours of a row. What is left at its end becomes no token.
+  bool unit_in_row = false;
   // Order of patches that the tower is given: unit after unit; false: row after row.
   bool patches_by_unit = false;
   // Tokens have rows and columns as positions in the text model (M-RoPE).
@@ -124,8 +141,17 @@ struct TowerConfig {
   std::vector<std::string> unused;
 
   int model_dim() const { return layers.model_dim; }
+  int unit_rows() const { return unit_in_row ? 1 : unit; }
+  int unit_places() const { return unit * unit_rows(); }
   int n_tokens(const PictureGrid& grid) const {
-    return grid.n_frames * (grid.rows / unit) * (grid.cols / unit);
+    return grid.n_frames * (grid.rows / unit_rows()) * (grid.cols / unit);
+  }
+  // Numbers of patches, or of frames before convolutions, that each frame of a grid is given as.
+  int n_inputs(const PictureGrid& grid) const {
+    if (convolutions.empty()) return grid.rows * grid.cols;
+    int n = grid.cols;
+    for (size_t i = convolutions.size(); i-- > 0;) n = convolutions[i].stride * (n - 1) + 2;
+    return n;
   }
 };
 

@@ -31,6 +31,10 @@ constexpr std::string_view kHarmless[] = {"model_type",
                                           "drop_path_rate",
                                           "embedding_dropout",
                                           "projection_dropout",
+                                          "activation_dropout",
+                                          "layerdrop",
+                                          "encoder_layerdrop",
+                                          "init_std",
                                           "initializer_range",
                                           "initializer_factor",
                                           "lambda_init",
@@ -100,23 +104,28 @@ constexpr std::string_view kHarmless[] = {"model_type",
                                           "base_model_ep_plan",
                                           "base_model_tp_plan"};
 
-json vision_object(const WeightSource& source, std::string_view defaults) {
+const char* section_of(TowerSense sense) {
+  return sense == TowerSense::kSight ? "vision_config" : "audio_config";
+}
+
+json tower_object(const WeightSource& source, std::string_view defaults, TowerSense sense) {
   if (source.naming() == Naming::kGguf) return source.config();
   json object = defaults.empty() ? json::object() : bounded_json(defaults);
-  const auto found = source.config().find("vision_config");
+  const auto found = source.config().find(section_of(sense));
   if (found != source.config().end() && found->is_object()) object.update(*found);
   return object;
 }
 
 }  // namespace
 
-TowerReader::TowerReader(const WeightSource& source, std::string_view hf_defaults)
+TowerReader::TowerReader(const WeightSource& source, std::string_view hf_defaults, TowerSense sense)
     : source_(source),
-      object_(vision_object(source, hf_defaults)),
+      object_(tower_object(source, hf_defaults, sense)),
       whole_(source.config(), source.naming(), "clip",
              source.path().string() + (gguf() ? "" : ": config.json")),
-      vision_(object_, source.naming(), "clip.vision",
-              source.path().string() + (gguf() ? "" : ": config.json: vision_config")) {
+      vision_(object_, source.naming(), sense == TowerSense::kSight ? "clip.vision" : "clip.audio",
+              source.path().string() +
+                  (gguf() ? "" : std::string(": config.json: ") + section_of(sense))) {
   whole_.set_source(&source), vision_.set_source(&source);
 }
 

@@ -8,15 +8,16 @@ namespace penstock {
 
 extern const TowerFamily kAyaTower, kCohere2Tower, kGemma4Tower, kGlm4vTower, kLlavaNextTower,
     kOneVisionTower, kGemma3Tower, kIdefics3Tower, kLfm2VlTower, kLlama4Tower, kInternVlTower,
-    kLlavaTower, kMistral3Tower, kQwen2VlTower, kQwen25VlTower, kQwen35Tower, kQwen3VlTower;
+    kLlavaTower, kMistral3Tower, kQwen2VlTower, kQwen25VlTower, kQwen35Tower, kQwen3VlTower,
+    kQwen2AudioTower, kVoxtralTower;
 
 namespace {
 
 constexpr const TowerFamily* kFamilies[] = {
-    &kGemma4Tower,   &kGlm4vTower,   &kLlavaNextTower, &kOneVisionTower, &kAyaTower,
-    &kCohere2Tower,  &kLfm2VlTower,  &kLlama4Tower,    &kGemma3Tower,    &kIdefics3Tower,
-    &kInternVlTower, &kLlavaTower,   &kMistral3Tower,  &kQwen2VlTower,   &kQwen25VlTower,
-    &kQwen35Tower,   &kQwen3VlTower,
+    &kGemma4Tower,   &kGlm4vTower,   &kLlavaNextTower,  &kOneVisionTower, &kAyaTower,
+    &kCohere2Tower,  &kLfm2VlTower,  &kLlama4Tower,     &kGemma3Tower,    &kIdefics3Tower,
+    &kInternVlTower, &kLlavaTower,   &kMistral3Tower,   &kQwen2VlTower,   &kQwen25VlTower,
+    &kQwen35Tower,   &kQwen3VlTower, &kQwen2AudioTower, &kVoxtralTower,
 };
 
 std::string text_of(const nlohmann::json& object, const char* key) {
@@ -26,33 +27,36 @@ std::string text_of(const nlohmann::json& object, const char* key) {
              : std::string();
 }
 
-// Returns the type of the file's tower, "" if it has none.
-std::string tower_type(const WeightSource& source) {
+// Returns the type of the file's tower for a sense, "" if it has none.
+std::string tower_type(const WeightSource& source, TowerSense sense) {
   const nlohmann::json& config = source.config();
   if (source.naming() == Naming::kGguf) {
     if (text_of(config, "general.architecture") != "clip") return "";
+    if (sense == TowerSense::kHearing) return text_of(config, "clip.audio.projector_type");
     const std::string own = text_of(config, "clip.vision.projector_type");
     return own.empty() ? text_of(config, "clip.projector_type") : own;
   }
   if (!config.is_object()) return "";
-  const auto vision = config.find("vision_config");
-  return vision == config.end() || !vision->is_object() ? "" : text_of(config, "model_type");
+  const auto own = config.find(sense == TowerSense::kSight ? "vision_config" : "audio_config");
+  return own == config.end() || !own->is_object() ? "" : text_of(config, "model_type");
 }
 
 }  // namespace
 
 std::span<const TowerFamily* const> tower_families() { return kFamilies; }
 
-Result<std::optional<TowerConfig>> Tower::read_config(const WeightSource& source) {
-  const std::string type = tower_type(source);
+Result<std::optional<TowerConfig>> Tower::read_config(const WeightSource& source,
+                                                      TowerSense sense) {
+  const std::string type = tower_type(source, sense);
   if (type.empty()) return std::nullopt;
   const bool gguf = source.naming() == Naming::kGguf;
   std::vector<std::string_view> known;
   for (const TowerFamily* family : kFamilies) {
+    if (family->sense != sense) continue;
     const auto& types = gguf ? family->gguf_projectors : family->hf_types;
     known.insert(known.end(), types.begin(), types.end());
     if (std::ranges::find(types, type) == types.end()) continue;
-    TowerReader reader(source, family->hf_defaults);
+    TowerReader reader(source, family->hf_defaults, sense);
     TowerConfig config;
     config.names = NameTable(gguf);
     config.family = family->name;
@@ -70,9 +74,10 @@ Result<std::optional<TowerConfig>> Tower::read_config(const WeightSource& source
     return config;
   }
   return errorf(ErrorCode::kUnsupported,
-                "{}: {}: the vision tower of '{}' is not known here: expected one of {}",
+                "{}: {}: the {} of '{}' is not known here: expected one of {}",
                 source.path().string(), gguf ? "clip.projector_type" : "config.json: model_type",
-                type, fmt::join(known, ", "));
+                sense == TowerSense::kSight ? "vision tower" : "tower that hears", type,
+                fmt::join(known, ", "));
 }
 
 }  // namespace penstock

@@ -1,0 +1,96 @@
+// Whisper's encoder: two convolutions over a log-mel spectrum, learned (or stored sinusoid) positions,
+// pre-norm layers. Qwen2-Audio averages pairs of its states, Voxtral joins several.
+#include "model/towers/families.h"
+
+namespace penstock {
+
+namespace {
+
+// transformers writes some names in Whisper's words, some in everybody's.
+int either(TowerReader& reader, Key usual, Key own, int most) {
+  ConfigReader& audio = reader.hearing();
+  return audio.has(usual) ? audio.integer(usual, 1, most) : audio.integer(own, 1, most);
+}
+
+// Returns the stem of the norm behind the layers.
+std::string read_whisper(TowerReader& reader, TowerConfig& config) {
+  ConfigReader& audio = reader.hearing();
+  const int dim = either(reader, {"", "hidden_size"}, {"", "d_model"}, 1 << 16),
+            n_heads = either(reader, {"", "num_attention_heads"}, {"", "encoder_attention_heads"},
+                             1 << 10);
+  if (dim % n_heads != 0)
+    reader.fail(ErrorCode::kCorruptFile,
+                fmt::format("hidden_size: expected a multiple of {} heads, got {}", n_heads, dim));
+  set_tower_layers(
+      config, either(reader, {"", "num_hidden_layers"}, {"", "encoder_layers"}, 1 << 10), dim,
+      n_heads, either(reader, {"", "intermediate_size"}, {"", "encoder_ffn_dim"}, 1 << 20));
+  config.layers.norm = {.eps = 1e-5f, .layer_norm = true};
+  set_tower_activation(config, reader.activation({"", "activation_function"}, "gelu"), false);
+  audio.flag({"", "scale_embedding"}, false);  // read by no encoder
+  config.patch_size = 1, config.patch_dim = audio.integer({"", "num_mel_bins"}, 1, 1024, 128);
+  const std::string at = reader.prefix({"audio_tower.", "model.audio_tower."}, "conv1.weight");
+  config.prefix = at;
+  config.roots.push_back(at);
+  config.convolutions = {{at + "conv1", 1}, {at + "conv2", 2}};
+  config.positions = {.kind = TowerPositions::Kind::kFirst,
+                      .name = at + "embed_positions.weight",
+                      .rows = 1,
+                      .cols = audio.integer({"", "max_source_positions"}, 1, 1 << 20, 1500)};
+  config.unit_in_row = true;
+  NameTable& names = config.names;
+  names.layer = "layers.{}.";
+  names[tensor::kAttnNorm] = "self_attn_layer_norm", names[tensor::kFfnNorm] = "final_layer_norm";
+  names[tensor::kO] = "self_attn.out_proj";
+  names[tensor::kUp] = "fc1", names[tensor::kDown] = "fc2";
+  return at + "layer_norm";
+}
+
+void configure_qwen2_audio_tower(TowerReader& reader, TowerConfig& config) {
+  const std::string norm = read_whisper(reader, config);
+  config.unit = 2;
+  const std::string at =
+      reader.prefix({"multi_modal_projector.", "model.multi_modal_projector."}, "linear.weight");
+  config.roots.push_back(at);
+  config.text_dim = reader.dimension(at + "linear.weight", 0);
+  config.projector = {mean_stage(), norm_stage(norm, config.layers.norm),
+                      linear_stage(at + "linear", config.text_dim)};
+}
+
+void configure_voxtral_tower(TowerReader& reader, TowerConfig& config) {
+  const std::string norm = read_whisper(reader, config);
+  const int joined = config.layers.ffn_dim, dim = config.model_dim();
+  if (joined % dim != 0)
+    return reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("intermediate_size: expected a multiple of hidden_size ({}), got {}", dim,
+                    joined));
+  config.unit = joined / dim;
+  config.projector = {norm_stage(norm, config.layers.norm), join_stage()};
+  add_two_linear(reader, config);
+}
+
+}  // namespace
+
+extern const TowerFamily kQwen2AudioTower = {
+    .name = "qwen2audio",
+    .title = "Qwen2-Audio",
+    .hf_types = {"qwen2_audio"},
+    .gguf_projectors = {},
+    .configure = configure_qwen2_audio_tower,
+    .hf_defaults = R"({"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20,
+    "encoder_ffn_dim": 5120})",
+    .sense = TowerSense::kHearing,
+};
+
+extern const TowerFamily kVoxtralTower = {
+    .name = "voxtral",
+    .title = "Voxtral",
+    .hf_types = {"voxtral"},
+    .gguf_projectors = {},
+    .configure = configure_voxtral_tower,
+    .hf_defaults = R"({"hidden_size": 1280, "num_hidden_layers": 32, "num_attention_heads": 20,
+    "intermediate_size": 5120})",
+    .sense = TowerSense::kHearing,
+};
+
+}  // namespace penstock
