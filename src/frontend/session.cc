@@ -43,7 +43,9 @@ Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
   session->tokenizer_->add_ends(turn_ends(*session->tokenizer_));
   session->grammars_ = std::make_unique<GrammarCache>(*session->tokenizer_);
   session->defaults_ = defaults_of(source->generation_config());
-  const bool sees = source->naming() == Naming::kHuggingFace && PictureEncoder::has_tower(*source);
+  const bool sees = source->naming() == Naming::kHuggingFace &&
+                    (PictureEncoder::has_tower(*source, PictureEncoder::Sense::kSight) ||
+                     PictureEncoder::has_tower(*source, PictureEncoder::Sense::kHearing));
   ASSIGN_OR_RETURN(auto inputs, read_speculation_inputs(config, *session->tokenizer_));
   ASSIGN_OR_RETURN(session->engine_, open_engine(std::move(source), config, {}, std::move(inputs)));
   if (sees) session->open_eyes(config);
@@ -58,12 +60,12 @@ void Session::open_eyes(const EngineConfig& config) {
   if (eyes) {
     eyes_ = *std::move(eyes);
     if (eyes_ != nullptr) {
-      log().info("pictures: the tower has {:.1f} MiB of weights",
+      log().info("{}: the tower has {:.1f} MiB of weights", eyes_->hears() ? "sounds" : "pictures",
                  static_cast<double>(eyes_->weight_bytes()) / (1 << 20));
     }
   } else {
     blind_reason_ = eyes.error().message;
-    log().warn("pictures are refused: {}", blind_reason_);
+    log().warn("pictures and sounds are refused: {}", blind_reason_);
   }
 }
 

@@ -74,6 +74,19 @@ bool mentions(const std::string& source, const char* word) {
   return source.find(word) != std::string::npos;
 }
 
+// Checks that the model sees a picture, or hears a sound.
+Status check_sense(const Session& session, const Picture& picture) {
+  const Eyes* const eyes = session.eyes();
+  if (eyes != nullptr && eyes->hears() == picture.is_sound) return {};
+  const std::string& why = session.blind_reason();
+  return errorf(ErrorCode::kInvalidArgument, "{}: this model has no {}, it reads text {}{}{}",
+                picture.where, picture.is_sound ? "ears" : "eyes",
+                eyes == nullptr ? "only"
+                : eyes->hears() ? "and hears sounds"
+                                : "and sees pictures",
+                why.empty() ? "" : ": ", why);
+}
+
 }  // namespace
 
 constexpr size_t kMostTemplateBytes = size_t{16} << 20;
@@ -178,12 +191,8 @@ Result<PromptPictures> ChatSetup::take_pictures(Json& messages) const {
   ASSIGN_OR_RETURN(
       std::vector<Picture> pictures,
       penstock::take_pictures(messages, eyes != nullptr ? eyes->limits().pictures : SIZE_MAX));
-  if (!pictures.empty() && eyes == nullptr) {
-    const std::string& why = session_->blind_reason();
-    return errorf(ErrorCode::kInvalidArgument, "{}: this model has no eyes, it reads text only{}{}",
-                  pictures[0].where, why.empty() ? "" : ": ", why);
-  }
   for (Picture& picture : pictures) {
+    RETURN_IF_ERROR(check_sense(*session_, picture));
     ASSIGN_OR_RETURN(PlannedPicture planned, eyes->plan(std::move(picture)));
     result.pictures.push_back(std::move(planned));
   }

@@ -228,13 +228,14 @@ Result<std::string> text_of_part(Json& part, size_t index) {
                 "messages[{}].content: only text parts are supported, got {}", index, name);
 }
 
-// An image whose bytes are elsewhere (pictures/message_pictures.h).
+// An image or a sound whose bytes are elsewhere (pictures/message_pictures.h).
 bool is_image(const Json& part) {
-  return part.is_object() && part.size() == 1 && part.contains("type") && part["type"] == "image";
+  return part.is_object() && part.size() == 1 && part.contains("type") &&
+         (part["type"] == "image" || part["type"] == "audio");
 }
 
-// Returns the parts of content, which is a string, a list of parts, or none: texts, and images as
-// they are.
+// Returns the parts of content, which is a string, a list of parts, or none: texts, and images and
+// sounds as they are.
 Result<std::vector<Json>> parts_of(Json& content, size_t index) {
   std::vector<Json> parts;
   if (content.is_null()) return parts;

@@ -41,14 +41,14 @@ nlohmann::json json_of(const WeightSource& source, const char* file) {
   return bounded_json<nlohmann::json>(*text);
 }
 
-ImageProcessorFiles files_of(const WeightSource& source) {
+ImageProcessorFiles files_of(const WeightSource& source, bool hears) {
   ImageProcessorFiles files;
   files.config = source.config();
   files.processor = json_of(source, "processor_config.json");
   files.image_processor = json_of(source, "preprocessor_config.json");
   files.tokenizer = json_of(source, "tokenizer_config.json");
   if (files.image_processor.is_null() && files.processor.is_object()) {
-    const auto found = files.processor.find("image_processor");
+    const auto found = files.processor.find(hears ? "feature_extractor" : "image_processor");
     if (found != files.processor.end()) files.image_processor = *found;
   }
   return files;
@@ -73,7 +73,10 @@ tl::unexpected<Error> out_of_memory() {
 
 Result<std::unique_ptr<Eyes>> Eyes::open(const WeightSource& source, const EngineInfo& info,
                                          const EngineConfig& config, const Limits& limits) {
-  ASSIGN_OR_RETURN(auto encoder, PictureEncoder::open(source, config));
+  using Sense = PictureEncoder::Sense;
+  const bool hears = !PictureEncoder::has_tower(source, Sense::kSight);
+  ASSIGN_OR_RETURN(auto encoder,
+                   PictureEncoder::open(source, config, hears ? Sense::kHearing : Sense::kSight));
   if (encoder == nullptr) return nullptr;
   if (encoder->grid_positions() != info.positions_have_axes) {
     return errorf(ErrorCode::kUnsupported,
@@ -92,9 +95,16 @@ Result<std::unique_ptr<Eyes>> Eyes::open(const WeightSource& source, const Engin
   const auto type = source.config().find("model_type");
   if (type != source.config().end() && *type == "llava_onevision")
     return make_error(ErrorCode::kUnsupported, "pictures of LLaVA-OneVision are not there yet");
-  const ImageProcessorFiles files = files_of(source);
-  ASSIGN_OR_RETURN(auto processor, make_image_processor(files));
-  std::unique_ptr<Eyes> eyes(new Eyes(std::move(processor), std::move(encoder), info, limits));
+  const ImageProcessorFiles files = files_of(source, hears);
+  std::unique_ptr<ImageProcessor> processor;
+  std::unique_ptr<Ear> ear;
+  if (hears) {
+    ASSIGN_OR_RETURN(ear, Ear::open(files, limits.sound));
+  } else {
+    ASSIGN_OR_RETURN(processor, make_image_processor(files));
+  }
+  std::unique_ptr<Eyes> eyes(
+      new Eyes(std::move(processor), std::move(ear), std::move(encoder), info, limits));
   std::string settings;
   for (const nlohmann::json* file : {&files.config, &files.image_processor, &files.processor})
     settings += file->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + '\n';
@@ -102,33 +112,35 @@ Result<std::unique_ptr<Eyes>> Eyes::open(const WeightSource& source, const Engin
   return eyes;
 }
 
-Eyes::Eyes(std::unique_ptr<ImageProcessor> processor, std::unique_ptr<PictureEncoder> encoder,
-           const EngineInfo& info, const Limits& limits)
+Eyes::Eyes(std::unique_ptr<ImageProcessor> processor, std::unique_ptr<Ear> ear,
+           std::unique_ptr<PictureEncoder> encoder, const EngineInfo& info, const Limits& limits)
     : processor_(std::move(processor)),
+      ear_(std::move(ear)),
       encoder_(std::move(encoder)),
       info_(info),
       limits_(with_memory(limits)),
-      prompt_(processor_->placeholder(), processor_->soft_token()),
+      prompt_(ear_ != nullptr ? ear_->placeholder() : processor_->placeholder(),
+              ear_ != nullptr ? ear_->soft_token() : processor_->soft_token()),
       held_bytes_(std::make_shared<std::atomic<int64_t>>(0)),
       thread_([this] { work(); }) {}
 
-Result<PlannedPicture> Eyes::plan(Picture picture) const {
-  const auto refused = [&](ErrorCode code, std::string message) {
-    return at_place(picture, {code, std::move(message)});
-  };
+Result<ImagePlan> Eyes::plan_picture(const Picture& picture) const {
+  if (ear_ != nullptr) return ear_->plan(bytes_of(picture));
   if (picture.file->size() > limits_.image.max_bytes) {
-    return refused(ErrorCode::kResourceExhausted,
-                   fmt::format("expected a picture of at most {} bytes, got {}",
-                               limits_.image.max_bytes, picture.file->size()));
+    return errorf(ErrorCode::kResourceExhausted, "expected a picture of at most {} bytes, got {}",
+                  limits_.image.max_bytes, picture.file->size());
   }
-  const Result<ImageInfo> info = read_image_info(bytes_of(picture));
-  if (!info) return at_place(picture, info.error());
-  if (int64_t{info->width} * info->height > limits_.image.max_pixels) {
-    return refused(ErrorCode::kResourceExhausted,
-                   fmt::format("expected a picture of at most {} pixels, got {} x {}",
-                               limits_.image.max_pixels, info->width, info->height));
+  ASSIGN_OR_RETURN(const ImageInfo info, read_image_info(bytes_of(picture)));
+  if (int64_t{info.width} * info.height > limits_.image.max_pixels) {
+    return errorf(ErrorCode::kResourceExhausted,
+                  "expected a picture of at most {} pixels, got {} x {}", limits_.image.max_pixels,
+                  info.width, info.height);
   }
-  Result<ImagePlan> plan = processor_->plan(info->width, info->height);
+  return processor_->plan(info.width, info.height);
+}
+
+Result<PlannedPicture> Eyes::plan(Picture picture) const {
+  Result<ImagePlan> plan = plan_picture(picture);
   if (!plan) return at_place(picture, plan.error());
   PlannedPicture planned{std::move(picture), *std::move(plan), {}};
   planned.identity = hash_of(*planned.picture.file);
@@ -344,7 +356,14 @@ Result<std::shared_ptr<const EmbeddingRows>> Eyes::rows_of(const PlannedPicture&
   }
 }
 
-Result<EmbeddingRows> Eyes::compute(const PlannedPicture& planned, const GoesOn& goes_on) {
+Result<EmbeddingRows> Eyes::compute_sound(const PlannedPicture& planned, const GoesOn& goes_on) {
+  ASSIGN_OR_RETURN(const std::vector<SoundView> heard, ear_->hear(bytes_of(planned.picture)));
+  std::vector<PicturePixels> views;
+  for (const SoundView& view : heard) views.push_back({view.values, 1, view.n_positions, 0, 0});
+  return encoder_->encode(views, goes_on);
+}
+
+Result<EmbeddingRows> Eyes::compute_picture(const PlannedPicture& planned, const GoesOn& goes_on) {
   ASSIGN_OR_RETURN(const Image image, decode_image(bytes_of(planned.picture), limits_.image));
   RETURN_IF_ERROR(goes_on());
   ASSIGN_OR_RETURN(const ProcessedImage processed, processor_->process(image));
@@ -361,6 +380,12 @@ Result<EmbeddingRows> Eyes::compute(const PlannedPicture& planned, const GoesOn&
   }
   ASSIGN_OR_RETURN(EmbeddingRows rows, encoder_->encode(views, goes_on));
   if (processed.plan.stitched.rows > 0) rows = stitched(rows, processed.plan, encoder_->newline());
+  return rows;
+}
+
+Result<EmbeddingRows> Eyes::compute(const PlannedPicture& planned, const GoesOn& goes_on) {
+  ASSIGN_OR_RETURN(EmbeddingRows rows, ear_ != nullptr ? compute_sound(planned, goes_on)
+                                                       : compute_picture(planned, goes_on));
   if (rows.n_rows == planned.plan.n_soft) return rows;
   return errorf(ErrorCode::kUnsupported,
                 "expected {} rows of the tower for its tokens in the prompt, got {}",

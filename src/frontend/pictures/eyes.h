@@ -2,6 +2,8 @@
 // of it. One thread encodes for all requests and keeps the rows of the last pictures, which are not
 // encoded again when they come again.
 //
+// A model that hears has an ear in their place: the same of sounds.
+//
 // Thread-safe.
 #pragma once
 #include <atomic>
@@ -17,6 +19,7 @@
 #include <unordered_map>
 
 #include "engine/open/picture_encoder.h"
+#include "frontend/pictures/ear.h"
 #include "frontend/pictures/picture.h"
 #include "frontend/pictures/picture_prompt.h"
 
@@ -26,6 +29,7 @@ class Eyes {
  public:
   struct Limits {
     ImageLimits image;
+    SoundLimits sound;
     size_t pictures = 64;                    // of a request
     size_t calls = 4096;                     // that wait
     size_t waiting_bytes = size_t{1} << 30;  // of files of calls that wait
@@ -34,7 +38,7 @@ class Eyes {
     // memory.
     int64_t row_bytes = 0;
   };
-  // Returns null if the model has no eyes. Errors: kUnsupported (a tower, a processor or a field that
+  // Returns null if the model has neither eyes nor an ear. Errors: kUnsupported (a tower, a processor or a field that
   // is not known, by name), kCorruptFile, kResourceExhausted.
   static Result<std::unique_ptr<Eyes>> open(const WeightSource& source, const EngineInfo& info,
                                             const EngineConfig& config, const Limits& limits);
@@ -42,6 +46,8 @@ class Eyes {
 
   const PicturePrompt& prompt() const { return prompt_; }
   const Limits& limits() const { return limits_; }
+  // Whether it has an ear, and no eyes.
+  bool hears() const { return ear_ != nullptr; }
   int64_t weight_bytes() const { return encoder_->weight_bytes(); }
   // Reads the header of a picture; nothing is decoded. Errors, with the picture's place:
   // kInvalidArgument, kUnsupported, kResourceExhausted (over a limit).
@@ -88,8 +94,9 @@ class Eyes {
   struct HashOfIdentity {
     size_t operator()(const std::array<uint64_t, 2>& identity) const { return identity[0]; }
   };
-  Eyes(std::unique_ptr<ImageProcessor> processor, std::unique_ptr<PictureEncoder> encoder,
-       const EngineInfo& info, const Limits& limits);
+  Eyes(std::unique_ptr<ImageProcessor> processor, std::unique_ptr<Ear> ear,
+       std::unique_ptr<PictureEncoder> encoder, const EngineInfo& info, const Limits& limits);
+  Result<ImagePlan> plan_picture(const Picture& picture) const;
   void work();
   int64_t row_bytes_of(const PlannedPicture& picture) const;
   std::optional<Error> why_over(const Open& open) const;
@@ -105,8 +112,11 @@ class Eyes {
                                                               const GoesOn& goes_on,
                                                               std::unique_lock<std::mutex>& lock);
   Result<EmbeddingRows> compute(const PlannedPicture& picture, const GoesOn& goes_on);
+  Result<EmbeddingRows> compute_picture(const PlannedPicture& picture, const GoesOn& goes_on);
+  Result<EmbeddingRows> compute_sound(const PlannedPicture& sound, const GoesOn& goes_on);
 
-  const std::unique_ptr<ImageProcessor> processor_;
+  const std::unique_ptr<ImageProcessor> processor_;  // null: ear_ is there
+  const std::unique_ptr<Ear> ear_;
   const std::unique_ptr<PictureEncoder> encoder_;
   const EngineInfo info_;
   const Limits limits_;

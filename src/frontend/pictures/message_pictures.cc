@@ -11,10 +11,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What take_pictures() leaves of a picture.
+// What take_pictures() leaves of a picture or a sound.
 bool is_image(const Json& part) {
   const auto type = part.is_object() ? part.find("type") : part.end();
-  return type != part.end() && *type == "image";
+  return type != part.end() && (*type == "image" || *type == "audio");
 }
 
 // Returns the URL of a part that is a picture; null: it is none.
@@ -23,6 +23,8 @@ const Json* url_of(const Json& part) {
   if (type == part.end() || !type->is_string()) return nullptr;
   const char* field = *type == "image_url" || *type == "input_image" ? "image_url"
                       : *type == "image"                             ? "image"
+                      : *type == "audio_url"                         ? "audio_url"
+                      : *type == "audio"                             ? "audio"
                                                                      : nullptr;
   if (field == nullptr) return nullptr;
   static const Json kMissing = nullptr;
@@ -33,11 +35,43 @@ const Json* url_of(const Json& part) {
   return url == found->end() ? &kMissing : &*url;
 }
 
-Result<Picture> picture_of(const Json& url, std::string where) {
-  const auto refuse = [&](const std::string& got) {
+Result<Picture> decoded(std::string_view base64, std::string where) {
+  auto file = decode_base64(base64, Base64::kLoose);
+  if (!file) {
+    const std::string what = file.error() < base64.size()
+                                 ? fmt::format("character {} is no base64", file.error())
+                                 : "the base64 is cut";
+    return errorf(ErrorCode::kInvalidArgument, "{}: {}", where, what);
+  }
+  return Picture{std::move(where), std::make_shared<const std::string>(*std::move(file))};
+}
+
+// Returns the sound of a part; null: it is none.
+const Json* sound_in(const Json& part) {
+  const auto type = part.find("type");
+  if (type == part.end() || !type->is_string() || *type != "input_audio") return nullptr;
+  static const Json kMissing = nullptr;
+  const auto found = part.find("input_audio");
+  return found == part.end() ? &kMissing : &*found;
+}
+
+Result<Picture> sound_of(const Json& sound, std::string where) {
+  const auto data = sound.is_object() ? sound.find("data") : sound.end();
+  if (data == sound.end() || !data->is_string()) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "{}: expected a data URL of an image (data:image/png;base64,...), got {}", where,
-                  got);
+                  "{}: expected input_audio with data, a sound file in base64", where);
+  }
+  ASSIGN_OR_RETURN(Picture picture, decoded(data->get_ref<const std::string&>(), std::move(where)));
+  picture.is_sound = true;
+  return picture;
+}
+
+Result<Picture> picture_of(const Json& url, std::string where, bool is_sound) {
+  const auto refuse = [&](const std::string& got) {
+    return errorf(
+        ErrorCode::kInvalidArgument, "{}: expected a data URL of {}, got {}", where,
+        is_sound ? "a sound (data:audio/wav;base64,...)" : "an image (data:image/png;base64,...)",
+        got);
   };
   if (!url.is_string()) return refuse(url.is_null() ? "none" : "no text");
   const std::string_view text = url.get_ref<const std::string&>();
@@ -51,15 +85,9 @@ Result<Picture> picture_of(const Json& url, std::string where) {
   const size_t comma = text.find(',');
   if (comma == std::string_view::npos || !text.substr(0, comma).ends_with(";base64"))
     return refuse("a data URL without base64");
-  const std::string_view base64 = text.substr(comma + 1);
-  auto file = decode_base64(base64, Base64::kLoose);
-  if (!file) {
-    const std::string what = file.error() < base64.size()
-                                 ? fmt::format("character {} is no base64", file.error())
-                                 : "the base64 is cut";
-    return errorf(ErrorCode::kInvalidArgument, "{}: {}", where, what);
-  }
-  return Picture{std::move(where), std::make_shared<const std::string>(*std::move(file))};
+  ASSIGN_OR_RETURN(Picture picture, decoded(text.substr(comma + 1), std::move(where)));
+  picture.is_sound = is_sound;
+  return picture;
 }
 
 }  // namespace
@@ -74,16 +102,21 @@ Result<std::vector<Picture>> take_pictures(Json& messages, size_t most) {
     for (size_t i = 0; i < content->size(); ++i) {
       Json& part = (*content)[i];
       const Json* const url = part.is_object() ? url_of(part) : nullptr;
-      if (url == nullptr) continue;
+      const Json* const sound = part.is_object() ? sound_in(part) : nullptr;
+      if (url == nullptr && sound == nullptr) continue;
       std::string where = fmt::format("messages[{}].content[{}]", m, i);
       if (part.contains(kPicturePlace) && part[kPicturePlace].is_string())
         where = part[kPicturePlace].get<std::string>();
       if (pictures.size() == most) {
         return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} pictures", where, most);
       }
-      ASSIGN_OR_RETURN(Picture picture, picture_of(*url, std::move(where)));
+      const bool has_sound =
+          sound != nullptr || part["type"] == "audio_url" || part["type"] == "audio";
+      ASSIGN_OR_RETURN(Picture picture, sound != nullptr
+                                            ? sound_of(*sound, std::move(where))
+                                            : picture_of(*url, std::move(where), has_sound));
       pictures.push_back(std::move(picture));
-      part = {{"type", "image"}};
+      part = {{"type", has_sound ? "audio" : "image"}};
     }
   }
   return pictures;

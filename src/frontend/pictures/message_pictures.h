@@ -1,4 +1,4 @@
-// Takes pictures out of the messages of a conversation.
+// Takes pictures and sounds out of the messages of a conversation.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
@@ -15,14 +15,16 @@ inline constexpr const char* kPicturePlace = "penstock_place";
 // Replaces every part that is a picture by {"type": "image"}, which chat templates know, and returns
 // the pictures in their order. Parts: OpenAI's {"type": "image_url", "image_url": {"url": U}} (or U
 // itself), {"type": "input_image", "image_url": U}, and {"type": "image", "image": U}, where U is a
-// data URL in base64. Errors: kInvalidArgument (a URL of another kind, damaged base64, more than
+// data URL in base64. Sounds become {"type": "audio"}: {"type": "input_audio", "input_audio": {"data":
+// base64, "format": ...}}, whose format is found in the data, and vLLM's {"type": "audio_url",
+// "audio_url": {"url": U}}, and {"type": "audio", "audio": U}. Errors: kInvalidArgument (a URL of another kind, damaged base64, more than
 // `most` pictures), with the part's place.
 Result<std::vector<Picture>> take_pictures(nlohmann::ordered_json& messages, size_t most);
 
-// Replaces the images that take_pictures() left by text parts: for templates that take text only.
+// Replaces the images and sounds that take_pictures() left by text parts: for templates that take text only.
 void images_as_text(std::string_view placeholder, nlohmann::ordered_json& messages);
 
-// Moves images of tools' results into a message of the user behind these: for templates that take text
+// Moves images and sounds of tools' results into a message of the user behind these: for templates that take text
 // there only.
 void images_behind_tools(nlohmann::ordered_json& messages);
 

@@ -1,4 +1,5 @@
-// Pictures of a request, from the file that a client sent to the places of a prompt.
+// Pictures and sounds of a request, from the file that a client sent to the places of a prompt. What is
+// said of pictures is true of sounds as well, unless it speaks of pixels.
 #pragma once
 #include <array>
 #include <memory>
@@ -13,7 +14,8 @@ namespace penstock {
 // A picture as a client sent it.
 struct Picture {
   std::string where;                        // for messages: "messages[0].content[1]"
-  std::shared_ptr<const std::string> file;  // bytes of an image file
+  std::shared_ptr<const std::string> file;  // bytes of an image or sound file
+  bool is_sound = false;
 };
 
 // A picture whose header was read: what it becomes in the prompt is known, its pixels are not decoded.

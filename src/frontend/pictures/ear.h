@@ -1,0 +1,36 @@
+// The ear of a model that hears: what a sound becomes in the prompt, and what the tower reads of it.
+//
+// Thread-safe.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sounds/sound.h"
+#include "sounds/sound_processor.h"
+
+namespace penstock {
+
+class Ear {
+ public:
+  // Errors: those of make_sound_processor().
+  static Result<std::unique_ptr<Ear>> open(const ImageProcessorFiles& files,
+                                           const SoundLimits& limits);
+
+  std::string placeholder() const { return processor_->placeholder(); }
+  std::string soft_token() const { return processor_->soft_token(); }
+  // Reads the header of a sound. Errors: those of read_sound_info() and SoundProcessor::plan().
+  Result<ImagePlan> plan(std::span<const std::byte> file) const;
+  // Decodes a sound and makes its spectra. Errors: those of decode_sound().
+  Result<std::vector<SoundView>> hear(std::span<const std::byte> file) const;
+
+ private:
+  Ear(std::unique_ptr<SoundProcessor> processor, const SoundLimits& limits)
+      : processor_(std::move(processor)), limits_(limits) {}
+
+  const std::unique_ptr<SoundProcessor> processor_;
+  const SoundLimits limits_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,172 @@
+// Models that hear against transformers: tokens of prompts with sounds, log-probabilities and greedy
+// replies of tiny random checkpoints (tools/make_tiny_hearing.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/collector.h"
+#include "frontend/chat/chat_setup.h"
+#include "frontend/pictures/message_pictures.h"
+#include "support/test_data.h"
+
+namespace penstock {
+namespace {
+
+using HeardJson = nlohmann::ordered_json;
+using testing::HasSubstr;
+
+std::filesystem::path hearing_path(const std::string& name) {
+  return tests_dir() / "golden" / "hearing" / name;
+}
+
+struct Hearing {
+  explicit Hearing(const std::filesystem::path& model, int most_tokens = 0,
+                   const std::string& spec = "") {
+    EngineConfig config;
+    config.model = model.string();
+    config.threads = 2;
+    config.max_model_len = 512;
+    config.max_num_seqs = 4;
+    config.kv_cache_dtype = "f32";
+    config.batch_invariant = true;
+    config.max_num_batched_tokens = most_tokens;
+    if (!spec.empty()) config.spec = spec, config.spec_length = "3";
+    session = Session::open(config).value();
+    chat = ChatSetup::open(*session, {.trust_request_template = true}).value();
+  }
+
+  Result<ChatTask> read(HeardJson messages, const std::string& chat_template = "") const {
+    Conversation conversation;
+    conversation.chat_template = chat_template;
+    conversation.messages = std::move(messages);
+    return chat->read(std::move(conversation));
+  }
+  std::string why_refused(const char* part, const std::string& chat_template = "") const {
+    auto messages =
+        HeardJson::parse(R"([{"role": "user", "content": [{"type": "text", "text": "x"}]}])");
+    messages[0]["content"].push_back(HeardJson::parse(part));
+    const auto task = read(std::move(messages), chat_template);
+    return task ? std::string("it was read") : task.error().message;
+  }
+  Request request_of(const ChatTask& task) const {
+    Request request;
+    request.prompt = task.prompt;
+    const auto rows = session->eyes()->encode({.pictures = task.pictures.pictures});
+    EXPECT_TRUE(rows) << rows.error().message;
+    if (rows) request.embeddings = session->eyes()->embeddings_of(task.pictures, *rows);
+    request.sampling.temperature = 0;
+    request.sampling.max_tokens = 6;
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 20;
+    return request;
+  }
+  std::vector<std::shared_ptr<Collector>> run(const std::vector<Request>& requests) const {
+    std::vector<std::shared_ptr<Collector>> sinks;
+    for (const Request& request : requests) {
+      sinks.push_back(std::make_shared<Collector>());
+      const auto id = session->engine().submit(request, sinks.back());
+      EXPECT_TRUE(id) << id.error().message;
+    }
+    while (session->engine().step()) {
+    }
+    return sinks;
+  }
+
+  std::unique_ptr<Session> session;
+  std::unique_ptr<ChatSetup> chat;
+};
+
+HeardJson heard_talks(const std::string& name) {
+  return HeardJson::parse(std::ifstream(hearing_path(name) / "golden.json"));
+}
+
+void expect_heard(const Collected::Sequence& got, const HeardJson& talk) {
+  EXPECT_EQ(got.tokens, talk["reply"].get<std::vector<TokenId>>());
+  ASSERT_FALSE(got.alternatives.empty());
+  float worst = 0;
+  for (const TokenLogprob& one : got.alternatives[0]) {
+    const float wanted = talk["logprobs"][static_cast<size_t>(one.token)].get<float>();
+    worst = std::max(worst, std::abs(one.logprob - wanted));
+  }
+  EXPECT_LT(worst, 1e-3f);
+}
+
+class HearingModels : public testing::TestWithParam<const char*> {};
+
+// One after the other, and all at once; whole, and in steps of few tokens; with drafts.
+TEST_P(HearingModels, GiveTheReferencesTokensAndProbabilities) {
+  const HeardJson talks = heard_talks(GetParam());
+  for (const int most_tokens : {0, 17}) {
+    const Hearing model(hearing_path(GetParam()), most_tokens, most_tokens == 0 ? "" : "ngram");
+    ASSERT_NE(model.session->eyes(), nullptr) << model.session->blind_reason();
+    std::vector<Request> requests;
+    for (const HeardJson& talk : talks) {
+      const auto task = model.read(talk["messages"]);
+      ASSERT_TRUE(task) << task.error().message;
+      EXPECT_EQ(task->prompt, talk["prompt"].get<std::vector<TokenId>>());
+      requests.push_back(model.request_of(*task));
+      expect_heard(model.run({requests.back()})[0]->result.sequences.at(0), talk);
+    }
+    model.session->engine().reset_prefix_cache();
+    const auto together = model.run(requests), again = model.run(requests);
+    for (size_t i = 0; i < talks.size(); ++i) {
+      expect_heard(together[i]->result.sequences.at(0), talks[i]);
+      expect_heard(again[i]->result.sequences.at(0), talks[i]);
+      EXPECT_GT(again[i]->result.sequences.at(0).stats.cached_tokens, 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, HearingModels, testing::Values("qwen2_audio", "voxtral"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// The same sound as a data URL, and a mark that somebody types.
+TEST(HearingModel, OtherWaysToWriteIt) {
+  const Hearing model(hearing_path("qwen2_audio"));
+  const HeardJson talk = heard_talks("qwen2_audio")[0];
+  const std::string base64 = talk["messages"][0]["content"][0]["input_audio"]["data"];
+  HeardJson messages = talk["messages"];
+  messages[0]["content"][0] = {{"type", "audio_url"},
+                               {"audio_url", {{"url", "data:audio/wav;base64," + base64}}}};
+  const ChatTask task = model.read(messages).value();
+  EXPECT_EQ(task.prompt, talk["prompt"].get<std::vector<TokenId>>());
+  const auto soft = model.session->tokenizer().find("<|AUDIO|>");
+  messages[0]["content"].push_back({{"type", "text"}, {"text", "<|AUDIO|>"}});
+  const ChatTask typed = model.read(messages).value();
+  ASSERT_EQ(typed.pictures.runs.size(), 1u);
+  EXPECT_EQ(std::ranges::count(typed.prompt, *soft), typed.pictures.runs[0].count);
+}
+
+TEST(HearingModel, RefusesWhatIsNoSound) {
+  const Hearing model(hearing_path("qwen2_audio"));
+  const std::string at = "messages[0].content[1]: ";
+  EXPECT_THAT(model.why_refused(R"({"type": "input_audio"})"),
+              HasSubstr(at + "expected input_audio with data, a sound file in base64"));
+  EXPECT_THAT(model.why_refused(R"({"type": "input_audio", "input_audio": {"data": 3}})"),
+              HasSubstr(at + "expected input_audio with data"));
+  EXPECT_THAT(model.why_refused(R"({"type": "input_audio", "input_audio": {"data": "**"}})"),
+              HasSubstr(at + "character 0 is no base64"));
+  EXPECT_THAT(model.why_refused(R"({"type": "input_audio", "input_audio": {"data": "AAAAAAAA"}})"),
+              HasSubstr(at + "sound: expected a WAV, FLAC, Ogg or MP3 file, got something else"));
+  EXPECT_THAT(
+      model.why_refused(R"({"type": "audio_url", "audio_url": {"url": "https://a/b.wav"}})"),
+      HasSubstr(at + "expected a data URL of a sound"));
+  EXPECT_THAT(
+      model.why_refused(R"({"type": "image_url", "image_url": "data:image/png;base64,AAAA"})"),
+      HasSubstr(at + "this model has no eyes, it reads text and hears sounds"));
+}
+
+TEST(HearingModel, ModelsWithoutEarsSaySo) {
+  const char* const sound = R"({"type": "input_audio", "input_audio": {"data": "AAAA"}})";
+  EXPECT_THAT(Hearing(tests_dir() / "golden" / "seeing" / "qwen2_vl").why_refused(sound),
+              HasSubstr("this model has no ears, it reads text and sees pictures"));
+  EXPECT_THAT(Hearing(models_dir() / "penstock-stories-15m-q8_0.gguf")
+                  .why_refused(sound, "{{ messages[0].content }}"),
+              HasSubstr("this model has no ears, it reads text only"));
+}
+
+}  // namespace
+}  // namespace penstock
