@@ -105,6 +105,19 @@ struct Request {
   std::optional<Clock::time_point> deadline;
 };
 
+// Where the leading tokens of a prompt came from, and where the prompt left what was known.
+struct PrefixUse {
+  int memory_tokens = 0;    // found in the KV cache
+  int disk_tokens = 0;      // read from the store of blocks into the KV cache
+  double load_seconds = 0;  // waiting for the store
+  // With prefix_history: the most leading tokens that an earlier text (prompt and completion) of the
+  // same tenant, salt and adapter had too; -1: not compared.
+  int known_tokens = -1;
+  // What that text had behind them; n_had 0: nothing, it ended there, or there is none.
+  std::array<TokenId, 8> had{};
+  int n_had = 0;
+};
+
 // Times are seconds. Filled on the last event of each sequence.
 struct RequestStats {
   int prompt_tokens = 0;
@@ -121,6 +134,7 @@ struct RequestStats {
   double prefill_seconds = 0;  // from the first step to the first token
   double decode_seconds = 0;   // from the first token to the last
   double max_inter_token_seconds = 0;
+  PrefixUse prefix;
 };
 
 // A new token of a sequence, or its end. A sequence's events come in order; the last has finish !=
@@ -256,6 +270,10 @@ class Engine {
   virtual void start() = 0;
   // Cancels all open requests and joins the thread. The destructor does so too.
   virtual void stop() = 0;
+
+  // Bounds how long the destructor waits for blocks that are still written to the store of blocks;
+  // without it ten seconds. From any thread.
+  virtual void end_by(Clock::time_point latest) { (void)latest; }
 
   // Pauses or resumes the engine. While it is paused nothing is computed: requests keep their state
   // and wait, new ones are queued, cancelled ones end. Returns between two steps, so no token comes

@@ -51,6 +51,8 @@ struct EngineConfig {
   std::string prefix_cache_file;
   // PATH[:SIZE]: folder where cached blocks are kept too, and the most bytes in it; "" = none
   std::string kv_store;
+  // tokens of earlier texts that prompts are compared with; 0 = none
+  int64_t prefix_history = 0;
   std::string kv_layout = "paged";       // paged, contiguous
   std::string preemption = "recompute";  // recompute, swap
   // bytes; 0 = half of the KV cache; preemption swap
@@ -146,6 +148,9 @@ struct EngineConfig {
       "PATH[:SIZE]: folder on a local disk where the cached blocks of prompts and completions are "
       "kept beyond memory and restarts, and the most bytes in it (K, M, G, T; 16G), which several "
       "servers and models may share");
+    v("prefix_history", c.prefix_history,
+      "tokens of the last prompts and completions that are remembered, so that usage tells where a "
+      "prompt left them and why it was not cached (cache_miss); 0 is off, 262144 takes 1 MiB");
     v("kv_layout", c.kv_layout,
       "paged, or contiguous: every sequence reserves max_model_len tokens, and nothing is shared");
     v("preemption", c.preemption,

@@ -84,8 +84,8 @@ inline constexpr double kStepTimeBounds[] = {.00001, .00002, .00005, .0001, .000
 
 struct Metrics {
   Gauge num_requests_running, num_requests_waiting, kv_cache_usage_perc, kv_cache_waste_perc;
-  Counter prompt_tokens, prompt_tokens_cached, generation_tokens, prefix_cache_queries,
-      prefix_cache_hits;
+  Counter prompt_tokens, prompt_tokens_cached, prompt_tokens_from_memory, prompt_tokens_from_disk,
+      kv_store_wait_seconds, generation_tokens, prefix_cache_queries, prefix_cache_hits;
   Counter kv_store_queries, kv_store_misses, kv_store_refusals, kv_store_late;
   Counter kv_store_read_blocks, kv_store_read_bytes, kv_store_damaged_blocks;
   Counter kv_store_written_blocks, kv_store_written_bytes, kv_store_dropped_blocks;
@@ -126,6 +126,9 @@ struct Metrics {
       "share of the running sequences' blocks that holds no token, 0 to 1");
     v("prompt_tokens", m.prompt_tokens, "prompt tokens of the requests that started");
     v("prompt_tokens_cached", m.prompt_tokens_cached, "prompt tokens taken from the prefix cache");
+    v("prompt_tokens_from_memory", m.prompt_tokens_from_memory, "of these, found in memory");
+    v("prompt_tokens_from_disk", m.prompt_tokens_from_disk,
+      "of these, read from the store of blocks");
     v("generation_tokens", m.generation_tokens, "tokens generated");
     v("prefix_cache_queries", m.prefix_cache_queries, "tokens looked up in the prefix cache");
     v("prefix_cache_hits", m.prefix_cache_hits, "tokens found in the prefix cache");
@@ -155,6 +158,8 @@ struct Metrics {
     v("kv_store_refusals", m.kv_store_refusals,
       "of these, computed since reading was expected to take longer");
     v("kv_store_late", m.kv_store_late, "of these, whose blocks were not read in time");
+    v("kv_store_wait_seconds", m.kv_store_wait_seconds,
+      "time that requests have waited for the store before they started");
     v("kv_store_read_blocks", m.kv_store_read_blocks, "blocks read from the store");
     v("kv_store_read_bytes", m.kv_store_read_bytes, "their bytes");
     v("kv_store_damaged_blocks", m.kv_store_damaged_blocks,

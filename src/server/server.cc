@@ -231,6 +231,8 @@ Status Server::run(const std::function<void()>& on_ready) {
   chores_.stop();
   loads_.stop();
   models_.stop();
+  // The requests may have taken all the time: what is computed may still be written for a moment.
+  models_.end_by(std::max(readiness_.drain_end(), Clock::now() + std::chrono::seconds(1)));
   return failure;
 }
 

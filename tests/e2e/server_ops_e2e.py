@@ -523,6 +523,45 @@ class Drain(unittest.TestCase):
                 self.assertGreaterEqual(server.metric("penstock:prompt_tokens_cached_total"), 16)
                 self.assertEqual(server.metric("penstock:kv_store_damaged_blocks_total"), 0)
 
+    def test_usage_tells_why_a_prompt_was_not_cached(self):
+        flags = ("--chat-template", "{% for m in messages %}{{ m.content if m.content is string else m.content[0].text }}{% endfor %}", "--prefix-history", 4096)
+        story = "Once upon a time there was a little girl who liked to play in the garden with her dog and her cat. "
+
+        def ask(server, last, path="/v1/chat/completions"):
+            text = "She had a red ball. " * 4 + last
+            asked = {"/v1/completions": {"prompt": story + text, "max_tokens": 4}, "/v1/responses": {"instructions": story, "input": text, "max_output_tokens": 16},
+                     "/v1/messages": {"system": story, "messages": [{"role": "user", "content": text}], "max_tokens": 4},
+                     "/v1/chat/completions": {"messages": [{"role": "system", "content": story}, {"role": "user", "content": text}], "max_tokens": 4}}
+            usage = server.post(path, {**asked[path], "temperature": 0}).json()["usage"]
+            details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or usage
+            return details["cache_miss"], details.get("cached_tokens", details.get("cache_read_input_tokens"))
+
+        with Server(*flags, env={"PENSTOCK_LOG": "info"}) as server:
+            self.assertEqual(ask(server, "It was big.")[0]["reason"], "new")
+            for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"):
+                if path == "/v1/completions":
+                    ask(server, "It was big.", path)  # this API's prompts begin with <s>
+                miss, cached = ask(server, f"It was small, said {path}.", path)
+                self.assertEqual(miss["reason"], "differs", path)
+                if path == "/v1/chat/completions":
+                    self.assertIn("big", miss["had"])
+                    self.assertIn("small", miss["has"])
+                if path != "/v1/completions":
+                    self.assertEqual((miss["message"], miss["role"]), (1, "user"), path)
+                self.assertGreater(miss["token"], 40, path)
+                self.assertEqual(miss["tiers"]["memory"]["tokens"], cached, path)
+                self.assertGreater(miss["tiers"]["computed"]["tokens"], 0, path)
+            server.post("/reset_prefix_cache", {})
+            miss, cached = ask(server, "It was big.")
+            self.assertEqual((miss["reason"], cached), ("not_kept", 0))
+            self.assertEqual(ask(server, "It was big.")[0]["reason"], "none")
+            self.assertEqual(server.stop(), 0)
+            self.assertRegex(server.log(), r"request \d+: of \d+ prompt tokens \d+ were in memory and 0 on disk")
+            self.assertNotIn("garden", server.log())
+        with Server(*flags[:2]) as server:
+            reply = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}).json()
+            self.assertEqual(reply["usage"]["prompt_tokens_details"], {"cached_tokens": 0})
+
     def test_idle_server_goes_at_once_and_a_second_signal_does_not_wait(self):
         with Server() as server:
             start = time.monotonic()

@@ -80,6 +80,17 @@ class Prompts(Case):
             self.ask(server, mine)
             self.assertGreater(self.guesses(server, other)[2], 20)
 
+    def test_why_a_prompt_was_not_cached(self):
+        """Whatever is shared, nobody is told a word of what another key has asked."""
+        mine, other, chief = self.key(), self.key(), self.key("--scope", "admin")
+        with self.serve("--prefix-cache-across-keys", "--prefix-history", 4096) as server:
+            self.ask(server, mine)
+            for asks in (other, chief, {**other, "x-forwarded-for": "1.2.3.4"}):
+                reply = server.post(COMPLETIONS, {"prompt": LETTER.format("Bob", "Bob"), "max_tokens": 1, "user": id_of(mine)}, asks)
+                self.assertNotIn(b"Carol", reply.body)
+            miss = server.post(COMPLETIONS, {"prompt": LETTER.format("Erin", "Erin"), "max_tokens": 1}, mine).json()["usage"]["prompt_tokens_details"]["cache_miss"]
+            self.assertIn("Carol", miss["had"])  # its own
+
     def test_kept_replies_of_administrators(self):
         """Keys that may do everything are not one key."""
         chiefs = [self.key("--scope", "admin") for _ in range(2)]

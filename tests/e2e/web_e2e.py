@@ -791,6 +791,7 @@ class Parsing(Page):
 
 class Chat(Page):
     """The same model with a chat template added: the page is then a chat."""
+    flags = [*Page.flags, "--prefix-history", "4096"]
 
     @classmethod
     def setUpClass(cls):
@@ -825,6 +826,8 @@ class Chat(Page):
         browser.press("Control", "Enter")
         browser.wait(f"document.querySelectorAll('.message').length === 2 && document.querySelector('.last .stats') && {IDLE}")
         self.assertEqual(browser.text(".message.user .body"), "Tom saw a cat. The cat")
+        miss = browser.run("return document.querySelector('.message.last .miss').textContent")
+        self.assertRegex(miss, r"^cachePrompt of \d+ tokens: \d+ from memory; \d+ computed in [\d.]+ ms; differs from token \d+, in message 1 \(user\), on: “.*Tom saw.*” was “.*One day")
         # Regenerating keeps both.
         browser.click("[aria-label='Regenerate']")
         browser.wait(f"document.querySelector('.variants')?.textContent.includes('2 / 2') && {IDLE}")

@@ -404,6 +404,40 @@ TEST(StoredBlocks, ADiskThatTakesNoBlocksKeepsNobodyWaiting) {
   EXPECT_FALSE(fake.store->writer().flush(std::chrono::hours(1)));
 }
 
+// A disk that writes a block in 50 ms.
+class SlowStore final : public BlockStore {
+ public:
+  explicit SlowStore(BlockImages images) : images_(std::move(images)) {}
+  const BlockImages& images() const override { return images_; }
+  bool contains(const BlockKey&) const override { return false; }
+  bool touch(const BlockKey&) const override { return false; }
+  Status read(const BlockKey&, std::span<const TokenId>, BlockImage&) const override {
+    return make_error(ErrorCode::kNotFound, "none");
+  }
+  Status write(const BlockKey&, const BlockImage&) override {
+    usleep(50000);
+    return {};
+  }
+
+ private:
+  const BlockImages images_;
+};
+
+TEST(StoredBlocks, ASlowDiskIsNotWaitedForBeyondTheEndsTime) {
+  FakeEngineConfig config;
+  config.n_blocks = {400};
+  config.make_store = [](BlockImages images) {
+    return std::make_shared<SlowStore>(std::move(images));
+  };
+  FakeEngine fake(config);
+  for (int i = 0; i < 8; ++i) fake.submit(request_of(prompt_of(101, i), 4));
+  fake.run();  // some ten seconds of writing
+  const auto begin = Clock::now();
+  fake.engine->end_by(begin + std::chrono::milliseconds(200));
+  fake.engine.reset();
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(3));
+}
+
 // A sequence that waits is loaded for once, one that runs is not.
 TEST(StoredBlocks, ASequenceHasOneLoad) {
   const HungDisk disk(HungStore::kAll);

@@ -29,6 +29,7 @@ EngineImpl::EngineImpl(EngineParts parts)
       requests_({.info = parts_.info,
                  .clock = clock_,
                  .seed = parts_.config.seed,
+                 .history_tokens = parts_.config.prefix_history,
                  .scheduler = *parts_.scheduler,
                  .inbox = inbox_,
                  .adapters = adapters_,
@@ -62,7 +63,9 @@ EngineImpl::~EngineImpl() {
   if (!parts_.config.prefix_cache_file.empty()) save_prefixes();
   if (!stored_) return;
   parts_.store->on_news({});
-  if (parts_.model->status()) stored_->finish();
+  const auto latest = std::min(Clock::time_point(end_by_), Clock::now() + std::chrono::seconds(10));
+  parts_.store->end_by(latest);
+  if (parts_.model->status()) stored_->finish(latest);
 }
 
 void EngineImpl::restore_prefixes() {

@@ -61,6 +61,7 @@ class EngineImpl final : public Engine {
   bool step() override;
   void start() override;
   void stop() override;
+  void end_by(Clock::time_point latest) override { end_by_ = latest.time_since_epoch(); }
   Status set_paused(bool paused) override;
   Metrics metrics() const override;
   void reset_prefix_cache() override { inbox_.reset_prefix_cache(); }
@@ -94,6 +95,7 @@ class EngineImpl final : public Engine {
   Inbox::Content arrived_;
   std::thread thread_;
   std::atomic<bool> ended_ = false;
+  std::atomic<Clock::duration> end_by_{Clock::duration::max()};
   bool paused_ = false;  // used by the engine thread only
 };
 

@@ -84,6 +84,8 @@ Status check_config(const EngineConfig& c) {
     RETURN_IF_ERROR(expect(c.enable_prefix_caching && c.kv_layout == "paged", "kv_store",
                            "prefix caching and the paged layout beside it", c.kv_store));
   }
+  RETURN_IF_ERROR(
+      expect(c.prefix_history >= 0, "prefix_history", "a number of tokens >= 0", c.prefix_history));
   RETURN_IF_ERROR(expect(c.swap_space >= 0, "swap_space", "a number of bytes >= 0", c.swap_space));
   RETURN_IF_ERROR(expect(c.max_tokens_per_batch >= 0, "max_tokens_per_batch", "a number >= 0",
                          c.max_tokens_per_batch));

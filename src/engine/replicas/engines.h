@@ -44,6 +44,9 @@ class Engines final : public Engine {
   bool step() override;
   void start() override;
   void stop() override;
+  void end_by(Clock::time_point latest) override {
+    for (const auto& engine : engines_) engine->end_by(latest);
+  }
   Status set_paused(bool paused) override;
   Metrics metrics() const override;
   int n_engines() const override { return static_cast<int>(engines_.size()); }

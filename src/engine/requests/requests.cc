@@ -120,6 +120,7 @@ void Requests::begin(std::unique_ptr<RequestState>& owned) {
   if (ended_.capacity() < most_ended) ended_.reserve(2 * most_ended);
   std::unique_ptr<RequestState>& place = running_[number_of(state)];
   try {
+    history_.begin(*state.sequences[0]);
     add(*state.sequences[0]);
   } catch (const std::bad_alloc&) {
     running_.erase(number_of(state));
@@ -238,11 +239,7 @@ bool Requests::deliver(int n_under_way) {
 void Requests::note_plan(const Plan& plan, double time) {
   for (Sequence* admitted : plan.admitted) {
     Running& sequence = running(*admitted);
-    if (sequence.first_scheduled < 0) {
-      sequence.first_scheduled = time;
-      sequence.stats.cached_tokens = sequence.n_cached;
-      parts_.metrics.note_scheduled(sequence, time);
-    }
+    if (sequence.first_scheduled < 0) note_first(sequence, time);
     parts_.inbox.leave(*sequence.request);
   }
   for (Sequence* preempted : plan.preempted) {
@@ -256,10 +253,27 @@ void Requests::note_plan(const Plan& plan, double time) {
   }
 }
 
+void Requests::note_first(Running& sequence, double time) {
+  sequence.first_scheduled = time;
+  sequence.stats.cached_tokens = sequence.n_cached;
+  PrefixUse& use = sequence.stats.prefix;
+  use.disk_tokens = std::min(sequence.n_loaded, sequence.n_cached);
+  use.memory_tokens = sequence.n_cached - use.disk_tokens;
+  use.load_seconds = sequence.load_seconds;
+  parts_.metrics.note_scheduled(sequence, time);
+  if (use.known_tokens < 0) return;
+  log().info(
+      "request {}: of {} prompt tokens {} were in memory and {} on disk ({:.1f} ms); an earlier "
+      "text had the first {}",
+      number_of(*sequence.request), sequence.n_prompt, use.memory_tokens, use.disk_tokens,
+      1e3 * use.load_seconds, use.known_tokens);
+}
+
 void Requests::join(Running& child, const Running& first) {
   child.joined = true;
   child.first_scheduled = first.first_scheduled;
   child.stats.cached_tokens = first.n_cached;
+  child.stats.prefix = first.stats.prefix;
 }
 
 void Requests::accept(Running& sequence, const SampleResult& drawn,
@@ -308,6 +322,7 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   const double time = parts_.clock.now();  // nothing after this line runs out of memory
   if (parts_.end_load) parts_.end_load(sequence);
   parts_.scheduler.drop_ahead(sequence, false);
+  history_.end(sequence);
   parts_.scheduler.finish(sequence);
   if (parts_.stop_drafting) parts_.stop_drafting(sequence.id);
   sequence.done = true;

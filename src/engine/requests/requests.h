@@ -15,6 +15,7 @@
 #include "engine/requests/inbox.h"
 #include "engine/requests/metrics_recorder.h"
 #include "engine/requests/outbox.h"
+#include "engine/requests/prompt_history.h"
 #include "engine/requests/request_state.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/tenant_turns.h"
@@ -29,6 +30,7 @@ class Requests {
     const EngineInfo& info;
     const EngineClock& clock;
     uint64_t seed = 0;
+    int64_t history_tokens = 0;  // as for PromptHistory
     Scheduler& scheduler;
     Inbox& inbox;
     AdapterPool& adapters;
@@ -45,7 +47,7 @@ class Requests {
     // Called for each sequence that ends: no block is loaded for it any more.
     std::function<void(Sequence&)> end_load;
   };
-  explicit Requests(Parts parts) : parts_(std::move(parts)) {}
+  explicit Requests(Parts parts) : parts_(std::move(parts)), history_(parts_.history_tokens) {}
 
   // --- Start and end
   // Begins a request, or ends it with an error when there is no memory for it. A request whose
@@ -95,11 +97,13 @@ class Requests {
   void wait_for_adapter(std::unique_ptr<RequestState>& state);
   void begin_without_adapter(size_t waiting);
   void add(Sequence& sequence);
+  void note_first(Running& sequence, double time);
   // index -1: all
   void end_request(RequestState& state, int index, FinishReason reason, const Error& error);
 
   const Parts parts_;
   Outbox outbox_;
+  PromptHistory history_;
   std::unordered_map<uint64_t, std::unique_ptr<RequestState>> running_;
   std::deque<std::unique_ptr<RequestState>> waiting_;  // for an adapter slot, by turns
   TenantTurns turns_;                                  // of those

@@ -72,6 +72,9 @@ struct Sequence {
   int n_common = 0;
   // prompt tokens found in the cache when it first started
   int n_cached = 0;
+  // Before it first started: leading tokens whose blocks were loaded for it, and the time of that.
+  int n_loaded = 0;
+  double load_seconds = 0;
   int n_preemptions = 0;
   // parked: admitted again only when it has more tokens than this
   int n_parked = 0;

@@ -91,7 +91,8 @@ void StoredBlocks::begin_load(Sequence& sequence, double token_seconds) {
     const double patience = token_seconds > 0
                                 ? std::max(kLeastPatience, kShareOfComputing * computing)
                                 : kUnknownPatience;
-    loads_.push_back({&sequence, nullptr, patience, std::vector<int>(groups_.size())});
+    loads_.push_back(
+        {&sequence, nullptr, patience, Clock::now(), std::vector<int>(groups_.size())});
     try {
       loads_.back().load = store_.loader().begin(query_of(sequence, n_found, token_seconds));
     } catch (const std::bad_alloc&) {
@@ -125,7 +126,12 @@ void StoredBlocks::touch_found(const Sequence& sequence, int n_found) {
 void StoredBlocks::end(size_t i) {
   const Load& load = loads_[i];
   PENSTOCK_CHECK(load.sequence->loading && load.sequence->state == SeqState::kWaiting);
-  load.sequence->loading = false;
+  Sequence& sequence = *load.sequence;
+  sequence.loading = false;
+  if (!sequence.started) {
+    sequence.n_loaded += load.n_taken[0] * scheduler_.block_size();
+    sequence.load_seconds += std::chrono::duration<double>(Clock::now() - load.begun).count();
+  }
   store_.loader().give_up(*load.load);
   loads_.erase(loads_.begin() + static_cast<ptrdiff_t>(i));
 }
@@ -244,11 +250,10 @@ bool StoredBlocks::has_many_pending() const {
 }
 
 // Blocks that still pend wait for room, so that something is being written: flush() waits for it.
-void StoredBlocks::finish() {
-  using namespace std::chrono_literals;
-  const auto end = Clock::now() + 10s;
-  for (store_pending(); some_pend() && Clock::now() < end; store_pending()) {
-    if (!store_.writer().flush(100ms) && store_.writer().hangs()) return;
+void StoredBlocks::finish(Clock::time_point latest) {
+  constexpr std::chrono::milliseconds kShort{100};
+  for (store_pending(); some_pend() && Clock::now() < latest; store_pending()) {
+    if (!store_.writer().flush(kShort) && store_.writer().hangs()) return;
   }
 }
 

@@ -56,9 +56,9 @@ class StoredBlocks {
   // Whether the pending blocks are so many that they should be stored although a step is in flight,
   // whose end has to be awaited for it.
   bool has_many_pending() const;
-  // Gives all pending blocks to the writer, as far as it takes them within some seconds and goes on
+  // Gives all pending blocks to the writer, as far as it takes them until `latest` and goes on
   // writing. Called when no step is in flight and none follows.
-  void finish();
+  void finish(Clock::time_point latest);
 
  private:
   // The watcher of one group's index.
@@ -80,7 +80,8 @@ class StoredBlocks {
   struct Load {
     Sequence* sequence;
     std::shared_ptr<BlockLoad> load;
-    double patience;           // seconds
+    double patience;  // seconds
+    Clock::time_point begun;
     std::vector<int> n_taken;  // [n_groups] blocks published for it
     bool has_more = false;     // that can be taken at once
   };

@@ -130,7 +130,7 @@ BlockLoader::BlockLoader(std::shared_ptr<const BlockStore> store, int block_size
 
 BlockLoader::~BlockLoader() {
   reader_->close();
-  if (!thread_.end(longest_end_))
+  if (!thread_.end(std::min(longest_end_, time_until(latest_end_))))
     log().warn("kv store: a read does not end: its thread is left behind");
 }
 

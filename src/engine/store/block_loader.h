@@ -43,6 +43,8 @@ class BlockLoader {
   BlockLoader(std::shared_ptr<const BlockStore> store, int block_size, int64_t max_bytes,
               std::chrono::milliseconds longest_end = std::chrono::seconds(3));
   ~BlockLoader();
+  // Bounds what the destructor waits further.
+  void end_by(std::chrono::steady_clock::time_point latest) { latest_end_ = latest; }
 
   // `call` is called, on any thread, whenever take() has something new to tell. It is not called
   // any more when on_progress() returns with another.
@@ -80,6 +82,7 @@ class BlockLoader {
 
   const std::shared_ptr<Reader> reader_;
   const std::chrono::milliseconds longest_end_;
+  std::chrono::steady_clock::time_point latest_end_ = std::chrono::steady_clock::time_point::max();
   LoneThread thread_;
 };
 

@@ -144,16 +144,16 @@ BlockWriter::BlockWriter(std::shared_ptr<BlockStore> store, int64_t max_bytes,
       thread_(queue_) {}
 
 BlockWriter::~BlockWriter() {
-  const bool written = flush(kLongestEnd);
+  const bool written =
+      flush(std::min<std::chrono::milliseconds>(kLongestEnd, time_until(latest_end_)));
   std::chrono::milliseconds left{0};  // until the write that is under way counts as hung
   {
     const std::lock_guard lock(queue_->mutex);
     queue_->close();
-    left = std::chrono::ceil<std::chrono::milliseconds>(queue_->hung_at() - SteadyClock::now());
+    left = time_until(std::min(queue_->hung_at(), latest_end_));
   }
   if (written) left = std::chrono::hours(1);  // nothing is under way
-  if (!thread_.end(std::max(left, std::chrono::milliseconds(0))))
-    log().warn("kv store: a write does not end: its thread is left behind");
+  if (!thread_.end(left)) log().warn("kv store: a write does not end: its thread is left behind");
 }
 
 void BlockWriter::on_room(std::function<void()> call) {

@@ -18,8 +18,10 @@ class BlockWriter {
   // max_bytes: of the images that wait. longest_write: a write that takes longer does not end.
   BlockWriter(std::shared_ptr<BlockStore> store, int64_t max_bytes,
               std::chrono::milliseconds longest_write = std::chrono::seconds(5));
-  // Writes what waits, for kLongestEnd at most.
+  // Writes what waits, for kLongestEnd at most, or until end_by().
   ~BlockWriter();
+  // Bounds what the destructor waits further.
+  void end_by(std::chrono::steady_clock::time_point latest) { latest_end_ = latest; }
 
   // `call` is called, on any thread, when there is room again after has_room() has said no. It is
   // not called any more when on_room() returns with another.
@@ -49,6 +51,7 @@ class BlockWriter {
   class Queue;
 
   const std::shared_ptr<Queue> queue_;
+  std::chrono::steady_clock::time_point latest_end_ = std::chrono::steady_clock::time_point::max();
   LoneThread thread_;
 };
 

@@ -35,6 +35,12 @@ class KvStore {
     writer_.on_room(call);
   }
 
+  // Bounds the time that the destructor waits for both of them.
+  void end_by(std::chrono::steady_clock::time_point latest) {
+    loader_.end_by(latest);
+    writer_.end_by(latest);
+  }
+
   const BlockImages& images() const { return blocks_->images(); }
   BlockWriter& writer() { return writer_; }
   BlockLoader& loader() { return loader_; }

@@ -1,6 +1,7 @@
 // A thread that owns what it works with, so that its starter need not wait for it when it hangs in
 // a call of the system.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -8,6 +9,15 @@
 #include <utility>
 
 namespace penstock {
+
+// The time until a point, or 0.
+inline std::chrono::milliseconds time_until(std::chrono::steady_clock::time_point point) {
+  using namespace std::chrono;
+  const auto now = steady_clock::now();
+  return point <= now
+             ? milliseconds(0)
+             : ceil<milliseconds>(std::min(point - now, steady_clock::duration(hours(24))));
+}
 
 class LoneThread {
  public:

@@ -238,11 +238,15 @@ ChatQuestion question_of(const Conversation& conversation) {
 Result<ChatTask> read_task(Conversation conversation, GenerationCall& call) {
   conversation.reply = std::exchange(call.params.structured_outputs, std::nullopt);
   if (call.question) call.question = question_of(conversation);
+  const bool explains = call.model->config().prefix_history > 0;
+  const MessageTexts texts = explains ? MessageTexts::of(conversation.messages) : MessageTexts();
   auto task = call.model->chat().read(std::move(conversation));
   if (!task) return renamed(std::move(task).error(), call.structured_field);
   call.params.structured_outputs = std::move(task->constraint);
   if (!task->pictures.empty()) call.question = std::nullopt;
   call.pictures.push_back(std::move(task->pictures));
+  if (explains)
+    call.messages.push_back(texts.places_in(call.model->session().tokenizer(), task->prompt));
   return task;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "frontend/session.h"
+#include "server/api/cache_miss.h"
 #include "server/api/event_channel.h"
 #include "server/replies/cache/reply_cache.h"
 #include "server/replies/cache/reply_record.h"
@@ -31,6 +32,8 @@ struct GenerationCall {
   std::vector<std::vector<TokenId>> prompts;
   // Pictures of the first prompts, by prompt; further ones have none.
   std::vector<PromptPictures> pictures;
+  // Messages of the first prompts, by prompt, where usage is to name them.
+  std::vector<MessagePlaces> messages;
   SamplingParams params;
   StringTokens strings;  // of params
   Priority priority = Priority::kNormal;

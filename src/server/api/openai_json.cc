@@ -66,18 +66,22 @@ json usage_json(const Generation& generation, int n_reasoning_tokens) {
     completion["rejected_prediction_tokens"] =
         generation.n_draft_tokens() - generation.n_accepted_tokens();
   }
+  json prompt = {{"cached_tokens", generation.n_cached_tokens()}};
+  add_cache_miss(generation, prompt);
   json usage = {{"prompt_tokens", generation.n_prompt_tokens()},
                 {"completion_tokens", generation.n_completion_tokens()},
                 {"total_tokens", generation.n_prompt_tokens() + generation.n_completion_tokens()},
-                {"prompt_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}},
+                {"prompt_tokens_details", std::move(prompt)},
                 {"completion_tokens_details", completion}};
   mark_kept(generation, usage);
   return usage;
 }
 
 json response_usage(const Generation& generation, int n_reasoning_tokens) {
+  json input = {{"cached_tokens", generation.n_cached_tokens()}};
+  add_cache_miss(generation, input);
   json usage = {{"input_tokens", generation.n_prompt_tokens()},
-                {"input_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}},
+                {"input_tokens_details", std::move(input)},
                 {"output_tokens", generation.n_completion_tokens()},
                 {"output_tokens_details", {{"reasoning_tokens", n_reasoning_tokens}}},
                 {"total_tokens", generation.n_prompt_tokens() + generation.n_completion_tokens()}};

@@ -139,6 +139,7 @@ json MessageShape::usage(const Generation& generation) const {
                 {"output_tokens", generation.n_completion_tokens()},
                 {"cache_read_input_tokens", generation.n_cached_tokens()},
                 {"cache_creation_input_tokens", 0}};
+  add_cache_miss(generation, usage);
   mark_kept(generation, usage);
   return usage;
 }

@@ -256,6 +256,7 @@ const std::string& ResponseShape::last_text() {
 void ResponseShape::add_use(const Generation& generation) {
   use_.input += generation.n_prompt_tokens();
   use_.cached += generation.n_cached_tokens();
+  if (details_.empty()) add_cache_miss(generation, details_);
   use_.output += generation.n_completion_tokens();
   use_.reasoning += reader_.n_reasoning_tokens();
   mark_kept(generation, marks_);
@@ -273,8 +274,10 @@ json ResponseShape::finished(std::string reason) const {
 
 void ResponseShape::add_output(json& response) const {
   for (const Item& item : items_) response["output"].push_back(item_json(item));
+  json details = {{"cached_tokens", use_.cached}};
+  details.update(details_);
   response["usage"] = {{"input_tokens", use_.input},
-                       {"input_tokens_details", {{"cached_tokens", use_.cached}}},
+                       {"input_tokens_details", std::move(details)},
                        {"output_tokens", use_.output},
                        {"output_tokens_details", {{"reasoning_tokens", use_.reasoning}}},
                        {"total_tokens", use_.input + use_.output}};

@@ -126,6 +126,7 @@ class ResponseShape final : public ReplyShape {
   int64_t created_ = unix_time(), sequence_ = 0;
   Use use_;
   json marks_ = json::object(), timings_;  // usage fields and timings of the last round
+  json details_ = json::object();          // of the first round's prompt
   json last_;                              // the finished response without the echoed fields
   std::string last_text_;                  // the whole finished response; "": not made yet
 };

@@ -247,6 +247,11 @@ void ServedModel::stop() {
   session_->engine().stop();
 }
 
+void ServedModel::end_by(Clock::time_point latest) {
+  const std::lock_guard lock(opening_);
+  if (session_ != nullptr) session_->engine().end_by(latest);
+}
+
 ServedAdapters::Opener ServedModel::adapter_opener() {
   return [this](const std::string& path) {
     return pools() ? pooling_->open_adapter(path) : engine().open_adapter(path);

@@ -66,6 +66,8 @@ class ServedModel {
   Status status();
   // Ends every sequence with an error to its client.
   void stop();
+  // As Engine::end_by(), if it is loaded.
+  void end_by(Clock::time_point latest);
 
   const ModelSettings& settings() const { return settings_; }
   const std::vector<std::string>& names() const { return settings_.names; }

@@ -317,6 +317,10 @@ Status ServedModels::status() const {
   return {};
 }
 
+void ServedModels::end_by(Clock::time_point latest) {
+  for (const auto& model : models_) model->end_by(latest);
+}
+
 void ServedModels::stop() {
   {
     const std::lock_guard lock(watch_mutex_);

@@ -74,6 +74,8 @@ class ServedModels {
   void keep(ServedModel& model, std::optional<std::chrono::milliseconds> time);
   // Ends every sequence of all models.
   void stop();
+  // As Engine::end_by() for all of them.
+  void end_by(Clock::time_point latest);
   // Returns why one of the models has failed permanently, or ok. Does not block.
   Status status() const;
 

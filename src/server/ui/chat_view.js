@@ -50,6 +50,22 @@ function stats_text(stats) {
   return parts.join(" · ");
 }
 
+const kMisses = {
+  new: "nothing like it was asked before", longer: "the rest is new", not_kept: "the rest was known, but is not in the cache any more",
+};
+
+// Where the prompt of a reply was taken from, and where it left what was known (cache_miss).
+function miss_text({ prompt, miss }) {
+  const { memory, disk, computed } = miss.tiers;
+  const parts = [`Prompt of ${prompt} tokens: ${memory.tokens} from memory`];
+  if (disk.tokens > 0) parts.push(`${disk.tokens} from disk in ${disk.ms.toFixed(1)} ms`);
+  parts.push(`${computed.tokens} computed in ${computed.ms.toFixed(1)} ms`);
+  const where = `token ${miss.token}${miss.message === undefined ? "" : `, in message ${miss.message} (${miss.role})`}`;
+  if (miss.reason === "differs") parts.push(`differs from ${where}, on: “${miss.has}” was “${miss.had}”`);
+  else if (kMisses[miss.reason]) parts.push(`from ${miss.reason === "not_kept" ? `token ${prompt - computed.tokens}` : where} on: ${kMisses[miss.reason]}`);
+  return `${parts.join("; ")}.`;
+}
+
 export class ChatView {
   constructor(conversation) {
     this.conversation = conversation;
@@ -191,6 +207,10 @@ export class ChatView {
       const step = (by) => this.conversation.choose_variant(message, message.at + by);
       foot.append(element("span", { class: "variants" }, icon_button("left", "Previous version", () => step(-1)),
         `${message.at + 1} / ${message.variants.length}`, icon_button("right", "Next version", () => step(1))));
+    }
+    if (variant?.stats?.miss) {
+      const cache = element("details", { class: "miss" }, element("summary", {}, "cache"), miss_text(variant.stats));
+      foot.append(cache);
     }
     foot.append(element("span", { class: "stats" }, stats_text(variant?.stats)));
   }

@@ -191,6 +191,7 @@ export class Conversation {
     return {
       n_tokens, finish,
       context: usage ? usage.prompt_tokens + usage.completion_tokens : null,
+      prompt: usage?.prompt_tokens, miss: usage?.prompt_tokens_details?.cache_miss ?? null,
       first_ms: clock.first > 0 ? clock.first - clock.start : null,
       rate: clock.first > 0 && seconds > 0 && n_tokens > 1 ? (n_tokens - 1) / seconds : null,
     };

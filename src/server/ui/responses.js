@@ -98,6 +98,6 @@ export class ResponseReader {
 
   finish({ usage, incomplete_details }) {
     const finish = { max_output_tokens: "length" }[incomplete_details?.reason] ?? incomplete_details?.reason ?? "stop";
-    return { finish, usage: usage && { prompt_tokens: usage.input_tokens, completion_tokens: usage.output_tokens } };
+    return { finish, usage: usage && { prompt_tokens: usage.input_tokens, completion_tokens: usage.output_tokens, prompt_tokens_details: usage.input_tokens_details } };
   }
 }
