@@ -235,6 +235,11 @@ class Abuse(unittest.TestCase):
                 if status != 200:
                     self.assertIn("error", json.loads(reply.partition(b"\r\n\r\n")[2]))
 
+    def test_nobody_puts_a_server_to_sleep_that_was_not_told_to(self):
+        for path in ("/sleep", "/sleep?level=1", "/wake_up"):
+            self.expect(http("POST", path, b"{}", "Connection: close"), 404)
+        self.assertEqual(json.loads(self.server.get("/is_sleeping").body), {"is_sleeping": False})
+
     def test_ids_and_queries(self):
         """Of every route that has any: what they do not know is refused, whatever it is."""
         routes = json.loads(self.server.get("/openapi.json").body)["paths"]

@@ -278,6 +278,50 @@ class Admin(Case):
             for body in ({}, {"model": 5}, {"model": name, "force": True}, []):
                 self.assertEqual(server.post("/v1/models/load", body).status, 400, body)
 
+    def test_sleep_gives_memory_back_and_keeps_the_cache_in_the_store(self):
+        store = pathlib.Path(self.folder) / "store"
+        prompt = {"prompt": "Once upon a time there was a little girl who liked to play in the garden with her dog.", "max_tokens": 8, "temperature": 0}
+        with Server("--enable-sleep-mode", "--kv-store", f"{store}:64M", "--kv-cache-memory", "256M", model=LARGER_MODEL) as server:
+            said = server.post("/v1/completions", prompt).json()
+            # much of the cache is touched, so that it is resident
+            for i in range(8):
+                server.post("/v1/completions", {"prompt": f"{i} is a number. " * 40, "max_tokens": 1})
+            self.assertEqual(server.get("/is_sleeping").json(), {"is_sleeping": False})
+            awake = server.rss()
+            for query in ("level=3", "level=x", "mode=keep"):
+                self.assertEqual(server.post(f"/sleep?{query}", {}).status, 400, query)
+            for _ in range(2):
+                self.assertEqual(server.post("/sleep?level=1&mode=wait", {}).status, 200)
+            self.assertEqual(server.get("/is_sleeping").json(), {"is_sleeping": True})
+            self.assertLess(server.rss(), awake - (10 << 20))
+            for path, body in (("/v1/completions", prompt), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}),
+                               ("/tokenize", {"prompt": "a"}), ("/v1/models/load", {"model": LARGER_MODEL.name})):
+                reply = server.post(path, body)
+                self.assertEqual(reply.status, 503, path)
+                self.assertIn("asleep", reply.body.decode(), path)
+            self.assertEqual([server.get(path).status for path in ("/health", "/ready", "/metrics", "/v1/models")], [200, 503, 200, 200])
+            self.assertEqual(server.post("/wake_up?tags=all", {}).status, 400)
+            for _ in range(2):
+                self.assertEqual(server.post("/wake_up", {}).status, 200)
+            self.assertEqual(server.get("/ready").status, 200)
+            again = server.post("/v1/completions", prompt).json()
+            self.assertEqual(again["choices"][0]["text"], said["choices"][0]["text"])
+            self.assertGreaterEqual(again["usage"]["prompt_tokens_details"]["cached_tokens"], 16)
+
+    def test_sleep_ends_what_runs(self):
+        with Server("--enable-sleep-mode", model=LARGER_MODEL, env=SLOW_KERNELS) as server:
+            got = []
+            ask = lambda: got.append(server.post("/v1/completions", {**STORY, "max_tokens": 400, "ignore_eos": True}).status)
+            threads = [threading.Thread(target=ask) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            self.assertTrue(wait_for(lambda: server.metric("penstock:num_requests_running") >= 1))
+            self.assertEqual(server.post("/sleep", {}, timeout=60).status, 200)
+            for thread in threads:
+                thread.join()
+            self.assertEqual(set(got), {503})
+            self.assertEqual(server.stop(), 0)  # asleep
+
     def test_requests_wait_for_a_model_that_comes_again(self):
         with Server(model=MODEL) as server:
             name = server.get("/v1/models").json()["data"][0]["id"]
@@ -319,7 +363,7 @@ class Admin(Case):
         few, other, boss = (keys("add", "-f", file, "--name", name, "--scope", scope)
                             for name, scope in (("few", "inference"), ("other", "inference"), ("boss", "admin")))
         models = [{"name": "secret", "model": str(MODEL), "keys": [few.split("-")[1]]}, {"name": "open", "model": str(MODEL)}]
-        with serve(self.folder, models, "--api-key-file", file) as server:
+        with serve(self.folder, models, "--api-key-file", file, "--enable-sleep-mode") as server:
             both, one = {"secret": "loaded", "open": "loaded"}, {"open": "loaded"}
             for key, seen in ((few, both), (other, one), (boss, both)):
                 self.assertEqual(self.states(server, bearer(key)), seen)
@@ -331,6 +375,12 @@ class Admin(Case):
             for key, status in ((few, 403), (boss, 200)):
                 for action in ("unload", "load", "reload"):
                     self.assertEqual(server.post(f"/v1/models/{action}", {"model": "open"}, bearer(key)).status, status)
+            for path, answers in (("/sleep", {few: 403, "no": 401, boss: 200}), ("/wake_up", {few: 403, "no": 401, boss: 200})):
+                for key, status in answers.items():
+                    self.assertEqual(server.post(path, {}, bearer(key)).status, status, path)
+                sleeps = server.get("/is_sleeping", bearer(few)).json()["is_sleeping"]
+                self.assertEqual(sleeps, path == "/sleep")
+                self.assertEqual(server.post("/v1/completions", STORY, bearer(other)).status, 503 if sleeps else 200)
 
 
 class Errors(Case):

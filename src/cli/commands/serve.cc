@@ -171,6 +171,8 @@ void ServeCommand::add_network_flags(CLI::App& app) {
               "time to finish requests when their model is unloaded, after which they are ended");
   add_seconds(app, "--shutdown-timeout", config.shutdown_timeout,
               "time to finish requests at shutdown");
+  app.add_flag("--enable-sleep-mode", config.sleep_mode,
+               "POST /sleep and /wake_up give the models' memory back and load them again");
 }
 
 void ServeCommand::add_security_flags(CLI::App& app) {

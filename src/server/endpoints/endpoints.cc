@@ -19,7 +19,8 @@ Handler get_live, get_health, get_ready, get_load, get_version, get_metrics, get
     get_slots, post_slot, post_llamacpp_embedding, post_chat_tokens, post_response_tokens,
     post_invocations, post_chat_batch, post_compact, post_conversation, get_conversation,
     post_conversation_update, delete_conversation, post_conversation_items, get_conversation_items,
-    get_conversation_item, delete_conversation_item, get_mcp_servers;
+    get_conversation_item, delete_conversation_item, get_mcp_servers, post_sleep, post_wake_up,
+    get_is_sleeping;
 EndpointSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema,
     classify_request, classify_reply, score_request, score_reply, rerank_request, rerank_reply,
     ollama_show_request, ollama_embed_request, ollama_embeddings_request, ollama_models_reply,
@@ -32,7 +33,7 @@ EndpointSchema embeddings_request, embeddings_reply, pooling_request, pooling_re
     llamacpp_embedding_request, llamacpp_embedding_reply, response_tokens_request,
     input_tokens_reply, invocations_request, compact_request, compact_reply, conversation_request,
     conversation_update_request, conversation_items_request, conversation_reply,
-    conversation_deleted_reply, conversation_item_reply, mcp_servers_reply;
+    conversation_deleted_reply, conversation_item_reply, mcp_servers_reply, is_sleeping_reply;
 
 namespace {
 
@@ -68,6 +69,11 @@ constexpr Endpoint kEndpoints[] = {
      "unloads it, when its requests have ended", model_admin_request, model_admin_reply},
     {"POST", "/v1/models/reload", Access::kAdmin, post_model_reload, "both: its files have changed",
      model_admin_request, model_admin_reply},
+    {"POST", "/sleep", Access::kAdmin, post_sleep, "unloads all models until /wake_up (vLLM's)",
+     nullptr, nullptr},
+    {"POST", "/wake_up", Access::kAdmin, post_wake_up, "loads them again", nullptr, nullptr},
+    {"GET", "/is_sleeping", Access::kKey, get_is_sleeping, "whether the models are unloaded so",
+     nullptr, is_sleeping_reply},
     {"POST", "/v1/load_lora_adapter", Access::kAdmin, post_load_adapter,
      "adds a LoRA adapter to a served model", load_adapter_request, nullptr},
     {"POST", "/v1/unload_lora_adapter", Access::kAdmin, post_unload_adapter,

@@ -192,6 +192,8 @@ net::awaitable<void> get_health(Services& services, Exchange& exchange) {
 net::awaitable<void> get_ready(Services& services, Exchange& exchange) {
   if (auto reply = services.readiness.not_ready(exchange.request()))
     co_return co_await exchange.reply(std::move(*reply));
+  if (services.models.sleeps())
+    co_return co_await exchange.reply(error_reply(exchange.request(), 503, "asleep"));
   const json body = {{"status", "ready"}};
   co_await exchange.reply(json_reply(body));
 }

@@ -66,6 +66,7 @@ struct ServerConfig {
   StoreLimits store_limits;  // per API key
   // share cached prompts between API keys
   bool prefix_cache_across_keys = false;
+  bool sleep_mode = false;  // POST /sleep and /wake_up may be called
   ReplyCacheConfig reply_cache;
   // served model whose vectors compare questions by meaning
   std::string reply_cache_embedder;

@@ -52,6 +52,16 @@ net::awaitable<void> ModelLoads::unload(ServedModel& model) {
   co_await run_on(thread_, [&] { models_.unload(model); });
 }
 
+net::awaitable<void> ModelLoads::sleep(std::chrono::milliseconds patience) {
+  co_await run_on(thread_, [&] { models_.sleep(patience); });
+}
+
+net::awaitable<Status> ModelLoads::wake() {
+  Status woken;
+  co_await run_on(thread_, [&] { woken = models_.wake(); });
+  co_return woken;
+}
+
 void ModelLoads::stop() {
   thread_.stop();
   thread_.join();

@@ -24,6 +24,9 @@ class ModelLoads {
   void load_later(ServedModel& model);
   boost::asio::awaitable<Status> reload(ServedModel& model);
   boost::asio::awaitable<void> unload(ServedModel& model);
+  // As ServedModels::sleep() and wake().
+  boost::asio::awaitable<void> sleep(std::chrono::milliseconds patience);
+  boost::asio::awaitable<Status> wake();
   // As ServedModel::add_adapter(); loads the model first if necessary.
   boost::asio::awaitable<Status> add_adapter(ServedModel& model, const AdapterSettings& adapter,
                                              bool replace);

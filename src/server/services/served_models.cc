@@ -190,6 +190,7 @@ Status ServedModels::load_beside_busy_ones(ServedModel& model) {
 // REQUIRES: loading_.
 Status ServedModels::load_if_needed(ServedModel& model, bool again, Evicts evicts) {
   if (stopped_) return errorf(ErrorCode::kCancelled, "the server is shutting down");
+  if (sleeps_) return errorf(ErrorCode::kCancelled, "the server is asleep until POST /wake_up");
   const ServedModel::Condition now = model.condition();
   if (now.state == ModelState::kLoaded) return {};
   if (now.state == ModelState::kFailed && !again && Clock::now() - now.changed < kRetryAfter)
@@ -274,7 +275,31 @@ void ServedModels::unload(ServedModel& model) {
 Status ServedModels::reload(ServedModel& model) {
   const std::lock_guard lock(loading_);
   model.unload(patience_);
-  return load_now(model);
+  return load_if_needed(model, true, Evicts::kAnybody);
+}
+
+void ServedModels::sleep(std::chrono::milliseconds patience) {
+  const std::lock_guard lock(loading_);
+  if (sleeps_.exchange(true)) return;
+  for (const auto& model : models_) {
+    if (!is_loaded(*model)) continue;
+    to_wake_.push_back(model.get());
+    model->unload(patience);
+  }
+  log().info("asleep: {} models are unloaded", to_wake_.size());
+}
+
+Status ServedModels::wake() {
+  const std::lock_guard lock(loading_);
+  if (!sleeps_.exchange(false)) return {};
+  Status first;
+  for (ServedModel* const model : std::exchange(to_wake_, {})) {
+    const Status loaded = load_if_needed(*model, true, Evicts::kUnused);
+    if (!loaded && first)
+      first = errorf(loaded.error().code, "{}: {}", model->name(), loaded.error().message);
+  }
+  log().info("awake");
+  return first;
 }
 
 void ServedModels::keep(ServedModel& model, std::optional<std::chrono::milliseconds> time) {

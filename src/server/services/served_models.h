@@ -70,6 +70,14 @@ class ServedModels {
   Status load_beside_busy_ones(ServedModel& model);
   void unload(ServedModel& model);
   Status reload(ServedModel& model);
+  // Unloads all models, pinned ones too, and loads none until wake(). Requests under way have
+  // `patience` to end. No effect while it sleeps.
+  void sleep(std::chrono::milliseconds patience);
+  // Loads the models that sleep() has unloaded; the server is awake whatever becomes of them. Errors:
+  // the first one of loading.
+  Status wake();
+  bool sleeps() const { return sleeps_; }
+  std::chrono::milliseconds unload_patience() const { return patience_; }
   // Sets the idle time after which a model is unloaded; nullopt: never. No effect on pinned models.
   void keep(ServedModel& model, std::optional<std::chrono::milliseconds> time);
   // Ends every sequence of all models.
@@ -96,8 +104,9 @@ class ServedModels {
   const std::chrono::milliseconds patience_;
   int64_t budget_;
   std::vector<std::unique_ptr<ServedModel>> models_;
-  std::atomic<bool> ready_{false};
-  std::mutex loading_;  // serializes loading and unloading
+  std::atomic<bool> ready_{false}, sleeps_{false};
+  std::vector<ServedModel*> to_wake_;  // guarded by loading_
+  std::mutex loading_;                 // serializes loading and unloading
   std::mutex watch_mutex_;
   std::condition_variable watch_;
   std::atomic<bool> stopped_{false};
