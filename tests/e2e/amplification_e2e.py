@@ -5,6 +5,8 @@ PENSTOCK_BINARY and PENSTOCK_SLOWNESS as for abuse_e2e.py.
 """
 import json
 import pathlib
+import re
+import resource
 import sqlite3
 import sys
 import tempfile
@@ -122,6 +124,32 @@ class Lists(unittest.TestCase):
                                      ("POST", "/reset_reply_cache", 413), ("GET", "/ui/x", 413), ("POST", "/api/pull", 413), ("POST", "/tokenize", 400)):
             reply = self.server.request(method, path, b" " * 70_000)
             self.assertEqual(reply.status, status, (path, reply.body[:200]))
+
+
+class Memory(unittest.TestCase):
+    @unittest.skipIf(SLOW > 1, "sanitizers reserve address space of their own")
+    def test_requests_that_it_runs_out_for(self):
+        """They fail, wherever that is; the process goes on."""
+        parameters = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(20)}}
+        chat = {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}] * 400, "max_tokens": 2,
+                "tools": [{"type": "function", "function": {"name": f"f{i}", "parameters": parameters}} for i in range(60)]}
+        with Server("--no-log-requests", *TEMPLATE) as server:
+            server.generate()
+            none = resource.RLIM_INFINITY
+
+            def ask(_):
+                try:
+                    return server.post("/v1/chat/completions", chat, timeout=3).status
+                except OSError as error:  # it has no memory for a reply
+                    return str(error)
+            for more in (256 << 10, MIB, MIB, 3 * MIB, 3 * MIB):
+                size = int(re.search(r"VmSize:\s+(\d+)", pathlib.Path(f"/proc/{server.process.pid}/status").read_text())[1]) * 1024
+                resource.prlimit(server.process.pid, resource.RLIMIT_AS, (size + more, none))
+                in_threads(24, ask)
+                resource.prlimit(server.process.pid, resource.RLIMIT_AS, (none, none))
+                self.assertIsNone(server.process.poll(), server.log()[-1000:])
+            self.assertTrue(wait_for(lambda: server.generate().status == 200))
+            self.assertEqual(server.stop(), 0)
 
 
 class Places(unittest.TestCase):

@@ -1,0 +1,36 @@
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace nlohmann {
+namespace {
+
+template <class T>
+void release(T* value) {
+  std::destroy_at(value);
+  std::allocator<T>().deallocate(value, 1);
+}
+
+template <class Value>
+void release_json(Value& value, json::value_t type) {
+  switch (type) {
+    case json::value_t::object: return release(value.object);
+    case json::value_t::array: return release(value.array);
+    case json::value_t::string: return release(value.string);
+    case json::value_t::binary: return release(value.binary);
+    default: return;
+  }
+}
+
+}  // namespace
+
+template <>
+void json::json_value::destroy(value_t type) {
+  release_json(*this, type);
+}
+
+template <>
+void ordered_json::json_value::destroy(value_t type) {
+  release_json(*this, type);
+}
+
+}  // namespace nlohmann
