@@ -264,12 +264,63 @@ class Damaged(Case):
             self.assertEqual(server.get(f"{RESPONSES}/{kept['id']}").json(), kept)
             for _ in range(5):
                 self.assertEqual(server.generate().status, 200)
+            self.assertEqual(self.use(server, None)["total"]["requests"], 7)
             filler.unlink()
             self.assertTrue(wait_for(lambda: server.get("/v1/usage").status == 200))
             self.assertEqual(self.use(server, None)["total"]["requests"], 7)  # what could not be written waited
             again = server.post(RESPONSES, {"input": "Once", "max_output_tokens": 2}).json()
             self.assertTrue(again["store"])
             batches.wait(server, batches.create(server, [line(1)])["id"])
+
+    @unittest.skipUnless(os.geteuid() == 0, "a full disk is made of a small tmpfs, which takes root")
+    def test_deleting_on_a_full_disk(self):
+        self.data.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(self.data)], capture_output=True).returncode != 0:
+            self.skipTest("no tmpfs can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", str(self.data)], check=True)
+        template = "{% for m in messages %}{{ m.content if m.content is string else m.content[0].text }}{% endfor %}"
+
+        def fill():
+            with (self.data / f"filler{len(list(self.data.iterdir()))}").open("wb", buffering=0) as file:
+                try:
+                    while True:
+                        file.write(b"x" * 4096)
+                except OSError:
+                    pass
+
+        def upload(server, text):
+            body = ('--xyz\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--xyz\r\nContent-Disposition: form-data; '
+                    f'name="file"; filename="in.jsonl"\r\n\r\n{text}\r\n--xyz--\r\n')
+            return server.request("POST", "/v1/files", body.encode(), {"Content-Type": "multipart/form-data; boundary=xyz"})
+
+        def respond(server, n):
+            tools = [{"type": "function", "name": "f", "parameters": {"description": "x" * n}}]
+            return server.post(RESPONSES, {"input": "Once", "tools": tools, "tool_choice": "none", "max_output_tokens": 2}).json()
+
+        with Server("--data-dir", self.data, "--chat-template", template) as server:
+            files = [upload(server, "x" * 100_000).json()["id"] for _ in range(3)]
+            talk = server.post("/v1/conversations", {"items": [{"type": "message", "role": "user", "content": "Once"}] * 3}).json()["id"]
+            item = server.get(f"/v1/conversations/{talk}/items").json()["data"][0]["id"]
+            kept = [respond(server, 300_000) for _ in range(12)]  # more than the log has before it is written back
+            self.assertTrue(all(one["store"] for one in kept))
+            fill()
+            while (lost := respond(server, 100_000))["store"]:  # what the log has room for
+                kept.append(lost)
+            while respond(server, 10)["store"]:
+                pass
+            paths = [f"{RESPONSES}/{one['id']}" for one in kept] + [f"/v1/conversations/{talk}/items/{item}", f"/v1/conversations/{talk}"]
+            for path in [f"/v1/files/{files[0]}", *paths, f"/v1/files/{files[1]}"]:
+                fill()
+                self.assertEqual(server.get("/v1/usage").status, 200)
+                reply = server.request("DELETE", path)
+                self.assertEqual(reply.status, 200, (path, reply.body))
+                self.assertEqual(server.get(path).status, 404)
+            self.assertTrue(respond(server, 100_000)["store"], "what was deleted makes room")
+            self.assertEqual(server.stop(), 0)
+        fill()
+        with Server("--data-dir", self.data) as server:  # starts on a full disk, with what was kept
+            self.assertEqual([one["id"] for one in server.get("/v1/files").json()["data"]], [files[2]])
+            self.assertEqual(server.request("DELETE", f"/v1/files/{files[2]}").status, 200)
 
     def test_a_file_of_two_gigabytes(self):
         with Server("--data-dir", self.data) as server:

@@ -131,6 +131,24 @@ TEST_F(UsageTest, WaitsForAStoreThatCannotBeWritten) {
   EXPECT_EQ(usage_->rows({}).value()[0].use.requests, 2);
 }
 
+TEST_F(UsageTest, IsReadWhereTheDiskTakesNothing) {
+  set_day("2026-11-02");
+  open();
+  usage_->note("a", "m", use(1, 0));
+  ASSERT_TRUE(usage_->rows({}));
+  ASSERT_TRUE(stores_->store->database().run("PRAGMA query_only = 1"));
+  usage_->note("a", "m", use(2, 0));
+  usage_->note("b", "m", use(4, 0));
+  const auto rows = usage_->rows({});
+  ASSERT_TRUE(rows) << rows.error().message;
+  ASSERT_EQ(rows->size(), 2u);
+  EXPECT_EQ((*rows)[0].use.input_tokens, 3);
+  EXPECT_EQ((*rows)[1].use.input_tokens, 4);
+  EXPECT_EQ(usage_->rows({.key = "b", .all_keys = false}).value().size(), 1u);
+  ASSERT_TRUE(stores_->store->database().run("PRAGMA query_only = 0"));
+  EXPECT_EQ(usage_->rows({}).value()[0].use.input_tokens, 3);
+}
+
 TEST_F(UsageTest, IsReadBesideTheProcessThatWritesIt) {
   EXPECT_EQ(Store::open_database(folder_).error().code, ErrorCode::kNotFound);
   set_day("2026-11-02");

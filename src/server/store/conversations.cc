@@ -113,7 +113,7 @@ Status StoredConversations::set_metadata(const std::string& owner, const std::st
 }
 
 Status StoredConversations::remove(const std::string& owner, const std::string& id) {
-  return database().transact([&]() -> Status {
+  return database().transact_removal([&]() -> Status {
     ASSIGN_OR_RETURN(const Row found, row(owner, id));
     return database().run("DELETE FROM conversations WHERE number = ?1", {found.number});
   });
@@ -198,7 +198,7 @@ Result<ConversationItem> StoredConversations::item(const std::string& owner, con
 
 Status StoredConversations::remove_item(const std::string& owner, const std::string& id,
                                         const std::string& item) {
-  return database().transact([&]() -> Status {
+  return database().transact_removal([&]() -> Status {
     ASSIGN_OR_RETURN(const Row conversation, row(owner, id));
     ASSIGN_OR_RETURN(const int64_t number, number_of(conversation, item));
     RETURN_IF_ERROR(

@@ -1,6 +1,8 @@
 #include "server/store/database.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <unistd.h>
 
 #include "base/regular_file.h"
 
@@ -24,6 +26,12 @@ ErrorCode code_of(int sqlite_code) {
     case SQLITE_PERM: return ErrorCode::kIo;
     default: return ErrorCode::kInternal;
   }
+}
+
+// Whether the disk has no space, or none for this process.
+bool is_full(int extended_code) {
+  return extended_code == SQLITE_FULL || extended_code == SQLITE_IOERR_WRITE ||
+         extended_code == SQLITE_IOERR_SHMSIZE;
 }
 
 struct Finalize {
@@ -63,11 +71,15 @@ std::string DatabaseRow::bytes(int column) const {
 }
 
 Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& path,
-                                                 std::span<const char* const> schema) {
+                                                 std::span<const char* const> schema,
+                                                 int64_t reserve) {
   std::unique_ptr<Database> database(new Database(path));
+  database->reserve_ = reserve;
+  database->release_reserve();
   RETURN_IF_ERROR(database->connect(true));
   RETURN_IF_ERROR(database->check());
   RETURN_IF_ERROR(database->upgrade(schema));
+  database->fill_reserve();
   return database;
 }
 
@@ -178,7 +190,35 @@ Status Database::transact(const std::function<Status()>& work) {
   return done;
 }
 
-tl::unexpected<Error> Database::failure(int code, const char* sql) const {
+void Database::release_reserve() const {
+  if (reserve_ > 0) ::unlink(reserve_path().c_str());
+}
+
+void Database::fill_reserve() const {
+  constexpr int64_t kLeast = 64 << 10;
+  if (reserve_ < kLeast) return;
+  const FileDescriptor file(::open(reserve_path().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  if (file.number() < 0) return;
+  for (int64_t bytes = reserve_; bytes >= kLeast; bytes /= 2) {
+    if (posix_fallocate(file.number(), 0, bytes) == 0) return;
+  }
+}
+
+Status Database::transact_removal(const std::function<Status()>& work) {
+  const std::scoped_lock lock(mutex_);
+  full_ = false;
+  Status done = transact(work);
+  if (done || !full_ || reserve_ == 0) return done;
+  release_reserve();
+  done = transact(work);
+  // Writes the log's pages back to the database, so that the log begins anew in the same space.
+  (void)script("PRAGMA wal_checkpoint(PASSIVE)");
+  fill_reserve();
+  return done;
+}
+
+tl::unexpected<Error> Database::failure(int code, const char* sql) {
+  full_ = is_full(database_ == nullptr ? code : sqlite3_extended_errcode(database_));
   const char* reason = database_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(database_);
   if (code_of(code) == ErrorCode::kInternal) {
     return errorf(ErrorCode::kInternal, "{}: {} ({})", path_.string(), reason, sql);

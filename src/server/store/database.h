@@ -45,8 +45,12 @@ class Database {
   // Opens or creates the database and upgrades it to version schema.size(): schema[i] is the SQL
   // that upgrades version i to i + 1. Errors: kIo (cannot be opened or written), kCorruptFile (not
   // a database, damaged, or of another program), kUnsupported (a newer version).
+  // reserve: bytes of a file beside the database, whose space transact_removal() and open() use on
+  // a full disk, since deleting a row takes space in the write-ahead log; less is kept where the
+  // disk has less.
   static Result<std::unique_ptr<Database>> open(const std::filesystem::path& path,
-                                                std::span<const char* const> schema);
+                                                std::span<const char* const> schema,
+                                                int64_t reserve = 0);
   // Opens an existing database of this version. Errors: kNotFound; those of open().
   static Result<std::unique_ptr<Database>> open_existing(const std::filesystem::path& path,
                                                          int64_t version);
@@ -58,6 +62,9 @@ class Database {
   // Runs `work` in a transaction, which is rolled back when `work` returns an error. Transactions
   // do not nest.
   Status transact(const std::function<Status()>& work);
+  // As transact(), for work that removes: on a full disk it is done once more with the space of the
+  // reserve. `work` may then run twice.
+  Status transact_removal(const std::function<Status()>& work);
 
  private:
   explicit Database(std::filesystem::path path) : path_(std::move(path)) {}
@@ -66,10 +73,15 @@ class Database {
   Status upgrade(std::span<const char* const> schema);
   Result<int64_t> number(const char* sql);
   Status script(const char* sql);
-  tl::unexpected<Error> failure(int code, const char* sql) const;
+  tl::unexpected<Error> failure(int code, const char* sql);
+  void release_reserve() const;
+  void fill_reserve() const;
+  std::string reserve_path() const { return path_.string() + "-reserve"; }
 
   std::filesystem::path path_;
+  int64_t reserve_ = 0;  // bytes
   sqlite3* database_ = nullptr;
+  bool full_ = false;  // whether the last failure was for want of space
   std::recursive_mutex mutex_;
 };
 

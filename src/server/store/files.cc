@@ -174,8 +174,9 @@ Result<std::vector<StoredFile>> StoredFiles::list(const std::string& owner, cons
 
 Status StoredFiles::remove(const std::string& owner, const std::string& id) {
   RETURN_IF_ERROR(find(owner, id));
-  RETURN_IF_ERROR(
-      store_->database().run("DELETE FROM files WHERE owner = ?1 AND id = ?2", {owner, id}));
+  RETURN_IF_ERROR(store_->database().transact_removal([&] {
+    return store_->database().run("DELETE FROM files WHERE owner = ?1 AND id = ?2", {owner, id});
+  }));
   // a leftover is moved to the quarantine at the next start
   ::unlink(path_of(id).c_str());
   return {};

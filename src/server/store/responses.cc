@@ -111,7 +111,7 @@ Result<StoredResponse> StoredResponses::find(const std::string& owner, const std
 }
 
 Status StoredResponses::remove(const std::string& owner, const std::string& id) {
-  return database().transact([&]() -> Status {
+  return database().transact_removal([&]() -> Status {
     RETURN_IF_ERROR(find(owner, id));
     return database().run("DELETE FROM responses WHERE owner = ?1 AND id = ?2", {owner, id});
   });

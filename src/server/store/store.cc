@@ -58,6 +58,10 @@ constexpr const char* kSchema[] = {
     "CREATE INDEX items_of_conversation ON conversation_items (conversation, number);",
 };
 
+// More than the log and what it makes the database grow by when it is written back: some 1000 pages
+// of 4 KiB.
+constexpr int64_t kReserve = 8 << 20;
+
 }  // namespace
 
 Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& folder) {
@@ -67,7 +71,7 @@ Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& folder) 
   std::unique_ptr<Store> store(new Store(folder));
   RETURN_IF_ERROR(store->lock());
   RETURN_IF_ERROR(store->keep_log_of_missing_database());
-  ASSIGN_OR_RETURN(store->database_, Database::open(folder / "penstock.db", kSchema));
+  ASSIGN_OR_RETURN(store->database_, Database::open(folder / "penstock.db", kSchema, kReserve));
   RETURN_IF_ERROR(store->read_salt());
   return store;
 }

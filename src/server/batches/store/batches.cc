@@ -265,7 +265,7 @@ Result<std::vector<StoredBatch>> StoredBatches::unfinished() {
 
 Result<StoredBatch> StoredBatches::cancel(const std::string& owner, const std::string& id) {
   StoredBatch batch;
-  RETURN_IF_ERROR(database().transact([&]() -> Status {
+  RETURN_IF_ERROR(database().transact_removal([&]() -> Status {
     ASSIGN_OR_RETURN(batch, find(owner, id));
     if (batch.status == BatchStatus::kCancelling) return {};
     if (batch.status != BatchStatus::kValidating && batch.status != BatchStatus::kInProgress) {

@@ -186,8 +186,8 @@ void Usage::release(const std::string& key, const UseCounts& held) {
     found->second.reserved -= held;
 }
 
-Status Usage::write() {
-  const std::scoped_lock one_at_a_time(writing_);
+// REQUIRES: writing_.
+Status Usage::write_held() {
   std::map<Place, UseCounts> news;
   {
     const std::scoped_lock lock(mutex_);
@@ -220,6 +220,11 @@ Status Usage::write() {
   return written;
 }
 
+Status Usage::write() {
+  const std::scoped_lock one_at_a_time(writing_);
+  return write_held();
+}
+
 void Usage::write_always(const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any stopped;
@@ -237,17 +242,24 @@ void Usage::write_always(const std::stop_token& stop) {
 }
 
 Result<std::vector<UseRow>> Usage::rows(const UseQuery& query) {
+  std::map<Place, UseCounts> found;
+  const std::scoped_lock nobody_writes(writing_);
   if (store_ != nullptr) {
-    RETURN_IF_ERROR(write());
-    return read_use(store_->database(), query);
+    (void)write_held();  // what a full disk does not take is added below
+    ASSIGN_OR_RETURN(const auto written, read_use(store_->database(), query));
+    for (const UseRow& row : written) found[{row.day, row.key, row.model}] = row.use;
+  }
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [place, use] : unwritten_) {
+      const auto& [day, key, model] = place;
+      if (day >= query.first_day && day <= query.last_day && (query.all_keys || key == query.key))
+        found[place] += use;
+    }
   }
   std::vector<UseRow> rows;
-  const std::scoped_lock lock(mutex_);
-  for (const auto& [place, use] : unwritten_) {
-    const auto& [day, key, model] = place;
-    if (day >= query.first_day && day <= query.last_day && (query.all_keys || key == query.key))
-      rows.push_back({day, key, model, use});
-  }
+  for (const auto& [place, use] : found)
+    rows.push_back({std::get<0>(place), std::get<1>(place), std::get<2>(place), use});
   return rows;
 }
 

@@ -82,7 +82,7 @@ class Usage {
   bool reserve(const std::string& key, const Fits& fits, const UseCounts& most);
   void release(const std::string& key, const UseCounts& held);
   int64_t now() const { return clock_(); }
-  // Returns all use, including the last second's. Blocks until it is on disk.
+  // Returns all use, including the last second's and what a full disk does not take.
   Result<std::vector<UseRow>> rows(const UseQuery& query);
 
  private:
@@ -97,6 +97,7 @@ class Usage {
       : store_(std::move(store)), warn_(std::move(warn)), clock_(std::move(clock)) {}
   Status read_month();
   Status write();
+  Status write_held();
   void write_always(const std::stop_token& stop);
   static void renew(Balance& balance, int64_t day);
 
