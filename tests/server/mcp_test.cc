@@ -163,6 +163,29 @@ TEST_F(McpTest, AnswersThatCannotBeRead) {
   EXPECT_EQ(n_starts(), 1);
 }
 
+// Each belongs to one of those that wait, and ends the one that is left when the others have theirs.
+TEST_F(McpTest, AnswersThatCannotBeReadOfSeveralRequests) {
+  config_.timeout = std::chrono::minutes(5);
+  names();
+  const auto start = Steady::now();
+  const auto waits = [&](double seconds) {
+    EXPECT_EQ(call("wait", {{"seconds", seconds}}, wait(std::chrono::minutes(5))), "waited");
+  };
+  const auto loses = [&](const char* how) {
+    EXPECT_THAT(call("garble", {{"how", how}}, wait(std::chrono::minutes(5))),
+                testing::AnyOf(HasSubstr("no JSON that can be read"), HasSubstr("(code -32700)")));
+  };
+  {
+    std::jthread one([&] { waits(0.5); }), two([&] { waits(1); });
+    ASSERT_TRUE(noted("\"seconds\": 0.5") && noted("\"seconds\": 1.0"));
+    std::jthread three([&] { loses("no id"); }), four([&] { loses("cut before its id"); }),
+        five([&] { loses("null"); });
+  }
+  EXPECT_LT(Steady::now() - start, std::chrono::seconds(60));
+  EXPECT_EQ(call("get_time"), "noon");
+  EXPECT_EQ(n_starts(), 1);
+}
+
 TEST_F(McpTest, ListsAgainWhenToolsHaveChanged) {
   EXPECT_EQ(names().size(), 19u);
   EXPECT_EQ(call("grow"), "grown");

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace penstock {
 namespace {
@@ -23,6 +24,7 @@ constexpr int kMostLines = 50;                       // log lines per minute
 // time per minute for answering the program's requests
 constexpr std::chrono::seconds kToAnswer(2);
 constexpr std::chrono::seconds kToWrite(60);  // time to complete a partially written message
+constexpr size_t kMostUnclaimed = 64;         // answers that do not show whose they are
 
 // Turns SIGPIPE into an error of write() for the object's lifetime.
 class WithoutSigpipe {
@@ -185,16 +187,16 @@ void StdioConnection::take_message(const McpJson& message) {
   if (message.is_object() &&
       message.value("method", McpJson()) == "notifications/tools/list_changed")
     return notices_.tools_changed();
-  if (is_rpc_error_without_id(message)) return end_only_request(rpc_outcome(message));
+  if (is_rpc_error_without_id(message)) return take_unclaimed(rpc_outcome(message));
   const auto id = is_rpc_response(message) ? rpc_id(message) : std::nullopt;
   if (id) end_request(*id, rpc_outcome(message));
 }
 
-// An answer that cannot be read belongs to the request whose id it shows; without any, to the only
-// one that waits.
+// An answer that cannot be read belongs to the request whose id it shows; take_unclaimed() has those
+// without any.
 void StdioConnection::take_unreadable(std::string_view line) {
   const std::vector<int64_t> ids = rpc_ids_in(line);
-  if (ids.empty()) return end_only_request(unreadable_rpc());
+  if (ids.empty()) return take_unclaimed(unreadable_rpc());
   for (const int64_t id : ids) {
     if (end_request(id, unreadable_rpc())) return;
   }
@@ -207,18 +209,53 @@ bool StdioConnection::end_request(int64_t id, Result<McpJson> outcome) {
     const auto waits = waiting_.find(id);
     if (waits == waiting_.end()) return false;
     waits->second = std::move(outcome);
+    claim(id);
   }
   answered_.notify_all();
   return true;
 }
 
-void StdioConnection::end_only_request(Result<McpJson> outcome) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (waiting_.size() != 1) return;
-    waiting_.begin()->second = std::move(outcome);
+// An answer that does not show whose it is belongs to one of those that wait. It ends the one that
+// is left when the others have theirs: no request ends by another one's broken answer.
+void StdioConnection::take_unclaimed(Result<McpJson> outcome) {
+  const std::lock_guard lock(mutex_);
+  if (unclaimed_.size() == kMostUnclaimed) return;
+  Unclaimed& one = unclaimed_.emplace_back();
+  one.outcome = std::move(outcome);
+  for (const auto& [id, has] : waiting_) {
+    if (!has) one.askers.insert(id);
   }
-  answered_.notify_all();
+  settle_unclaimed();
+}
+
+// Notes that a request has its answer, or no longer waits. REQUIRES: mutex_.
+void StdioConnection::claim(int64_t id) {
+  for (Unclaimed& one : unclaimed_) one.askers.erase(id);
+  settle_unclaimed();
+}
+
+// Ends requests of which as many wait as there are answers that can only be theirs. REQUIRES:
+// mutex_.
+void StdioConnection::settle_unclaimed() {
+  const auto is_theirs = [this](const std::set<int64_t>& askers) {
+    return std::ranges::count_if(unclaimed_, [&](const Unclaimed& other) {
+             return std::ranges::includes(askers, other.askers);
+           }) >= std::ssize(askers);
+  };
+  for (size_t i = 0; i < unclaimed_.size();) {
+    if (!is_theirs(unclaimed_[i].askers)) {
+      ++i;
+      continue;
+    }
+    const Unclaimed found = std::exchange(unclaimed_[i], Unclaimed());
+    for (const int64_t id : found.askers) {
+      waiting_[id] = found.outcome;
+      for (Unclaimed& one : unclaimed_) one.askers.erase(id);
+    }
+    std::erase_if(unclaimed_, [](const Unclaimed& one) { return one.askers.empty(); });
+    i = 0;
+    answered_.notify_all();
+  }
 }
 
 // Runs on the reader thread, which a program that does not read its input must not block for long.
@@ -244,6 +281,7 @@ Result<McpJson> StdioConnection::request(std::string_view method, const McpJson&
     answered_.wait_until(lock, wait.stop, wait.deadline, [&] { return outcome || ended_; });
   Outcome answer = std::move(outcome);
   waiting_.erase(id);
+  claim(id);
   const std::string why_ended = why_ended_;
   lock.unlock();
   if (!written) return tl::unexpected(written.error());

@@ -5,8 +5,10 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "server/mcp/child_process.h"
 #include "server/mcp/connection.h"
@@ -48,6 +50,11 @@ class StdioConnection final : public McpConnection {
     std::chrono::steady_clock::duration answering{};
   };
   using Outcome = std::optional<Result<McpJson>>;
+  // An answer that does not show whose it is.
+  struct Unclaimed {
+    std::set<int64_t> askers;  // requests that waited when it came and still do
+    Result<McpJson> outcome;
+  };
 
   StdioConnection(ChildProcess process, McpNotices notices, OwnedFd wake);
   void read_all();
@@ -55,7 +62,9 @@ class StdioConnection final : public McpConnection {
   void take_message(const McpJson& message);
   void take_unreadable(std::string_view line);
   bool end_request(int64_t id, Result<McpJson> outcome);
-  void end_only_request(Result<McpJson> outcome);
+  void take_unclaimed(Result<McpJson> outcome);
+  void claim(int64_t id);
+  void settle_unclaimed();
   void log_line(std::string_view line);
   void answer(const McpJson& request);
   void look_at_minute();
@@ -71,6 +80,7 @@ class StdioConnection final : public McpConnection {
   std::mutex mutex_;
   std::condition_variable_any answered_;
   std::map<int64_t, Outcome> waiting_;  // by request id
+  std::vector<Unclaimed> unclaimed_;
   int64_t next_id_ = 1;
   std::string why_ended_;
   std::atomic<bool> ended_{false}, leaving_{false};
