@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """model: "auto": rules, the learned score and its training, the cascade, keys, dry runs, costs, what configurations are refused."""
+import base64
 import json
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -196,6 +198,66 @@ class Cascade(Case):
             __import__("time").sleep(0.05)
         self.assertEqual(server.metric("penstock:num_requests_running"), 0)
         self.assertEqual(server.post("/v1/completions", STORY).status, 200)
+
+
+def base64_of(file):
+    return "data:image/png;base64," + base64.b64encode(file).decode()
+
+
+class Pictures(Case):
+    SEEING = SOURCE / "tests" / "golden" / "seeing" / "qwen3_vl"
+    URL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+    def start(self, *routes):
+        path = pathlib.Path(self.folder) / "models.json"
+        eyes = {"model": str(self.SEEING), "max_model_len": 512}
+        path.write_text(json.dumps({"models": [{"name": "small", "model": str(MODEL), "chat_template": TEMPLATE}, {"name": "large", **eyes}],
+                                    "routes": list(routes)}))
+        return self.enterContext(Server("--models-config", path, model=None))
+
+    def test_go_to_the_model_that_sees(self):
+        server = self.start(auto(cascade={"min_mean_logprob": -100}), {**auto(), "name": "plain"},
+                            {**auto(small="large", large="small", otherwise="large"), "name": "reversed"},
+                            {**auto(rules=[{"if": {"pictures": True}, "use": "large"}]), "name": "ruled"},
+                            {**auto(large="small"), "name": "blind"})
+        url, file = self.URL, self.URL.split(",")[1]
+        part = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": file}}
+        user = lambda content, **more: {"messages": [{"role": "user", "content": content, **more}]}  # noqa: E731
+        chat = user([{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What?"}])
+        asks = {"/v1/chat/completions": {**chat, "max_tokens": 2},
+                "/v1/responses": {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}], "max_output_tokens": 2},
+                "/v1/messages": {**user([part]), "max_tokens": 2},
+                "/api/chat": {**user("What?", images=[file]), "options": {"num_predict": 2}}}
+        why = "otherwise; the model chosen has no eyes"
+        for path, body in asks.items():
+            for route in ("auto", "plain", "reversed"):
+                with self.subTest(path, route=route):
+                    reply = server.post(path, {**body, "model": route, "stream": False})
+                    self.assertEqual(reply.status, 200, reply.body)
+                    self.assertEqual(reply.headers["x-penstock-route"], f'{route}; model=large; reason="{why}"')
+        got, header = self.answered(server, {**asks["/v1/chat/completions"], "model": "ruled"}, path="/v1/chat/completions")
+        self.assertEqual((got, header), ("large", 'ruled; model=large; reason="rule 1: pictures"'))
+        reply = server.post("/v1/chat/completions", {**chat, "model": "blind"})
+        self.assertEqual(reply.status, 400)
+        self.assertIn("no eyes", reply.json()["error"]["message"])
+        # Errors about pictures: a bound is no reason to try again, and a client does not name the place.
+        huge = base64_of(struct.pack(">4s4sII", b"\x89PNG", b"\r\n\x1a\n", 13, 0x49484452) + struct.pack(">IIBBBBB", 50000, 50000, 8, 2, 0, 0, 0) + b"crc!")
+        for message, part in (("messages[0].content[0]: expected a picture of at most 67108864 pixels", {"type": "image_url", "image_url": {"url": huge}}),
+                              ("messages[0].content[0]: expected a data URL", {"type": "image", "penstock_place": "x" * 1_000_000})):
+            reply = server.post("/v1/chat/completions", {**user([part]), "model": "large", "max_tokens": 2})
+            self.assertEqual((reply.status, reply.json()["error"]["message"][:len(message)]), (400, message))
+        # Text that names a picture's type is no picture.
+        for body in (user("image_url"), user([{"type": "text", "text": "image"}])):
+            header = self.answered(server, {**body, "max_tokens": 2, "model": "auto"}, path="/v1/chat/completions")[1]
+            self.assertIn("model=small", header)
+
+    def test_of_tools(self):
+        server = self.start(auto())
+        asked = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]}
+        shown = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": self.URL.split(",")[1]}}]}]}
+        reply = server.post("/v1/messages", {"model": "auto", "max_tokens": 2, "messages": [{"role": "user", "content": "Look."}, asked, shown]})
+        self.assertIn("model=large", reply.headers["x-penstock-route"], reply.body)
 
 
 class Score(Case):

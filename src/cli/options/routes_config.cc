@@ -38,6 +38,7 @@ Status read_conditions(const SectionJson& fields, const std::string& place, Rout
   read_optional(section, "mathematics", rule.mathematics);
   read_optional(section, "tools", rule.tools);
   read_optional(section, "json", rule.json);
+  read_optional(section, "pictures", rule.pictures);
   read_optional(section, "max_seconds", rule.max_seconds);
   read_some(section, "language", rule.languages);
   read_some(section, "key", rule.keys);

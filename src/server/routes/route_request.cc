@@ -27,6 +27,23 @@ std::string text_of_parts(const json& content) {
   return text;
 }
 
+// Whether one of the parts of a message, or of a tool's result in it, is a picture.
+bool has_picture(const json& parts) {
+  if (!parts.is_array()) return false;
+  return std::ranges::any_of(parts, [](const json& part) {
+    if (!part.is_object()) return false;
+    const json& type = get_field(part, "type");
+    return type == "image_url" || type == "input_image" || type == "image" ||
+           has_picture(get_field(part, "content")) || has_picture(get_field(part, "output"));
+  });
+}
+
+// Whether a field has a list of pictures, as Ollama's messages and prompts do.
+bool has_images(const json& value) {
+  const json& images = get_field(value, "images");
+  return images.is_array() && !images.empty();
+}
+
 void read_messages(const json& messages, RouteFeatures& features) {
   if (!messages.is_array()) return;
   for (const json& message : messages) {
@@ -34,6 +51,7 @@ void read_messages(const json& messages, RouteFeatures& features) {
     std::string text = text_of_parts(get_field(message, "content"));
     features.characters += static_cast<int64_t>(text.size());
     if (get_field(message, "role") == "user") features.question = std::move(text);
+    features.pictures |= has_images(message);
   }
 }
 
@@ -80,7 +98,11 @@ RouteFeatures features_of(const Services& services, const HttpRequest& request) 
   const json& body = *read;
   for (const char* name : {"system", "instructions"})
     features.characters += static_cast<int64_t>(text_of_parts(get_field(body, name)).size());
-  for (const char* name : {"messages", "input"}) read_messages(get_field(body, name), features);
+  for (const char* name : {"messages", "input"}) {
+    read_messages(get_field(body, name), features);
+    features.pictures |= has_picture(get_field(body, name));  // messages are parts with contents
+  }
+  features.pictures |= has_images(body);
   for (const char* name : {"suffix", "input_suffix", "input_prefix", "prompt", "input"})
     read_text(get_field(body, name), features);  // the last field present has the question
   const json& tools = get_field(body, "tools");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "server/api/api_request.h"
@@ -14,6 +15,7 @@
 #include "server/routes/route_request.h"
 #include "server/routing/endpoint.h"
 #include "server/services/data_folder.h"
+#include "server/services/model_loads.h"
 #include "server/services/request_record.h"
 #include "server/services/served_models.h"
 #include "server/services/services.h"
@@ -118,6 +120,31 @@ net::awaitable<RouteDecision> Router::decide(const Table& table, const RouteFeat
                             table.config.threshold.value_or(table.score->threshold));
 }
 
+// Whether a model reads text only; false: it sees, or it cannot be loaded.
+net::awaitable<bool> Router::is_blind(const std::string& name) {
+  const auto model = services_.models.named(name);
+  if (!model) co_return false;
+  ModelLease lease = model->lease();
+  if (lease == nullptr) {
+    auto loaded = co_await services_.loads.lease(*model);
+    if (!loaded) co_return false;
+    lease = *std::move(loaded);
+  }
+  co_return lease->pools() || lease->session().eyes() == nullptr;
+}
+
+net::awaitable<RouteDecision> Router::seeing(const RouteConfig& config, RouteDecision decision) {
+  if (!co_await is_blind(decision.model)) co_return decision;
+  const std::array<const std::string*, 2> others = {&config.small, &config.large};
+  for (const std::string* other : others) {
+    if (*other == decision.model || co_await is_blind(*other)) continue;
+    decision.model = *other;
+    decision.reason += "; the model chosen has no eyes";
+    break;
+  }
+  co_return decision;
+}
+
 net::awaitable<void> Router::answer(const RouteConfig& config, const Endpoint& endpoint,
                                     Exchange& exchange) {
   const Table& table = table_of(config);
@@ -133,6 +160,8 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Endpoint& e
     decision.model = decision.model == config.small ? config.large : config.small;
     decision.reason += "; the key may not use the other";
   }
+  if (features.pictures && has_both) decision = co_await seeing(config, std::move(decision));
+  if (exchange.gone()) co_return;
   {
     const std::lock_guard lock(mutex_);
     ++counts_[config.name].decisions[{decision.model, decision.kind}];

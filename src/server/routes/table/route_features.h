@@ -15,7 +15,8 @@ struct RouteFeatures {
   bool mathematics = false;  // the question contains mathematics
   // language of the question by its script: "en", "zh", …; "": not known
   std::string language;
-  bool tools = false;  // the request has tools
+  bool tools = false;     // the request has tools
+  bool pictures = false;  // the request has pictures
   // the reply is constrained to JSON or another form
   bool json = false;
   std::string key;     // id of the API key

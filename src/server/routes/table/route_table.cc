@@ -17,6 +17,7 @@ bool RouteRule::holds(const RouteFeatures& features) const {
   if (max_characters && features.characters > *max_characters) return false;
   if (!is(code, features.code) || !is(mathematics, features.mathematics)) return false;
   if (!is(tools, features.tools) || !is(json, features.json)) return false;
+  if (!is(pictures, features.pictures)) return false;
   if (!one_of(languages, features.language) || !one_of(keys, features.key)) return false;
   if (max_seconds && (features.seconds <= 0 || features.seconds > *max_seconds)) return false;
   return std::ranges::all_of(headers, [&](const auto& header) {
@@ -35,6 +36,7 @@ std::string RouteRule::names() const {
   add("language", !languages.empty());
   add("tools", tools.has_value());
   add("json", json.has_value());
+  add("pictures", pictures.has_value());
   add("key", !keys.empty());
   add("header", !headers.empty());
   add("time", max_seconds.has_value());

@@ -12,7 +12,7 @@ namespace penstock {
 // A rule holds when all of its conditions hold.
 struct RouteRule {
   std::optional<int64_t> min_characters, max_characters;
-  std::optional<bool> code, mathematics, tools, json;
+  std::optional<bool> code, mathematics, tools, json, pictures;
   std::vector<std::string> languages, keys;  // any one of them must match
   // name and value; all of them must match
   std::vector<std::pair<std::string, std::string>> headers;
