@@ -108,15 +108,13 @@ Result<ImageInfo> read_image_info(ImageBytes file) {
 
 Result<Image> decode_image(ImageBytes file, const ImageLimits& limits, AlphaRule alpha) {
   if (file.size() > limits.max_bytes)
-    return errorf(ErrorCode::kResourceExhausted,
-                  "image: expected a file of at most {} bytes, got {}", limits.max_bytes,
-                  file.size());
+    return errorf(ErrorCode::kInvalidArgument, "image: expected a file of at most {} bytes, got {}",
+                  limits.max_bytes, file.size());
   ASSIGN_OR_RETURN(const ImageDecoder* decoder, find_decoder(file));
   ASSIGN_OR_RETURN(const ImageInfo info, stored_info(*decoder, file));
   if (int64_t{info.width} * info.height > limits.max_pixels)
-    return errorf(ErrorCode::kResourceExhausted,
-                  "{} image: expected at most {} pixels, got {} x {}", decoder->name,
-                  limits.max_pixels, info.width, info.height);
+    return errorf(ErrorCode::kInvalidArgument, "{} image: expected at most {} pixels, got {} x {}",
+                  decoder->name, limits.max_pixels, info.width, info.height);
   ASSIGN_OR_RETURN(Image image, decoder->decode(file, info, alpha));
   return upright(std::move(image), info.orientation);
 }

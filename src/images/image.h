@@ -48,7 +48,7 @@ Result<ImageInfo> read_image_info(std::span<const std::byte> file);
 
 // Decodes a file; of an animation the first frame. Sizes are compared with the limits before memory
 // for pixels is allocated. Errors: kInvalidArgument (damaged, truncated, not a picture, an empty
-// one), kResourceExhausted (over a limit), kUnsupported (a variant that is not decoded).
+// one, over a limit), kUnsupported (a variant that is not decoded).
 Result<Image> decode_image(std::span<const std::byte> file, const ImageLimits& limits = {},
                            AlphaRule alpha = AlphaRule::kDrop);
 

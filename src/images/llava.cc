@@ -59,7 +59,7 @@ class LlavaProcessor : public ViewProcessor {
     constexpr int64_t kMostPixels = int64_t{1} << 26;
     if (!pad_ && side > 0 && side * longer / shorter > kMostPixels / side)
       return errorf(
-          ErrorCode::kResourceExhausted,
+          ErrorCode::kInvalidArgument,
           "image of {} x {}: expected at most {} pixels with a shortest edge of {}, got more",
           width, height, kMostPixels, side);
     const int n = (h / grid_patch_) * (w / grid_patch_) + extra_tokens_;

@@ -117,7 +117,7 @@ Result<ImagePlan> ViewProcessor::plan(int width, int height) const {
   int64_t n = 0;
   for (const ImageView& view : plan.views) n += int64_t{view.height} * view.width;
   if (n > kMostPixels)
-    return errorf(ErrorCode::kResourceExhausted,
+    return errorf(ErrorCode::kInvalidArgument,
                   "image of {} x {}: expected to become at most {} pixels, got {}", width, height,
                   kMostPixels, n);
   return plan;

@@ -187,7 +187,7 @@ TEST(SeeingModel, RowsAreBounded) {
   const auto little = eyes_of({.row_bytes = bytes - 1}), enough = eyes_of({.row_bytes = bytes});
   const auto refused = little->encode({.pictures = task.pictures.pictures});
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
   auto rows = enough->encode({.pictures = task.pictures.pictures});
   ASSERT_TRUE(rows);
   EXPECT_TRUE((*rows)[0]->finite);

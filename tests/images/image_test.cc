@@ -57,19 +57,19 @@ TEST(ImageTest, BombsAreRefusedByTheirHeader) {
   set_be32(png, 16, 60000), set_be32(png, 20, 60000);
   const auto image = decode_image(bytes_of(png));
   ASSERT_FALSE(image);
-  EXPECT_EQ(image.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(image.error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(image.error().message,
             "PNG image: expected at most 67108864 pixels, got 60000 x 60000");
   std::string gif = read_golden("files/plain.gif");
   gif.replace(6, 4, "\xff\xff\xff\xff");
-  EXPECT_EQ(decode_image(bytes_of(gif)).error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(decode_image(bytes_of(gif)).error().code, ErrorCode::kInvalidArgument);
   std::string bmp = read_golden("files/rle8.bmp");
   bmp.replace(18, 8, std::string("\xff\xff\0\0\xff\xff\0\0", 8));
-  EXPECT_EQ(decode_image(bytes_of(bmp)).error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(decode_image(bytes_of(bmp)).error().code, ErrorCode::kInvalidArgument);
   std::string jpeg = read_golden("files/rgb.jpg");
   const size_t frame = jpeg.find("\xff\xc0");
   jpeg.replace(frame + 5, 4, "\xff\xff\xff\xff");
-  EXPECT_EQ(decode_image(bytes_of(jpeg)).error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(decode_image(bytes_of(jpeg)).error().code, ErrorCode::kInvalidArgument);
 }
 
 // The last scan of a progressive file, once more and a thousand times more.
@@ -94,9 +94,9 @@ TEST(ImageTest, LimitsAreSettings) {
   const std::string file = read_golden("files/rgb.jpg");
   EXPECT_TRUE(decode_image(bytes_of(file), {.max_bytes = file.size(), .max_pixels = 37 * 21}));
   EXPECT_EQ(decode_image(bytes_of(file), {.max_bytes = file.size() - 1}).error().code,
-            ErrorCode::kResourceExhausted);
+            ErrorCode::kInvalidArgument);
   EXPECT_EQ(decode_image(bytes_of(file), {.max_pixels = 37 * 21 - 1}).error().code,
-            ErrorCode::kResourceExhausted);
+            ErrorCode::kInvalidArgument);
 }
 
 TEST(ImageTest, OtherFilesAreNamed) {

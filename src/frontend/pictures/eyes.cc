@@ -127,12 +127,12 @@ Eyes::Eyes(std::unique_ptr<ImageProcessor> processor, std::unique_ptr<Ear> ear,
 Result<ImagePlan> Eyes::plan_picture(const Picture& picture) const {
   if (ear_ != nullptr) return ear_->plan(bytes_of(picture));
   if (picture.file->size() > limits_.image.max_bytes) {
-    return errorf(ErrorCode::kResourceExhausted, "expected a picture of at most {} bytes, got {}",
+    return errorf(ErrorCode::kInvalidArgument, "expected a picture of at most {} bytes, got {}",
                   limits_.image.max_bytes, picture.file->size());
   }
   ASSIGN_OR_RETURN(const ImageInfo info, read_image_info(bytes_of(picture)));
   if (int64_t{info.width} * info.height > limits_.image.max_pixels) {
-    return errorf(ErrorCode::kResourceExhausted,
+    return errorf(ErrorCode::kInvalidArgument,
                   "expected a picture of at most {} pixels, got {} x {}", limits_.image.max_pixels,
                   info.width, info.height);
   }
@@ -160,12 +160,20 @@ int64_t Eyes::row_bytes_of(const PlannedPicture& picture) const {
 
 // Returns why a call cannot wait, if so.
 std::optional<Error> Eyes::why_over(const Open& open) const {
+  const size_t most_bytes = limits_.waiting_bytes / 4 * 3;  // of one key
+  if (open.bytes > most_bytes || open.row_bytes > limits_.row_bytes) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("expected pictures of at most {} MiB together, which become at most {} "
+                    "MiB, got {} that become {}",
+                    most_bytes >> 20, limits_.row_bytes >> 20, open.bytes >> 20,
+                    open.row_bytes >> 20)};
+  }
   const auto found = tenants_.find(open.call.tenant);
   const Tenant own = found == tenants_.end() ? Tenant() : found->second;
   const bool many = calls_.size() >= limits_.calls ||
                     waiting_bytes_ + open.bytes > limits_.waiting_bytes ||
-                    own.n_calls >= limits_.calls / 4 * 3 ||
-                    own.bytes + open.bytes > limits_.waiting_bytes / 4 * 3;
+                    own.n_calls >= limits_.calls / 4 * 3 || own.bytes + open.bytes > most_bytes;
   if (many) {
     return Error{ErrorCode::kResourceExhausted,
                  "too many pictures wait to be encoded, of one key or of all: try again later"};

@@ -50,7 +50,7 @@ class Eyes {
   bool hears() const { return ear_ != nullptr; }
   int64_t weight_bytes() const { return encoder_->weight_bytes(); }
   // Reads the header of a picture; nothing is decoded. Errors, with the picture's place:
-  // kInvalidArgument, kUnsupported, kResourceExhausted (over a limit).
+  // kInvalidArgument (over a limit, too), kUnsupported.
   Result<PlannedPicture> plan(Picture picture) const;
   // See penstock::embeddings_of(); positions are those of the model.
   std::vector<PromptEmbeddings> embeddings_of(const PromptPictures& pictures,
@@ -65,7 +65,8 @@ class Eyes {
     std::optional<Clock::time_point> deadline;
     std::string tenant;  // pictures of different tenants take turns; one has 3/4 of the limits
   };
-  // Returns an id for cancel(). Errors: kResourceExhausted (too many wait), kCancelled (after stop()).
+  // Returns an id for cancel(). Errors: kInvalidArgument (more than there may ever be),
+  // kResourceExhausted (too many wait), kCancelled (after stop()).
   Result<uint64_t> submit(Call call, Done done);
   void cancel(uint64_t id);
   // Submits and waits.

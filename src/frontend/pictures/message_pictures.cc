@@ -105,8 +105,8 @@ Result<std::vector<Picture>> take_pictures(Json& messages, size_t most) {
       const Json* const sound = part.is_object() ? sound_in(part) : nullptr;
       if (url == nullptr && sound == nullptr) continue;
       std::string where = fmt::format("messages[{}].content[{}]", m, i);
-      if (part.contains(kPicturePlace) && part[kPicturePlace].is_string())
-        where = part[kPicturePlace].get<std::string>();
+      if (const auto place = part.find(kPicturePlace); place != part.end() && place->is_binary())
+        where.assign(place->get_binary().begin(), place->get_binary().end());
       if (pictures.size() == most) {
         return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} pictures", where, most);
       }

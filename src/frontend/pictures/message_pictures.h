@@ -9,7 +9,8 @@
 
 namespace penstock {
 
-// Member of a part that says where the client has sent it, where that is not its place in the messages.
+// Member of a part that says where the client has sent it, where that is not its place in the messages: bytes,
+// which no JSON of a client has.
 inline constexpr const char* kPicturePlace = "penstock_place";
 
 // Replaces every part that is a picture by {"type": "image"}, which chat templates know, and returns

@@ -36,7 +36,7 @@ json image_part(std::string url, std::string where) {
   of_url["url"] = std::move(url);
   json result = {{"type", "image_url"}};
   result["image_url"] = std::move(of_url);
-  result[kPicturePlace] = std::move(where);
+  result[kPicturePlace] = json::binary({where.begin(), where.end()});
   return result;
 }
 
