@@ -98,6 +98,13 @@ def write_features():
     for name, n, bands in [("qwen2_audio", 10001, 80), ("qwen2_audio_short", 500, 128)]:
         add(name, {"model_type": "qwen2_audio"} | hears, n, *whisper(samples[:n], feature_size=bands))
     add("voxtral", {"model_type": "voxtral"} | hears, len(samples), *whisper(samples, feature_size=64))
+    # Qwen3-ASR: as long as the sound, then zeros to whole chunks of 100 frames
+    extractor = transformers.Qwen3ASRFeatureExtractor(feature_size=64)
+    exact = transformers.WhisperFeatureExtractor(feature_size=64)._np_extract_fbank_features(samples[None, :17003], "cpu")
+    blocks = numpy.pad(exact, [(0, 0), (0, 0), (0, -exact.shape[2] % 100)]).transpose(0, 2, 1)
+    other = extractor([samples[:17003]], sampling_rate=RATE, padding=True)["input_features"].numpy().transpose(0, 2, 1)
+    print("qwen3_asr", blocks.shape, "torch is off by", abs(blocks - other).max())
+    add("qwen3_asr", {"model_type": "qwen3_asr", "audio_config": {"n_window": 50, "n_window_infer": 800}}, 17003, extractor, blocks)
     (OUT / "features.json").write_text(json.dumps(cases, indent=1) + "\n")
 
 

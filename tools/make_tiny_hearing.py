@@ -67,7 +67,7 @@ class Qwen2Audio(Model):
         mask = torch.where(torch.arange(core.config.audio_config.max_source_positions) < positions, 0.0, -torch.inf)
         states = core.audio_tower(made["input_features"], attention_mask=mask[None, None, None].expand(1, 1, len(mask), -1))
         features = core.multi_modal_projector(states.last_hidden_state)[0, :(positions - 2) // 2 + 1]
-        return positions, made["input_features"], features
+        return [(positions, made["input_features"], features)]
 
 
 class Voxtral(Model):
@@ -88,7 +88,28 @@ class Voxtral(Model):
 
     def features(self, samples):
         blocks = self.blocks(samples)
-        return 50, blocks, self.model.get_audio_features(blocks).pooler_output
+        return [(50, blocks, self.model.get_audio_features(blocks).pooler_output)]
+
+
+class Qwen3Asr(Model):
+    def inputs(self, text, sounds):
+        processor = T.Qwen3ASRProcessor(self.extractor, self.tokenizer, chat_template=self.tokenizer.chat_template)
+        return processor(text=[text], audio=sounds)
+
+    def features(self, samples):
+        """One entry for each window that the layers hear at once."""
+        made = self.extractor([samples], sampling_rate=16000, padding=True, return_attention_mask=True)
+        spectrum, mask = made["input_features"], made["attention_mask"]
+        rows = self.model.get_audio_features(spectrum, mask).pooler_output
+        n_frames, window = int(mask.sum()), self.model.config.audio_config.n_window_infer
+        entries, done = [], 0
+        for first in range(0, n_frames, window):
+            n = min(window, n_frames - first)
+            positions = n // 100 * 13 + (n % 100 + 7) // 8
+            entries.append((positions, spectrum[:, :, first:first + window], rows[done:done + positions]))
+            done += positions
+        assert done == len(rows), (done, rows.shape)
+        return entries
 
 
 def qwen2_audio():
@@ -114,7 +135,20 @@ def voxtral():
     return Voxtral(T.VoxtralForConditionalGeneration(config), tokenizer, extractor, marks[0])
 
 
-MODELS = {"qwen2_audio": qwen2_audio, "voxtral": voxtral}
+def qwen3_asr():
+    marks = ["<|audio_pad|>", "<|audio_start|>", "<|audio_end|>"]
+    tokenizer = tokenizer_of(chat("<|audio_start|><|audio_pad|><|audio_end|>"), marks, audio_token=marks[0],
+                             audio_bos_token=marks[1], audio_eos_token=marks[2])
+    config = T.Qwen3ASRConfig(
+        text_config=T.Qwen3Config(**sizes(tokenizer)).to_dict(), audio_token_id=tokenizer.convert_tokens_to_ids(marks[0]),
+        tie_word_embeddings=False,
+        audio_config=dict(num_mel_bins=16, d_model=24, encoder_layers=2, encoder_attention_heads=3, encoder_ffn_dim=40,
+                          n_window=50, n_window_infer=200, output_dim=32, downsample_hidden_size=6, model_type="qwen3_asr_encoder"))
+    extractor = T.Qwen3ASRFeatureExtractor(feature_size=16)
+    return Qwen3Asr(T.Qwen3ASRForConditionalGeneration(config), tokenizer, extractor, marks[0])
+
+
+MODELS = {"qwen2_audio": qwen2_audio, "voxtral": voxtral, "qwen3_asr": qwen3_asr}
 
 
 class Sound:
@@ -130,8 +164,13 @@ class Sound:
         return {"type": "input_audio", "input_audio": {"data": base64.b64encode(self.file).decode(), "format": self.format}}
 
 
-def talks(more):
-    """Conversations: parts are texts or sounds. more: of a model that hears more than a window."""
+def talks(name):
+    """Conversations: parts are texts or sounds."""
+    if name == "qwen3_asr":  # its processor takes one sound
+        for seconds, rate, kind, subtype in [(0.61, 16000, "WAV", "PCM_16"), (2.37, 22050, "MP3", "MPEG_LAYER_III"), (0.2, 8000, "FLAC", "PCM_16")]:
+            yield [("user", ["What is this? ", Sound(seconds, rate, 1, kind, subtype, 4)])]
+        return
+    more = name == "voxtral"  # hears more than a window
     a, b = Sound(0.6, 16000, 1, "WAV", "PCM_16", 1), Sound(0.93, 22050, 2, "MP3", "MPEG_LAYER_III", 2)
     c = Sound(1.2 if more else 0.31, 8000, 1, "FLAC", "PCM_16", 3)
     yield [("user", [a, "What is in this picture?"])]
@@ -150,7 +189,7 @@ def write(name):
     one.save(where)
     (where / "generation_config.json").unlink(missing_ok=True)
     golden, towers = [], {}
-    for talk in talks(name == "voxtral"):
+    for talk in talks(name):
         def messages(of_sound):
             return [{"role": role, "content": [of_sound(part) if isinstance(part, Sound) else {"type": "text", "text": part}
                                                for part in parts]} for role, parts in talk]
@@ -169,7 +208,7 @@ def write(name):
         print(name, len(prompt), golden[-1]["reply"])
     (where / "golden.json").write_text(json.dumps(golden) + "\n")
     with open(where / "tower.bin", "wb") as out:
-        for positions, blocks, features in towers.values():
+        for positions, blocks, features in [entry for entries in towers.values() for entry in entries]:
             spectra = blocks.transpose(1, 2).contiguous().numpy().astype(numpy.float32)
             out.write(struct.pack("<6i", len(spectra), positions, *spectra.shape[1:], *features.shape))
             out.write(spectra.tobytes() + features.contiguous().numpy().astype(numpy.float32).tobytes())

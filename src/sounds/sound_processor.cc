@@ -13,6 +13,7 @@ struct SoundFamily {
 };
 constexpr SoundFamily kFamilies[] = {
     {"qwen2_audio", "WhisperFeatureExtractor", make_qwen2_audio_sounds},
+    {"qwen3_asr", "Qwen3ASRFeatureExtractor", make_qwen3_asr_sounds},
     {"voxtral", "WhisperFeatureExtractor", make_voxtral_sounds},
 };
 

@@ -1,5 +1,5 @@
-// Whisper's log-mel spectra: Qwen2-Audio, which hears as much of its window as the sound is long, and
-// Voxtral, which hears whole windows.
+// Whisper's log-mel spectra: Qwen2-Audio, which hears as much of its window as the sound is long,
+// Voxtral, which hears whole windows, and Qwen3-ASR, which reads chunks of a second.
 #include <algorithm>
 #include <cmath>
 
@@ -53,10 +53,10 @@ double sample_at(std::span<const float> samples, int64_t i, int64_t n) {
   return i >= 0 && i < static_cast<int64_t>(samples.size()) ? samples[static_cast<size_t>(i)] : 0.0;
 }
 
-// Returns [n_frames, n_bands] of a sound padded with silence to n_frames * hop samples. The eighth
+// Returns [n_frames, n_bands] of a sound padded with silence to n samples (0: n_frames * hop). The eighth
 // decade below the loudest band of all is the floor.
 std::vector<float> log_mel(std::span<const float> samples, const WhisperSettings& whisper,
-                           int64_t n_frames) {
+                           int64_t n_frames, int64_t n = 0) {
   const int n_fft = whisper.mel.n_fft;
   const auto n_bands = static_cast<size_t>(whisper.mel.n_bands);
   MelSpectrum spectrum(whisper.mel);
@@ -65,7 +65,7 @@ std::vector<float> log_mel(std::span<const float> samples, const WhisperSettings
   constexpr double kFloor = 1e-10;
   std::vector<float> out(static_cast<size_t>(n_frames) * n_bands,
                          static_cast<float>(std::log10(kFloor)));
-  const int64_t n = n_frames * whisper.hop;
+  if (n == 0) n = n_frames * whisper.hop;
   for (int64_t t = 0; t < n_frames; ++t) {
     const int64_t first = t * whisper.hop - n_fft / 2;
     const bool silent = first >= static_cast<int64_t>(samples.size()) &&
@@ -142,6 +142,66 @@ class Qwen2AudioSounds final : public WhisperSounds {
   }
 };
 
+// Chunks of a second, padded with zeros behind the spectrum's end; the layers hear some at once.
+class Qwen3AsrSounds final : public WhisperSounds {
+ public:
+  explicit Qwen3AsrSounds(const FamilyInputs& inputs) : WhisperSounds(inputs) {
+    ProcessorSettings& settings = inputs.settings;
+    soft_token_ = inputs.token("audio_token", "<|audio_pad|>");
+    chunk_ = 2 * settings.integer("n_window", 50, 1, 1 << 14);
+    least_ = settings.integer("min_length", 8000, 0, 1 << 20);
+    heard_ = inputs.config_integer({"audio_config", "n_window_infer"});
+    if (heard_ == 0) heard_ = 800;
+    const int of_tower = inputs.config_integer({"audio_config", "n_window"});
+    if (of_tower > 0 && 2 * of_tower != chunk_)
+      settings.refuse("n_window", fmt::format("{}, as the tower has", of_tower),
+                      std::to_string(chunk_ / 2));
+    if (heard_ % chunk_ != 0)
+      settings.refuse("n_window", fmt::format("a divisor of n_window_infer ({})", heard_),
+                      std::to_string(chunk_ / 2));
+  }
+
+  Result<SoundPlan> plan(int64_t n_samples) const override {
+    SoundPlan plan;
+    plan.n_soft = positions_of(frames_of(n_samples));
+    if (plan.n_soft == 0 || n_samples == 0) return sound_too_short(n_samples);
+    plan.prompt.push_back({soft_token_, plan.n_soft});
+    return plan;
+  }
+
+  std::vector<SoundView> process(std::span<const float> samples) const override {
+    const auto n_samples = static_cast<int64_t>(samples.size());
+    const int64_t n_frames = frames_of(n_samples);
+    const std::vector<float> frames =
+        log_mel(samples, whisper_, n_frames, std::max<int64_t>(n_samples, least_));
+    const auto width = static_cast<size_t>(whisper_.mel.n_bands);
+    std::vector<SoundView> views;
+    for (int64_t first = 0; first < n_frames; first += heard_) {
+      const int64_t n = std::min<int64_t>(heard_, n_frames - first);
+      const auto given = static_cast<int>((n + chunk_ - 1) / chunk_ * chunk_);
+      SoundView& view =
+          views.emplace_back(SoundView{{}, given, whisper_.mel.n_bands, positions_of(n)});
+      const auto from = std::span(frames).subspan(static_cast<size_t>(first) * width,
+                                                  static_cast<size_t>(n) * width);
+      view.values.assign(from.begin(), from.end());
+      view.values.resize(static_cast<size_t>(given) * width);
+    }
+    return views;
+  }
+
+ private:
+  int64_t frames_of(int64_t n_samples) const {
+    return std::max<int64_t>(n_samples, least_) / whisper_.hop;
+  }
+  // Of so many frames after three convolutions of every second place.
+  int positions_of(int64_t n_frames) const {
+    return static_cast<int>(n_frames / chunk_ * ((chunk_ + 7) / 8) + (n_frames % chunk_ + 7) / 8);
+  }
+
+  int chunk_ = 0, heard_ = 0;  // frames
+  int least_ = 0;              // samples; shorter sounds are silent behind their end
+};
+
 class VoxtralSounds final : public WhisperSounds {
  public:
   explicit VoxtralSounds(const FamilyInputs& inputs) : WhisperSounds(inputs) {
@@ -186,6 +246,10 @@ class VoxtralSounds final : public WhisperSounds {
 
 std::unique_ptr<SoundProcessor> make_qwen2_audio_sounds(const FamilyInputs& inputs) {
   return std::make_unique<Qwen2AudioSounds>(inputs);
+}
+
+std::unique_ptr<SoundProcessor> make_qwen3_asr_sounds(const FamilyInputs& inputs) {
+  return std::make_unique<Qwen3AsrSounds>(inputs);
 }
 
 std::unique_ptr<SoundProcessor> make_voxtral_sounds(const FamilyInputs& inputs) {

@@ -120,7 +120,8 @@ TEST_P(HearingModels, GiveTheReferencesTokensAndProbabilities) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, HearingModels, testing::Values("qwen2_audio", "voxtral"),
+INSTANTIATE_TEST_SUITE_P(Tiny, HearingModels,
+                         testing::Values("qwen2_audio", "voxtral", "qwen3_asr"),
                          [](const auto& info) { return std::string(info.param); });
 
 // The same sound as a data URL, and a mark that somebody types.

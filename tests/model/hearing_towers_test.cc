@@ -100,14 +100,17 @@ TEST_P(HearingTowers, Features) {
 }
 
 TEST_P(HearingTowers, WrongLengthsAreRefused) {
-  const std::vector<float> frames(static_cast<size_t>(101 * tower_->config().patch_dim));
-  for (const PictureGrid wrong : {PictureGrid{1, 1, 0}, PictureGrid{1, 1, 1}, PictureGrid{1, 2, 50},
-                                  PictureGrid{1, 1, 51}, PictureGrid{1, 1, 49}}) {
+  const TowerConfig& config = tower_->config();
+  const PictureGrid whole{1, 1, config.planes.convolutions.empty() ? 50 : 13};
+  const std::vector<float> frames(static_cast<size_t>(config.n_inputs(whole) * config.patch_dim));
+  for (const PictureGrid wrong :
+       {PictureGrid{1, 1, 0}, PictureGrid{1, 1, config.unit - 1}, PictureGrid{1, 2, 50},
+        PictureGrid{1, 1, 51}, PictureGrid{1, 1, 49}}) {
     const auto got = tower_->encode({frames, wrong}, *ops_);
     ASSERT_FALSE(got) << wrong.cols;
     EXPECT_EQ(got.error().code, ErrorCode::kInvalidArgument) << got.error().message;
   }
-  EXPECT_TRUE(tower_->encode({frames, {1, 1, 50}}, *ops_));
+  EXPECT_TRUE(tower_->encode({frames, whole}, *ops_));
 }
 
 // A file has towers of each sense by itself.
@@ -117,7 +120,8 @@ TEST_P(HearingTowers, SeesNothing) {
   EXPECT_FALSE(eye->has_value());
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, HearingTowers, ::testing::Values("qwen2_audio", "voxtral"),
+INSTANTIATE_TEST_SUITE_P(Tiny, HearingTowers,
+                         ::testing::Values("qwen2_audio", "voxtral", "qwen3_asr"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(HearingTower, WhatIsNotKnownIsRefusedByName) {

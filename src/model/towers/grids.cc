@@ -71,6 +71,7 @@ std::vector<std::vector<AxisTap>> axis_taps(Kind kind, int size, int side) {
       }
       case Kind::kAntialiased: add_antialiased(taps, i, size, side); break;
       case Kind::kFractions: taps.push_back({fraction_bucket(i, size, side), 1.0f}); break;
+      case Kind::kSines: taps.push_back({i % side, 1.0f}); break;
       default: taps.push_back({i, 1.0f});
     }
   }

@@ -40,6 +40,7 @@ struct TowerWeights {
   ModelWeights blocks;
   LinearWeights patches;
   std::vector<LinearWeights> convolutions;
+  LinearWeights planes;  // behind them
   NormWeights patch_norm, pre_norm;
   std::vector<float> positions;  // table
   std::vector<float> class_row, newline;
@@ -96,7 +97,22 @@ Status load_product(TensorLoader& tensors, const std::string& stem, int outputs,
   return {};
 }
 
+// Places of one axis behind a convolution of every second place.
+int halved(int n) { return (n - 1) / 2 + 1; }
+
+Status load_planes(TensorLoader& tensors, const TowerConfig& config, TowerWeights& out) {
+  const TowerPlanes& planes = config.planes;
+  int inputs = 1, bands = config.patch_dim;
+  for (const std::string& name : planes.convolutions) {
+    RETURN_IF_ERROR(load_product(tensors, name, planes.channels, kNeighbours * kNeighbours * inputs,
+                                 out.convolutions.emplace_back()));
+    inputs = planes.channels, bands = halved(bands);
+  }
+  return load_product(tensors, planes.linear, config.model_dim(), inputs * bands, out.planes);
+}
+
 Status load_inputs(TensorLoader& tensors, const TowerConfig& config, TowerWeights& out) {
+  if (!config.planes.convolutions.empty()) return load_planes(tensors, config, out);
   if (config.convolutions.empty()) {
     return load_product(tensors, config.patch_name, config.model_dim(), config.patch_dim,
                         out.patches);
@@ -133,13 +149,30 @@ Status check_all_read(const TensorLoader& tensors, const TowerConfig& config) {
   return {};
 }
 
+// [n, dim]: sines, then cosines, of wavelengths from 2 pi to 20,000 pi.
+std::vector<float> sines(int n, int dim) {
+  const int half = dim / 2;
+  const double step = std::log(10000.0) / std::max(half - 1, 1);
+  std::vector<float> table;
+  for (int i = 0; i < n; ++i) {
+    for (int d = 0; d < 2 * half; ++d) {
+      const float angle = static_cast<float>(i) *
+                          std::exp(static_cast<float>(-step) * static_cast<float>(d % half));
+      table.push_back(d < half ? std::sin(angle) : std::cos(angle));
+    }
+  }
+  return table;
+}
+
 Status load_tower(TensorLoader& tensors, const TowerConfig& config, TowerWeights& out) {
   const int dim = config.model_dim();
   for (const TowerRope& rope : config.ropes)
     RETURN_IF_ERROR(load_rope(rope, tensors.ops(), out.blocks));
   RETURN_IF_ERROR(load_inputs(tensors, config, out));
   const TowerPositions& positions = config.positions;
-  if (positions.kind != TowerPositions::Kind::kNone) {
+  if (positions.kind == TowerPositions::Kind::kSines) {
+    out.positions = sines(positions.cols, dim);
+  } else if (positions.kind != TowerPositions::Kind::kNone) {
     const int cells = positions.kind == TowerPositions::Kind::kSums
                           ? 2 * positions.cols
                           : positions.rows * positions.cols;
@@ -191,6 +224,7 @@ Result<std::unique_ptr<Tower>> Tower::load(const WeightSource& source, Ops& ops,
   if (w.patches.weight != nullptr) tower->weight_bytes_ += w.patches.weight->packed_bytes();
   for (const LinearWeights& one : w.convolutions)
     tower->weight_bytes_ += one.weight->packed_bytes();
+  if (w.planes.weight != nullptr) tower->weight_bytes_ += w.planes.weight->packed_bytes();
   for (const Projector& deep : w.deep) tower->weight_bytes_ += deep.bytes();
   for (const LayerWeights& layer : w.blocks.layers) {
     for (const LinearWeights* linear :
@@ -237,7 +271,11 @@ int64_t Tower::working_bytes(const PictureGrid& grid) const {
   const int64_t values = 2 * layers.kv_dim() + 4 * dim + 4 * layers.q_dim() +
                          2 * int64_t{layers.widest_ffn()} + config_.patch_dim + 4 * dim +
                          (config_.convolutions.empty() ? 0 : 8 * config_.patch_dim + 6 * dim);
-  return rows * values * static_cast<int64_t>(sizeof(float)) +
+  // The neighbours that the second convolution of a chunk reads, and as much around.
+  const TowerPlanes& planes = config_.planes;
+  const int64_t of_planes =
+      int64_t{planes.n_frames} * config_.patch_dim / 16 * 20 * planes.channels;
+  return (rows * values + of_planes) * static_cast<int64_t>(sizeof(float)) +
          config_.n_tokens({1, grid.rows, grid.cols}) * int64_t{config_.text_dim} * 4;
 }
 
@@ -280,6 +318,11 @@ TowerPass::TowerPass(const Tower& tower, const PicturePatches& patches, int laye
     const auto found = std::ranges::find(config.deep, layer, &TowerConfig::Deep::layer);
     return found == config.deep.end() ? -1 : static_cast<int>(found - config.deep.begin());
   };
+  if (!config.planes.convolutions.empty()) {
+    const int n_chunks = config.n_inputs(patches.grid) / config.planes.n_frames;
+    for (int chunk = 0; chunk < n_chunks; ++chunk)
+      pieces_.push_back({0, 0, false, -1, false, chunk});
+  }
   for (int first = 0; first < n_layers;) {
     int end = first + 1;
     while (end < n_layers && end - first < most && windowed(end) == windowed(first) &&
@@ -299,6 +342,28 @@ TowerPass::TowerPass(const Tower& tower, const PicturePatches& patches, int laye
 TowerPass::~TowerPass() = default;
 
 bool TowerPass::done() const { return frame_ == patches_.grid.n_frames; }
+
+// Returns what convolutions of 3 x 3 neighbours read at every second place of a plane [times, bands,
+// channels], with zeros around: [places, channels * 9].
+std::vector<float> neighbours(std::span<const float> plane, int n_times, int n_bands,
+                              int n_channels) {
+  const int times = halved(n_times), bands = halved(n_bands);
+  constexpr int kPlaces = kNeighbours * kNeighbours;
+  const auto width = static_cast<size_t>(n_channels * kPlaces);
+  std::vector<float> rows(static_cast<size_t>(times * bands) * width);
+  for (int place = 0; place < times * bands; ++place) {
+    float* const row = rows.data() + static_cast<size_t>(place) * width;
+    for (int k = 0; k < kPlaces; ++k) {  // [band, time]
+      const int time = place / bands * 2 + k % kNeighbours - 1,
+                band = place % bands * 2 + k / kNeighbours - 1;
+      if (time < 0 || time >= n_times || band < 0 || band >= n_bands) continue;
+      const float* const from = plane.data() + static_cast<size_t>(time * n_bands + band) *
+                                                   static_cast<size_t>(n_channels);
+      for (int c = 0; c < n_channels; ++c) row[c * kPlaces + k] = from[c];
+    }
+  }
+  return rows;
+}
 
 // Returns what the convolutions make of the frame's inputs. Their rows are made in host memory, where
 // each finds its neighbours.
@@ -336,6 +401,48 @@ Tensor TowerPass::convolved(Ops& ops) const {
   return made;
 }
 
+// Adds what the convolutions and the linear layer make of a chunk to the inputs.
+void TowerPass::convolve_chunk(int chunk, Ops& ops) {
+  const TowerConfig& config = tower_.config_;
+  const TowerPlanes& planes = config.planes;
+  const TowerWeights& w = *tower_.weights_;
+  int n_times = planes.n_frames, n_bands = config.patch_dim, n_channels = 1;
+  const auto size = static_cast<size_t>(n_times) * static_cast<size_t>(n_bands);
+  const int first = frame_ * config.n_inputs(patches_.grid) + chunk * planes.n_frames;
+  const auto given =
+      patches_.values.subspan(static_cast<size_t>(first) * static_cast<size_t>(n_bands), size);
+  std::vector<float> states(given.begin(), given.end()), rows;  // [times, bands, channels]
+  for (const LinearWeights& convolution : w.convolutions) {
+    rows = neighbours(states, n_times, n_bands, n_channels);
+    n_times = halved(n_times), n_bands = halved(n_bands);
+    const Tensor in = ops.new_tensor(n_times * n_bands, kNeighbours * kNeighbours * n_channels);
+    n_channels = planes.channels;
+    const Tensor made = ops.new_tensor(n_times * n_bands, n_channels);
+    ops.write_rows(rows, in);
+    const LinearTarget target = convolution.into(made);
+    ops.linear(in, {&target, 1});
+    ops.activate(made, Activation::kGelu);
+    states.resize(static_cast<size_t>(made.rows) * static_cast<size_t>(made.cols));
+    ops.read_rows(made, states);
+  }
+  const auto bands = static_cast<size_t>(n_bands), channels = static_cast<size_t>(n_channels);
+  const int n = std::min(n_times, patches_.grid.cols - chunk * planes.n_positions);
+  rows.resize(static_cast<size_t>(n) * bands * channels);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const size_t channel = i / bands % channels, band = i % bands;
+    rows[i] = states[(i / (bands * channels) * bands + band) * channels + channel];
+  }
+  const Tensor in = ops.new_tensor(n, n_bands * n_channels),
+               out = ops.new_tensor(n, config.model_dim());
+  ops.write_rows(rows, in);
+  const LinearTarget target = w.planes.into(out);
+  ops.linear(in, {&target, 1});
+  if (chunk == 0) inputs_.clear();
+  const size_t before = inputs_.size();
+  inputs_.resize(before + static_cast<size_t>(n) * static_cast<size_t>(config.model_dim()));
+  ops.read_rows(out, std::span(inputs_).subspan(before));
+}
+
 // Returns the product of the frame's patches.
 Tensor TowerPass::patch_products(Ops& ops) const {
   const TowerConfig& config = tower_.config_;
@@ -356,11 +463,20 @@ Tensor TowerPass::patch_products(Ops& ops) const {
   return products;
 }
 
+Tensor TowerPass::input_products(Ops& ops) const {
+  const TowerConfig& config = tower_.config_;
+  if (config.planes.convolutions.empty())
+    return config.convolutions.empty() ? patch_products(ops) : convolved(ops);
+  const Tensor products = ops.new_tensor(grid_->n_patches, config.model_dim());
+  ops.write_rows(inputs_, products);
+  return products;
+}
+
 // x = positions + what the frame's patches become, normed.
 void TowerPass::read_patches(Tensor x, Ops& ops) const {
   const TowerConfig& config = tower_.config_;
   const TowerWeights& w = *tower_.weights_;
-  const Tensor products = config.convolutions.empty() ? patch_products(ops) : convolved(ops);
+  const Tensor products = input_products(ops);
   if (w.patch_norm) ops.norm(products, norm_params(config.layers, w.patch_norm), products);
   if (grid_->base.empty()) {
     ops.copy(products, x.row_range(0, grid_->n_patches));
@@ -393,6 +509,11 @@ Status TowerPass::advance(Ops& ops) {
   const TowerConfig& config = tower_.config_;
   const TowerWeights& w = *tower_.weights_;
   const Piece& piece = pieces_[piece_];
+  if (piece.chunk >= 0) {
+    ops.begin_step(nullptr);
+    convolve_chunk(piece.chunk, ops);
+    return end_piece(ops);
+  }
   const int n_rows = grid_->n_rows;
   const CacheSpec spec = cache_of(config.layers);
   std::vector<int32_t> sequences = {n_rows};
@@ -443,6 +564,10 @@ Status TowerPass::advance(Ops& ops) {
     stream_.resize(static_cast<size_t>(n_rows) * static_cast<size_t>(config.model_dim()));
     ops.read_rows(x.row_range(0, n_rows), stream_);
   }
+  return end_piece(ops);
+}
+
+Status TowerPass::end_piece(Ops& ops) {
   ops.wait(ops.submit());
   RETURN_IF_ERROR(ops.status());
   if (++piece_ < pieces_.size()) return {};

@@ -97,11 +97,15 @@ class TowerPass {
     bool windowed;
     int deep;  // index of the features that are taken after it, or -1
     bool last;
+    int chunk = -1;  // instead of layers: convolutions of this chunk (TowerPlanes)
   };
   Status begin(Ops& ops);
   void read_patches(Tensor x, Ops& ops) const;
   Tensor patch_products(Ops& ops) const;
   Tensor convolved(Ops& ops) const;
+  Tensor input_products(Ops& ops) const;
+  void convolve_chunk(int chunk, Ops& ops);
+  Status end_piece(Ops& ops);
   void give(Tensor projected, Ops& ops, std::vector<float>& out) const;
 
   const Tower& tower_;
@@ -112,6 +116,7 @@ class TowerPass {
   int frame_ = 0;
   size_t piece_ = 0;
   std::vector<float> stream_;  // [rows of a frame, model_dim]
+  std::vector<float> inputs_;  // [positions, model_dim] of the frame's chunks
   PictureFeatures features_;
 };
 

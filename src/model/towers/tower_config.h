@@ -33,6 +33,7 @@ struct TowerPositions {
     kAntialiased,  // bilinear, centres of cells, antialiased when shrinking (SigLIP 2)
     kBicubic,      // a = -0.75, centres of cells, edges continued (GLM-4V, Kimi)
     kSums,         // table of columns + table of rows (Gemma 4)
+    kSines,  // sines and cosines of i modulo cols for patch i of one row; no table is in the file
   };
   Kind kind = Kind::kNone;
   std::string name;         // whole name of the table
@@ -55,6 +56,17 @@ struct TowerRope {
 struct TowerConvolution {
   std::string name;  // stem
   int stride = 1;
+};
+
+// Convolutions over the plane of a chunk of frames and their bands that make the input of a tower that
+// hears: 3 x 3 neighbours become one at every second place of both axes, with zeros around the plane,
+// and gelu of that; then a linear layer over [channel, band].
+struct TowerPlanes {
+  std::vector<std::string> convolutions;  // stems; none: there are no planes
+  std::string linear;                     // stem
+  int channels = 0;
+  int n_frames = 0;     // of a chunk
+  int n_positions = 0;  // that a chunk becomes
 };
 
 // A step of a projector. Rows are patches in units (TowerConfig::unit), then tokens.
@@ -106,6 +118,7 @@ struct TowerConfig {
   // Instead of the product of patches: convolutions, the first of which reads frames of patch_dim
   // numbers. Frames are given as n_inputs() says.
   std::vector<TowerConvolution> convolutions;
+  TowerPlanes planes;  // or these
   // Side of the square of patches that becomes one token.
   int unit = 1;
   // Instead of a square: so many neighbours of a row. What is left at its end becomes no token.
@@ -148,6 +161,8 @@ struct TowerConfig {
   }
   // Numbers of patches, or of frames before convolutions, that each frame of a grid is given as.
   int n_inputs(const PictureGrid& grid) const {
+    if (!planes.convolutions.empty())
+      return (grid.cols + planes.n_positions - 1) / planes.n_positions * planes.n_frames;
     if (convolutions.empty()) return grid.rows * grid.cols;
     int n = grid.cols;
     for (size_t i = convolutions.size(); i-- > 0;) n = convolutions[i].stride * (n - 1) + 2;

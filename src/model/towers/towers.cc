@@ -9,7 +9,7 @@ namespace penstock {
 extern const TowerFamily kAyaTower, kCohere2Tower, kGemma4Tower, kGlm4vTower, kLlavaNextTower,
     kOneVisionTower, kGemma3Tower, kIdefics3Tower, kLfm2VlTower, kLlama4Tower, kInternVlTower,
     kLlavaTower, kMistral3Tower, kQwen2VlTower, kQwen25VlTower, kQwen35Tower, kQwen3VlTower,
-    kQwen2AudioTower, kVoxtralTower;
+    kQwen2AudioTower, kQwen3AsrTower, kVoxtralTower;
 
 namespace {
 
@@ -17,7 +17,7 @@ constexpr const TowerFamily* kFamilies[] = {
     &kGemma4Tower,   &kGlm4vTower,   &kLlavaNextTower,  &kOneVisionTower, &kAyaTower,
     &kCohere2Tower,  &kLfm2VlTower,  &kLlama4Tower,     &kGemma3Tower,    &kIdefics3Tower,
     &kInternVlTower, &kLlavaTower,   &kMistral3Tower,   &kQwen2VlTower,   &kQwen25VlTower,
-    &kQwen35Tower,   &kQwen3VlTower, &kQwen2AudioTower, &kVoxtralTower,
+    &kQwen35Tower,   &kQwen3VlTower, &kQwen2AudioTower, &kVoxtralTower,   &kQwen3AsrTower,
 };
 
 std::string text_of(const nlohmann::json& object, const char* key) {

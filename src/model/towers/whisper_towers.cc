@@ -1,5 +1,6 @@
 // Whisper's encoder: two convolutions over a log-mel spectrum, learned (or stored sinusoid) positions,
-// pre-norm layers. Qwen2-Audio averages pairs of its states, Voxtral joins several.
+// pre-norm layers. Qwen2-Audio averages pairs of its states, Voxtral joins several. Qwen3-ASR has the
+// same layers behind convolutions over chunks of the spectrum.
 #include "model/towers/families.h"
 
 namespace penstock {
@@ -12,8 +13,8 @@ int either(TowerReader& reader, Key usual, Key own, int most) {
   return audio.has(usual) ? audio.integer(usual, 1, most) : audio.integer(own, 1, most);
 }
 
-// Returns the stem of the norm behind the layers.
-std::string read_whisper(TowerReader& reader, TowerConfig& config) {
+// Reads the layers of a tower whose names begin with `at`.
+void read_layers(TowerReader& reader, TowerConfig& config, const std::string& at) {
   ConfigReader& audio = reader.hearing();
   const int dim = either(reader, {"", "hidden_size"}, {"", "d_model"}, 1 << 16),
             n_heads = either(reader, {"", "num_attention_heads"}, {"", "encoder_attention_heads"},
@@ -28,20 +29,26 @@ std::string read_whisper(TowerReader& reader, TowerConfig& config) {
   set_tower_activation(config, reader.activation({"", "activation_function"}, "gelu"), false);
   audio.flag({"", "scale_embedding"}, false);  // read by no encoder
   config.patch_size = 1, config.patch_dim = audio.integer({"", "num_mel_bins"}, 1, 1024, 128);
-  const std::string at = reader.prefix({"audio_tower.", "model.audio_tower."}, "conv1.weight");
   config.prefix = at;
   config.roots.push_back(at);
-  config.convolutions = {{at + "conv1", 1}, {at + "conv2", 2}};
-  config.positions = {.kind = TowerPositions::Kind::kFirst,
-                      .name = at + "embed_positions.weight",
-                      .rows = 1,
-                      .cols = audio.integer({"", "max_source_positions"}, 1, 1 << 20, 1500)};
   config.unit_in_row = true;
   NameTable& names = config.names;
   names.layer = "layers.{}.";
   names[tensor::kAttnNorm] = "self_attn_layer_norm", names[tensor::kFfnNorm] = "final_layer_norm";
   names[tensor::kO] = "self_attn.out_proj";
   names[tensor::kUp] = "fc1", names[tensor::kDown] = "fc2";
+}
+
+// Returns the stem of the norm behind the layers.
+std::string read_whisper(TowerReader& reader, TowerConfig& config) {
+  const std::string at = reader.prefix({"audio_tower.", "model.audio_tower."}, "conv1.weight");
+  read_layers(reader, config, at);
+  config.convolutions = {{at + "conv1", 1}, {at + "conv2", 2}};
+  config.positions = {
+      .kind = TowerPositions::Kind::kFirst,
+      .name = at + "embed_positions.weight",
+      .rows = 1,
+      .cols = reader.hearing().integer({"", "max_source_positions"}, 1, 1 << 20, 1500)};
   return at + "layer_norm";
 }
 
@@ -69,7 +76,46 @@ void configure_voxtral_tower(TowerReader& reader, TowerConfig& config) {
   add_two_linear(reader, config);
 }
 
+void configure_qwen3_asr_tower(TowerReader& reader, TowerConfig& config) {
+  ConfigReader& audio = reader.hearing();
+  const std::string at = reader.prefix({"model.audio_tower.", "audio_tower."}, "conv2d1.weight");
+  read_layers(reader, config, at);
+  if (config.model_dim() % 2 != 0)
+    reader.fail(ErrorCode::kUnsupported, "d_model: expected an even number");
+  TowerPlanes& planes = config.planes;
+  planes.convolutions = {at + "conv2d1", at + "conv2d2", at + "conv2d3"};
+  planes.linear = at + "conv_out";
+  planes.channels = audio.integer({"", "downsample_hidden_size"}, 1, 1 << 14, 480);
+  planes.n_frames = 2 * audio.integer({"", "n_window"}, 1, 1 << 14, 50);
+  planes.n_positions = (planes.n_frames + 7) / 8;
+  // The processor cuts a sound into what the layers hear at once.
+  audio.integer({"", "n_window_infer"}, 1, 1 << 20, 800);
+  audio.integer({"", "max_position_embeddings"}, planes.n_positions, 1 << 20, 13);
+  audio.integer({"", "output_dim"}, 1, 1 << 20, 3584);
+  config.positions = {
+      .kind = TowerPositions::Kind::kSines, .name = "", .rows = 1, .cols = planes.n_positions};
+  const std::string projector =
+      reader.prefix({"model.multi_modal_projector.", "multi_modal_projector."}, "linear_1.weight");
+  config.roots.push_back(projector);
+  config.text_dim = reader.dimension(projector + "linear_2.weight", 0);
+  config.projector = {norm_stage(at + "ln_post", config.layers.norm),
+                      linear_stage(projector + "linear_1", config.model_dim()),
+                      activation_stage(config.layers.ffn.activation),
+                      linear_stage(projector + "linear_2", config.text_dim)};
+}
+
 }  // namespace
+
+extern const TowerFamily kQwen3AsrTower = {
+    .name = "qwen3asr",
+    .title = "Qwen3-ASR",
+    .hf_types = {"qwen3_asr"},
+    .gguf_projectors = {},
+    .configure = configure_qwen3_asr_tower,
+    .hf_defaults = R"({"d_model": 1024, "encoder_layers": 24, "encoder_attention_heads": 16,
+    "encoder_ffn_dim": 4096})",
+    .sense = TowerSense::kHearing,
+};
 
 extern const TowerFamily kQwen2AudioTower = {
     .name = "qwen2audio",
