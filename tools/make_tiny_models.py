@@ -97,7 +97,7 @@ def randomize(model, name):
             elif "norm" in key or ".ln_" in key:
                 if key.endswith("bias"):
                     p.normal_(0, 0.2, generator=generator)
-                elif name in ("gemma2", "gemma3") or name.startswith(("qwen3_next", "qwen3_5", "qwen4")) and "linear_attn" not in key:
+                elif name in ("gemma2", "gemma3") or name.startswith(("qwen3_next", "qwen3_5", "qwen4", "minimax_m3")) and "linear_attn" not in key:
                     p.uniform_(-0.4, 0.4, generator=generator)
                 else:
                     p.uniform_(0.6, 1.4, generator=generator)

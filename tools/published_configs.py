@@ -267,6 +267,41 @@ PUBLISHED = {
         qk_rope_head_dim=0, rms_norm_eps=1e-5, routed_scaling_factor=2.5, scoring_func="sigmoid", swiglu_limit=10.0, tie_word_embeddings=False,
         topk_group=1, topk_method="noaux_tc", v_head_dim=256, layer_types=by_layer(45, 4, "indexed_attention", "linear_attention"),
         linear_attn_config=dict(head_dim=128, num_heads=64, short_conv_kernel_size=4, gate_lower_bound=-5.0, safe_gate=True))),
+    "minimax_m3": dict(model_type="minimax_m3_vl", architectures=["MiniMaxM3SparseForConditionalGeneration"], image_token_index=200025,
+                       video_token_index=200026, projector_hidden_size=6144, tie_word_embeddings=False, text_config=sizes(
+        "minimax_m3_vl_text", 6144, 3072, 60, 64, 4, 200064, 524288, architectures=["MiniMaxM3SparseForCausalLM"],
+        attention_output_gate=False, dense_intermediate_size=12288, head_dim=128, hidden_act="swigluoai", moe_layer_freq=[0] * 3 + [1] * 57,
+        n_shared_experts=1, num_experts_per_tok=4, num_local_experts=128, num_mtp_modules=1, qk_norm_type="per_head", rms_norm_eps=1e-6,
+        rope_theta=5000000, partial_rotary_factor=0.5, rotary_dim=64, routed_scaling_factor=2.0, scoring_func="sigmoid",
+        shared_intermediate_size=3072, swiglu_alpha=1.702, swiglu_limit=7.0, tie_word_embeddings=False, use_gemma_norm=True,
+        use_qk_norm=True, use_routing_bias=True, sparse_attention_config=dict(
+            use_sparse_attention=True, sparse_index_dim=128, sparse_num_index_heads=4, sparse_topk_blocks=16, sparse_block_size=128,
+            sparse_disable_index_value=[0] * 3 + [1] * 57, sparse_score_type="max", sparse_init_block=0, sparse_local_block=1,
+            sparse_attention_freq=[0] * 3 + [1] * 57))),
+    "mistral_large4": dict(model_type="mistral_large4", architectures=["MistralLarge4ForConditionalGeneration"], image_token_index=10,
+                           multimodal_projector_bias=False, projector_hidden_act="gelu", spatial_merge_size=2, tie_word_embeddings=False,
+                           vision_feature_layer=-1, text_config=sizes(
+        "mistral_large4_text", 6144, 24576, 72, 64, 64, 204800, 1048576, attention_bias=False, final_logit_softcapping=30.0,
+        first_k_dense_replace=1, head_dim=64, hidden_act="silu", index_head_dim=128, index_n_heads=32, index_topk=2048,
+        indexer_types=["full"] * 72, kv_lora_rank=512, kv_source_layers=[*range(72)],
+        mlp_layer_types=["dense"] + ["sparse"] * 71, moe_intermediate_size=6144, n_group=1, n_routed_experts=128, n_shared_experts=1,
+        no_rope_layers=[1, 1, 1, 0] * 18, num_experts_per_tok=4, output_router_logits=False, qk_nope_head_dim=64, qk_rope_head_dim=64,
+        rms_norm_eps=1e-5, rope_parameters=dict(
+            rope_type="yarn", rope_theta=10000.0, factor=2048.0, original_max_position_embeddings=512, beta_fast=32.0, beta_slow=1.0,
+            attention_factor=1.0),
+        routed_scaling_factor=1.0, tie_word_embeddings=False, topk_group=1, v_head_dim=128)),
+    "dots3_note": sizes(
+        "dots3_note", 5120, 13824, 46, 128, 128, 152064, 524288, architectures=["Dots3NoteForConditionalGeneration"],
+        apply_mla_qkv_lora_rescale=True, attention_bias=False, attention_gate_type="headwise", final_norm="RMSNorm", first_k_dense_replace=1,
+        hidden_act="silu", index_head_dim=128, index_n_heads=64, index_topk=2048, k_rope_only_layernorm=True, kv_lora_rank=512,
+        layer_types=["full_attention"] * 2 + (["sliding_attention"] * 3 + ["full_attention"]) * 11, moe_gating_fp32=False,
+        moe_intermediate_size=1536, moe_layer_freq=1, moe_shared_expert_intermediate_size=1536, n_group=1, n_routed_experts=256,
+        n_shared_experts=1, norm_topk_prob=True, normalization="RMSNorm", num_experts_per_tok=8, q_lora_rank=1024, qk_nope_head_dim=128,
+        qk_rope_head_dim=64, rms_norm_eps=1e-5, rope_theta=80000000.0, routed_scaling_factor=1.0, scoring_func="sigmoid",
+        sliding_window_size=512, swa_attention_gate_type="headwise", swa_head_dim=256, swa_kv_lora_rank=1024, swa_num_attention_heads=64,
+        swa_num_key_value_heads=64, swa_q_lora_rank=1024, swa_qk_nope_head_dim=192, swa_qk_rope_head_dim=64, swa_rope_theta=50000.0,
+        swa_v_head_dim=128, tie_word_embeddings=False, topk_group=1, topk_method="noaux_tc", use_dsa=True, use_dynamic_rsf=False,
+        use_sliding_window=True, v_head_dim=128),
     "qwen3_8_flash_next": sizes(
         "qwen4_exp_text", 2560, 640, 48, 24, 2, 248320, 262144, architectures=["Qwen4ExpForCausalLM"], attention_bias=False, eos_token_id=248044,
         head_dim=256, hidden_act="silu", linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=48,
@@ -519,7 +554,13 @@ PUBLISHED = {
 }
 
 # Sizes that a type needs in addition to those of its row.
-SMALL = {"glm5_next_text": {"index_kpool": 4},
+SMALL = {"glm5_next_text": {"index_kpool": 4}, "mistral_large4_text": {"kv_source_layers": [0, 1, 2, 3, 2]},
+         "dots3_note": {"swa_num_attention_heads": 2, "swa_num_key_value_heads": 2, "swa_q_lora_rank": 10, "swa_kv_lora_rank": 16,
+                        "swa_head_dim": 16, "swa_qk_nope_head_dim": 8, "swa_qk_rope_head_dim": 8, "swa_v_head_dim": 12},
+         "minimax_m3_vl_text": {"sparse_attention_config": dict(
+             use_sparse_attention=True, sparse_index_dim=8, sparse_num_index_heads=2, sparse_topk_blocks=2, sparse_block_size=4,
+             sparse_disable_index_value=[0, 0, 0, 1], sparse_score_type="max", sparse_init_block=0, sparse_local_block=1,
+             sparse_attention_freq=[0, 0, 0, 1])},
          "step3p5": {"attention_other_setting": dict(num_attention_heads=6, num_attention_groups=2, head_dim=8, true_head_dim=8),
                      "layer_types": ["full_attention", *["sliding_attention"] * 6], "rope_theta": [5e6, *[1e4] * 6],
                      "partial_rotary_factors": [0.5, *[1.0] * 6], "swiglu_limits": [0.0, 0.0, 7.0, 7.0, 0.0, 0.0, 0.0],
@@ -536,7 +577,7 @@ SMALL = {"glm5_next_text": {"index_kpool": 4},
          "gemma4_text": {"layer_types": [*by_layer(3, 2)[1:], *by_layer(4, 4)], "per_layer_config": {"0": {"head_dim": 16}, "5": {"head_dim": 16}}}}
 # The model_type whose row gives the sizes, if it is another one.
 ROWS = {"chatglm": "glm", "internlm2": "llama", "xverse": "llama", "orion": "stablelm", "baichuan": "llama", "qwen": "qwen2", "minicpm": "granite",
-        "deepseek": "qwen2_moe", "bailing_moe": "qwen2_moe", "new": "gte", "exaone4_5_text": "exaone4", "kimi_k2": "deepseek_v3", "qwen2_5_vl": "qwen2_5_vl_text"}
+        "deepseek": "qwen2_moe", "bailing_moe": "qwen2_moe", "new": "gte", "exaone4_5_text": "exaone4", "kimi_k2": "deepseek_v3", "dots3_note": "dots3_note_text", "qwen2_5_vl": "qwen2_5_vl_text"}
 
 
 def as_gte(config):
@@ -595,6 +636,7 @@ AS = {"glm_4_9b_chat": glm, "chatglm3_6b": glm,
       "deepseek_vl_7b": within("deepseek_vl", "language_config"), "internvl2_5": within("internvl", "llm_config"),
       "llama4_scout": with_flag, "llama4_maverick": with_flag,
       "kimi_k2": lambda config: config | dict(model_type="deepseek_v3"),
+      "dots3_note": lambda config: config | dict(model_type="dots3_note_text"),
       "exaone4_5_33b": lambda config: config | dict(text_config=config["text_config"] | dict(model_type="exaone4"))}
 RENAMED = {"kimi_k25": [(r"^language_model\.model\.blocks", "language_model.model.layers")],  # a rule for the vision model, turned round
            "qianfan_ocr": [(r"^language_model\.model\.encoder\.layers", "language_model.model.layers")],

@@ -290,6 +290,27 @@ MODELS = {
         mlp_layer_types=["sparse", "dense", "sparse"], linear_lower_bound=None, linear_num_heads=3, linear_head_dim=20, linear_conv_kernel_dim=2,
         index_kpool=3, index_topk=12, hc_mult=4, hc_sinkhorn_iters=1, hc_eps=0.01, swiglu_limit=0.5, n_routed_experts=8, n_group=4, topk_group=2,
         n_shared_experts=2, norm_topk_prob=False, attention_bias=True, v_head_dim=12), False),
+    # Three of up to thirteen blocks of four tokens for each KV head.
+    "minimax_m3": lambda: (minimax_m3(), True),
+    # The text alone: an indexer in the first layer, two last blocks, selections that end inside of a block.
+    "minimax_m3_text": lambda: (minimax_m3(
+        num_attention_heads=6, num_key_value_heads=3, index_n_heads=3, index_head_dim=12, index_block_size=5, index_topk_blocks=3,
+        index_local_blocks=2, layer_types=["minimax_m3_sparse", "full_attention", "minimax_m3_sparse"],
+        mlp_layer_types=["sparse", "dense", "sparse"], swiglu_alpha=1.3, swiglu_limit=0.6, shared_intermediate_size=12,
+        rope_parameters=rope(partial_rotary_factor=1.0), rotary_dim=8, tie_word_embeddings=True), False),
+    # Latents of earlier layers, with and without rotation; a layer that selects and has none of its own.
+    "mistral_large4": lambda: (mistral_large4(), False),
+    "mistral_large4_groups": lambda: (mistral_large4(
+        num_hidden_layers=3, no_rope_layers=None, no_rope_layer_interval=2, kv_source_layers=None, indexer_types=["full"] * 3, n_routed_experts=8,
+        n_group=4, topk_group=2, n_shared_experts=2, routed_scaling_factor=1.7, mlp_layer_types=["sparse", "dense", "sparse"],
+        index_topk=16, index_n_heads=12, index_head_dim=8, v_head_dim=12, final_logit_softcapping=5.0, rope_parameters=YARN | dict(
+            attention_factor=1.0)), False),
+    "dots3_note": lambda: (T.Dots3NoteTextConfig(**dots3_note()), True),
+    # A layer that attends to everything, groups of experts, latents of queries of two sizes, sizes by layer as transformers says them.
+    "dots3_note_plain": lambda: (T.Dots3NoteTextConfig(**dots3_note(
+        num_hidden_layers=3, use_dsa=None, per_layer_config={0: dots3_window(q_lora_rank=14, qk_nope_head_dim=6, head_dim=14)},
+        layer_types=["sliding_attention", "full_attention", "indexed_attention"], mlp_layer_types=["sparse", "dense", "sparse"],
+        n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=2, routed_scaling_factor=1.7, tie_word_embeddings=True)), False),
     "lfm2": lambda: (T.Lfm2Config(**lfm2(layer_types=["conv", "conv", "full_attention", "conv"])), True),
     "lfm2_long_tail": lambda: (T.Lfm2Config(**lfm2(
         num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, layer_types=["full_attention", "conv", "full_attention"],
@@ -699,6 +720,59 @@ def as_glm5_next_text(state, path):
     return {k.replace("model.language_model.", "model."): v for k, v in state.items() if ".visual." not in k}
 
 
+def published_minimax_m3(text):
+    """Lists by layer and sizes of indexers as MiniMax-M3 is published."""
+    if "layer_types" not in text or "sparse_attention_config" in text:
+        return text
+    text = dict(text)
+    sparse = [int(kind == "minimax_m3_sparse") for kind in text.pop("layer_types")]
+    names = dict(index_n_heads="sparse_num_index_heads", index_head_dim="sparse_index_dim", index_block_size="sparse_block_size",
+                 index_topk_blocks="sparse_topk_blocks", index_local_blocks="sparse_local_block")
+    text["sparse_attention_config"] = {theirs: text.pop(usual) for usual, theirs in names.items()} | dict(
+        use_sparse_attention=True, sparse_attention_freq=sparse, sparse_disable_index_value=sparse, sparse_score_type="max",
+        sparse_init_block=0)
+    return text | dict(moe_layer_freq=[int(kind == "sparse") for kind in text.pop("mlp_layer_types")], hidden_act="swigluoai",
+                       n_shared_experts=1, use_gemma_norm=True, use_qk_norm=True, qk_norm_type="per_head", use_routing_bias=True,
+                       scoring_func="sigmoid", attention_output_gate=False, num_mtp_modules=0)
+
+
+def as_minimax_m3(state, path):
+    config = json.load(open(path + "/config.json"))
+    json.dump(config | dict(text_config=published_minimax_m3(config["text_config"])), open(path + "/config.json", "w"), indent=2)
+    return state
+
+
+def as_minimax_m3_text(state, path):
+    """The text alone, as transformers' configuration says it."""
+    text = json.load(open(path + "/config.json"))["text_config"]
+    json.dump(text | dict(architectures=["MiniMaxM3VLForCausalLM"]), open(path + "/config.json", "w"), indent=2)
+    return {k.replace("language_model.model.", "model.").replace("language_model.lm_head", "lm_head"): v for k, v in state.items()
+            if k.startswith(("language_model.", "lm_head"))}
+
+
+def published_dots3(config):
+    """Kinds and sizes of layers as dots3 note is published: beside the others, by names of their own."""
+    if "per_layer_config" not in config:
+        return config
+    config = dict(config)
+    window = next(iter(config.pop("per_layer_config").values()))
+    ropes = config.pop("rope_parameters")
+    first = config["mlp_layer_types"].index("sparse")
+    sizes = {"swa_" + key: window.get(key, config.get(key)) for key in dots3_window()}
+    return {key: value for key, value in config.items() if key not in ("mlp_layer_types", "head_dim", "shared_experts_intermediate_size")} | sizes | dict(
+        layer_types=[kind.replace("indexed", "full") for kind in config["layer_types"]], use_dsa=True, sliding_window_size=config.pop("sliding_window"),
+        first_k_dense_replace=first, moe_layer_freq=1, rope_theta=ropes["indexed_attention"]["rope_theta"],
+        swa_rope_theta=ropes["sliding_attention"]["rope_theta"], apply_mla_qkv_lora_rescale=True, scoring_func="sigmoid", topk_method="noaux_tc",
+        attention_gate_type="headwise", swa_attention_gate_type="headwise", k_rope_only_layernorm=True, normalization="RMSNorm",
+        final_norm="RMSNorm", use_sliding_window=True, moe_shared_expert_intermediate_size=config["shared_experts_intermediate_size"])
+
+
+def as_dots3(state, path):
+    config = published_dots3(json.load(open(path + "/config.json")))
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    return state
+
+
 MIMO = dict(attention_value_scale=0.707, add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False,
             hybrid_layer_pattern=[0, 1, 1, 0], moe_layer_freq=[0, 1, 1, 1], layernorm_epsilon=1e-5, rope_theta=5e6, swa_rope_theta=1e4,
             partial_rotary_factor=0.334, scoring_func="sigmoid", topk_method="noaux_tc", swa_head_dim=12, swa_v_head_dim=8,
@@ -728,7 +802,8 @@ def said_to_be_tied(state, path):
 
 # Models saved in their published form: two inside a multimodal checkpoint, one with layers that predict further tokens.
 WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses,
-         "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35, "glm5_next_shared": as_glm5_next_text, "mimo_v2_flash": as_mimo, "olmo_hybrid": as_olmo_hybrid,
+         "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35, "glm5_next_shared": as_glm5_next_text, "minimax_m3": as_minimax_m3, "dots3_note": as_dots3, "minimax_m3_text": as_minimax_m3_text,
+         "mimo_v2_flash": as_mimo, "olmo_hybrid": as_olmo_hybrid,
          "olmo_hybrid_rope": as_olmo_hybrid}
 
 
@@ -904,6 +979,39 @@ def glm5_next(**more):
     return T.Glm5NextConfig(text_config=text, vision_config=eye(intermediate_size=8, out_hidden_size=24, projection_intermediate_size=8))
 
 
+def dots3_window(**more):
+    """Sizes of layers with a window."""
+    return dict(num_attention_heads=2, num_key_value_heads=2, q_lora_rank=10, kv_lora_rank=16, head_dim=16, qk_nope_head_dim=8,
+                qk_rope_head_dim=8, v_head_dim=12) | more
+
+
+def dots3_note(**more):
+    return base(num_hidden_layers=4, num_key_value_heads=4, head_dim=18, kv_lora_rank=12, q_lora_rank=10, qk_rope_head_dim=8,
+                qk_nope_head_dim=10, v_head_dim=8, n_routed_experts=6, n_shared_experts=1, num_experts_per_tok=2, moe_intermediate_size=16,
+                shared_experts_intermediate_size=16, index_topk=6, index_head_dim=12, index_n_heads=10, sliding_window_size=9, rope_theta=1e4,
+                swa_rope_theta=5e3, layer_types=["full_attention", "full_attention", "sliding_attention", "sliding_attention"],
+                **{"swa_" + key: value for key, value in dots3_window().items()}) | more
+
+
+def mistral_large4(**more):
+    text = base(num_hidden_layers=5, num_key_value_heads=4, moe_intermediate_size=16, n_routed_experts=6, num_experts_per_tok=2,
+                kv_lora_rank=12, qk_rope_head_dim=8, qk_nope_head_dim=10, v_head_dim=8, index_topk=6, index_n_heads=10, index_head_dim=12,
+                no_rope_layers=[1, 1, 0, 1, 0], kv_source_layers=[0, 1, 2, 1, 2], indexer_types=["full", "shared", "full", "shared", "full"],
+                final_logit_softcapping=30.0) | more
+    return T.MistralLarge4Config(text_config=text, vision_config=dict(
+        model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=4, patch_size=2))
+
+
+def minimax_m3(**more):
+    """Blocks of tokens that each KV head selects, gpt-oss's gated products, in a class that sees."""
+    text = base(intermediate_size=16, dense_intermediate_size=40, shared_intermediate_size=16, num_hidden_layers=3, num_local_experts=6,
+                num_experts_per_tok=2, rotary_dim=4, routed_scaling_factor=1.7, index_n_heads=2, index_head_dim=8, index_block_size=4,
+                index_topk_blocks=3, layer_types=["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"],
+                mlp_layer_types=["dense", "sparse", "sparse"], rope_parameters=rope(partial_rotary_factor=0.5)) | more
+    return T.MiniMaxM3VLConfig(text_config=text, projector_hidden_size=8, tie_word_embeddings=text["tie_word_embeddings"], vision_config=dict(
+        hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=4, patch_size=2))
+
+
 def mistral4(beta, **more):
     """Latent attention whose queries grow with the position, experts by softmax."""
     return latent(n_shared_experts=1, rope_parameters=YARN | dict(
@@ -1031,6 +1139,8 @@ PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
              "deepseek_v2": lambda c: dict(scoring_func="softmax"),
              "deepseek_v3": lambda c: dict(scoring_func="sigmoid"),
              "glm4_moe_lite": lambda c: dict(scoring_func="sigmoid"),
+             "dots3_note_text": published_dots3,
+             "minimax_m3_vl": lambda c: dict(text_config=published_minimax_m3(c["text_config"])),
              "deepseek_v32": lambda c: dict(scoring_func="sigmoid"),
              "glm_moe_dsa": lambda c: dict(scoring_func="sigmoid"),
              "sarvam_moe": lambda c: dict(architectures=["SarvamMoEForCausalLM"], num_experts=c["n_routed_experts"],

@@ -131,7 +131,7 @@ constexpr int padded_head_rows(int n_rows) { return (n_rows + 3) / 4 * 4; }
 constexpr int state_rows(int n_rows) { return (n_rows + 31) / 32 * 32; }
 
 // Scores of cached tokens for one query of an indexer, by which sparse attention selects tokens:
-// sum over heads of weights[h] * max(0, q_h . k).
+// sum over heads of weights[h] * max(least, q_h . k).
 struct IndexQuery {
   const float* q;        // [n_heads][head_dim]
   const float* weights;  // [n_heads]
@@ -143,6 +143,7 @@ struct IndexQuery {
   int64_t unit_stride;
   const uint32_t* block_table;
   int units_per_block;
+  float least = 0.0f;  // 0 or -infinity
 };
 
 struct AttentionKernels {

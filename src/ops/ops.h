@@ -27,6 +27,7 @@
 #include "ops/limits.h"
 #include "ops/ngram_params.h"
 #include "ops/recurrence_params.h"
+#include "ops/select_params.h"
 #include "ops/tensor.h"
 #include "parallel/shard.h"
 #include "parallel/wire.h"
@@ -145,22 +146,14 @@ struct AttentionParams {
   // REQUIRES: the layer has no window; there are neither sinks nor slopes.
   Tensor selected = {};
   int selected_pool = 1;  // SelectParams::pool of that selection
-};
+  // Each KV head has a selection of its own, of whole blocks of so many tokens
+  // (SelectParams::block); 0: all heads attend to the same tokens.
+  int selected_block = 0;
 
-// An indexer's scores of the tokens that a query sees: sum over heads of weight * max(0, q . k),
-// with keys of one head that are a layer of the cache.
-struct SelectParams {
-  int layer = 0;    // of the cache
-  int n_heads = 0;  // of queries
-  int top_k = 0;    // tokens that are selected, a multiple of `pool`
-  // Tokens that share a key and are selected together: the sequence's tokens from pool * b on are
-  // block b. The key of a block is stored with its last token; those of other tokens are not read.
-  // Tokens behind the last whole block that a query sees are selected too. > 1: without trees of
-  // drafts that branch.
-  int pool = 1;
-
-  // most tokens that are selected
-  int most() const { return top_k + pool - 1; }
+  // SelectParams::most() of that selection
+  int selected_most(int n_kv_heads) const {
+    return selected_block > 0 ? selected.cols / n_kv_heads : selected.cols;
+  }
 };
 
 inline constexpr int kMaxMixedStreams = 16;
@@ -489,13 +482,14 @@ class Ops {
   // window. q: [tokens, n_heads * head_dim], out: [tokens, n_heads * the layer's value_dim()].
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params,
                       Tensor out) = 0;
-  // Whether select(), AttentionParams::selected, embed_ngrams(), root_gates(), pool_keys() and
-  // mix_streams() are there.
+  // Whether select(), AttentionParams::selected, embed_ngrams(), root_gates(), pool_keys(),
+  // mix_streams() and scale_heads_by_position() are there.
   virtual bool can_select() const { return false; }
   // Selects the params.top_k tokens with the highest scores among those that a token sees; of equal
   // scores the lower position. q: [tokens, n_heads * head_dim]; weights: [tokens, n_heads], no
-  // columns: ones; out: [tokens, params.most()], ascending positions in the sequence as I32, in
-  // rows of tokens that see more than that. REQUIRES: can_select(); keys of this step are stored.
+  // columns: ones; out: [tokens, params.cols()], ascending positions in the sequence as I32 for each
+  // selection, in rows of tokens that see more than params.most(). REQUIRES: can_select(); keys of
+  // this step are stored.
   virtual void select(Tensor /*q*/, Tensor /*weights*/, const KvCache& /*cache*/,
                       const SelectParams& /*params*/, Tensor /*out*/) {}
   // out[t] = the token's rows of n-grams (NgramParams), one after the other: [tokens, heads * the
@@ -516,6 +510,10 @@ class Ops {
   // divided by their sum + eps; then iterations - 1 times rows and columns are. REQUIRES:
   // can_select().
   virtual void mix_streams(Tensor /*z*/, const StreamMixParams& /*params*/) {}
+  // Multiplies head h of the token at position p by slopes[h] * log(1 + p) + biases[h]. x: [tokens,
+  // n_heads * features]; slopes, biases: [n_heads]. REQUIRES: can_select().
+  virtual void scale_heads_by_position(Tensor /*x*/, const Vector& /*slopes*/,
+                                       const Vector& /*biases*/) {}
   // rope_and_store() for the layer params.layer, then attend(), which a backend may fuse: q and k
   // are scratch afterwards. k and v are Tensor() if the layer attends to keys and values of an
   // earlier one.

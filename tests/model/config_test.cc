@@ -850,6 +850,108 @@ TEST(Config, Glm53SaysWhatItCannotBe) {
   EXPECT_EQ(error_with("linear_attn_config", linear), "");
 }
 
+// A key of the indexer in the layers that have one, beside keys and values.
+TEST(Config, MiniMaxM3SaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "minimax_m3");
+  const ModelConfig config = read_config(checkpoint).value();
+  const CacheSpec spec = config.cache_spec(KvDType::kF16, 16);
+  int64_t bytes = 0;
+  for (const KvLayerSpec& layer : spec.layers) bytes += CacheSpec::token_bytes(layer, spec.dtype);
+  constexpr int kKeysAndValues = 2 * 2 * 8, kIndexKey = 8;
+  EXPECT_EQ(bytes, 2 * (3 * kKeysAndValues + 2 * kIndexKey));
+  EXPECT_FALSE(spec.has_states());
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()["text_config"][key] = value;
+    return error_of(changed);
+  };
+  const auto error_of_sparse = [&](const char* key, const json& value) {
+    json sparse = checkpoint.config().at("text_config").at("sparse_attention_config");
+    sparse[key] = value;
+    return error_with("sparse_attention_config", sparse);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("attention_output_gate", true), HasSubstr("attention_output_gate"));
+  EXPECT_THAT(error_with("use_gemma_norm", false), HasSubstr("use_gemma_norm"));
+  EXPECT_THAT(error_with("qk_norm_type", "per_layer"), HasSubstr("qk_norm_type"));
+  EXPECT_THAT(error_with("swiglu_beta", 0.5), HasSubstr("swiglu_beta: expected 1"));
+  EXPECT_THAT(error_with("n_shared_experts", 2), HasSubstr("n_shared_experts: expected 0 or 1"));
+  EXPECT_THAT(error_with("layer_types", {"full_attention", "sliding_attention", "full_attention"}),
+              HasSubstr("layer_types: expected minimax_m3_sparse or full_attention"));
+  EXPECT_THAT(error_of_sparse("sparse_score_type", "mean"), HasSubstr("sparse_score_type"));
+  EXPECT_THAT(error_of_sparse("sparse_init_block", 1), HasSubstr("sparse_init_block: expected 0"));
+  EXPECT_THAT(error_of_sparse("sparse_disable_index_value", {0, 1, 0}),
+              HasSubstr("sparse_disable_index_value: expected 1"));
+  EXPECT_THAT(error_of_sparse("sparse_local_block", 0), HasSubstr("index_local_blocks"));
+  EXPECT_THAT(error_of_sparse("sparse_local_block", 4), HasSubstr("index_local_blocks"));
+  EXPECT_THAT(error_of_sparse("sparse_num_index_heads", 1), HasSubstr("one for each of 2 KV"));
+  EXPECT_THAT(error_of_sparse("sparse_window", 1), HasSubstr("its meaning is not known"));
+  EXPECT_EQ(error_of_sparse("use_sparse_attention", true), "");
+}
+
+// Layers without rotation keep the latent alone, layers with the latents of others nothing but the
+// indexer's keys.
+TEST(Config, MistralLarge4SaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "mistral_large4");
+  const ModelConfig config = read_config(checkpoint).value();
+  const CacheSpec spec = config.cache_spec(KvDType::kF16, 16);
+  int64_t bytes = 0;
+  for (const KvLayerSpec& layer : spec.layers) bytes += CacheSpec::token_bytes(layer, spec.dtype);
+  constexpr int kLatent = 12, kTurned = 8, kIndexKey = 12;
+  EXPECT_EQ(bytes, 2 * (3 * kLatent + 2 * kTurned + 3 * kIndexKey));
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()["text_config"][key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("kv_source_layers", {0, 1, 2, 2, 2}), HasSubstr("for layer 3 an earlier"));
+  EXPECT_THAT(error_with("kv_source_layers", {0, 3, 2, 3, 2}), HasSubstr("for layer 1 an earlier"));
+  EXPECT_THAT(error_with("kv_source_layers", {0, 0, 2, 1, 2}), HasSubstr("for layer 3 an earlier"));
+  EXPECT_THAT(error_with("kv_source_layers", {0, 1}), HasSubstr("kv_source_layers: expected 5"));
+  EXPECT_THAT(error_with("no_rope_layers", {0, 1}), HasSubstr("no_rope_layers: expected 5"));
+  EXPECT_THAT(error_with("index_head_dim", 13), HasSubstr("index_head_dim: expected an even"));
+  EXPECT_THAT(error_with("q_lora_rank", 8), HasSubstr("q_lora_rank: expected none"));
+  EXPECT_THAT(error_with("norm_topk_prob", false), HasSubstr("norm_topk_prob: expected true"));
+  EXPECT_THAT(error_with("hidden_act", "gelu"), HasSubstr("hidden_act: expected silu"));
+  EXPECT_THAT(error_with("layer_types", {"sliding_attention"}), HasSubstr("layer_types: expected"));
+}
+
+// Layers with a window keep latents of their own size.
+TEST(Config, Dots3SaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "dots3_note");
+  const ModelConfig config = read_config(checkpoint).value();
+  const CacheSpec spec = config.cache_spec(KvDType::kF16, 16);
+  int64_t bytes = 0;
+  for (const KvLayerSpec& layer : spec.layers) bytes += CacheSpec::token_bytes(layer, spec.dtype);
+  constexpr int kLatent = 12, kOfWindow = 16, kTurned = 8, kIndexKey = 12;
+  EXPECT_EQ(bytes, 2 * 2 * (kLatent + kOfWindow + 2 * kTurned + kIndexKey));
+  EXPECT_EQ(spec.layers[3].window, 9);
+  EXPECT_EQ(spec.layers[3].values_in_keys, kOfWindow);
+  EXPECT_EQ(config.n_heads_of(0), 4);
+  EXPECT_EQ(config.n_heads_of(3), 2);
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("layer_types", {"full_attention", "chunked_attention", "a", "b"}),
+              HasSubstr("layer_types: expected sliding_attention, indexed_attention or"));
+  EXPECT_THAT(error_with("layer_types", {"full_attention"}), HasSubstr("expected 4 numbers"));
+  EXPECT_THAT(error_with("layer_types", 3), HasSubstr("layer_types: expected"));
+  EXPECT_THAT(error_with("swa_attention_gate_type", "elementwise"),
+              HasSubstr("swa_attention_gate_type"));
+  EXPECT_THAT(error_with("use_dynamic_rsf", true), HasSubstr("use_dynamic_rsf"));
+  EXPECT_THAT(error_with("q_lora_rank", 0), HasSubstr("q_lora_rank: expected a latent"));
+  EXPECT_THAT(error_with("index_head_dim", 13), HasSubstr("index_head_dim: expected an even"));
+  EXPECT_THAT(error_with("hidden_act", "gelu"), HasSubstr("hidden_act: expected silu"));
+  EXPECT_THAT(error_with("topk_method", "greedy"), HasSubstr("topk_method"));
+  const json of_two = {{"2", {{"kv_lora_rank", 16}}}, {"3", {{"kv_lora_rank", 12}}}};
+  EXPECT_THAT(error_with("per_layer_config", of_two), HasSubstr("per_layer_config: expected"));
+  EXPECT_EQ(error_with("use_dsa", false), "");
+}
+
 TEST(Config, LatentsAreCachedOnce) {
   const CacheSpec spec =
       config_from_shape("deepseek-v2-lite").value().cache_spec(KvDType::kF16, 16);

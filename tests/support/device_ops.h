@@ -317,6 +317,9 @@ class DeviceOps : public Ops {
   void mix_streams(Tensor z, const StreamMixParams& params) override {
     act([this, z, params] { inner_->mix_streams(z, params); });
   }
+  void scale_heads_by_position(Tensor x, const Vector& slopes, const Vector& biases) override {
+    act([this, x, &slopes, &biases] { inner_->scale_heads_by_position(x, slopes, biases); });
+  }
   void embed_ngrams(const NgramParams& params, KvCache& cache, Tensor out) override {
     act([this, params, &cache, out] { inner_->embed_ngrams(params, cache, out); });
   }

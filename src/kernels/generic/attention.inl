@@ -829,10 +829,10 @@ inline void add_index_scores(const IndexQuery& query, const std::byte* const (&u
       for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(b[j], q1, Simd::fma(a[j], q0, acc[i][j]));
     }
   }
+  const F least = Simd::set1(query.least);
   for (int i = 0; i < NR; ++i) {
     const F weight = Simd::set1(query.weights[h + i]);
-    for (int j = 0; j < NU; ++j)
-      sums[j] = Simd::fma(Simd::max(acc[i][j], Simd::zero()), weight, sums[j]);
+    for (int j = 0; j < NU; ++j) sums[j] = Simd::fma(Simd::max(acc[i][j], least), weight, sums[j]);
   }
 }
 

@@ -98,6 +98,7 @@ extern const Architecture kMiMo2;
 extern const Architecture kQwen2Moe;
 extern const Architecture kGraniteMoe;
 extern const Architecture kMiniMaxM2;
+extern const Architecture kMiniMaxM3;
 extern const Architecture kErnie45Moe;
 extern const Architecture kPhiMoe;
 extern const Architecture kDeepSeek2;
@@ -112,6 +113,8 @@ extern const Architecture kGlm4Moe;
 extern const Architecture kSarvamMoe;
 extern const Architecture kBailing2;
 extern const Architecture kMistral4;
+extern const Architecture kMistralLarge4;
+extern const Architecture kDots3Note;
 extern const Architecture kSolarOpen;
 extern const Architecture kDots1;
 extern const Architecture kExaoneMoe;
@@ -238,6 +241,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kQwen2Moe,
     &kGraniteMoe,
     &kMiniMaxM2,
+    &kMiniMaxM3,
     &kErnie45Moe,
     &kPhiMoe,
     &kDeepSeek2,
@@ -252,6 +256,8 @@ constexpr const Architecture* kArchitectures[] = {
     &kSarvamMoe,
     &kBailing2,
     &kMistral4,
+    &kMistralLarge4,
+    &kDots3Note,
     &kSolarOpen,
     &kDots1,
     &kExaoneMoe,

@@ -127,10 +127,15 @@ void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config);
 // Fails unless groups have equal sizes and enough experts to choose from.
 void check_expert_groups(ConfigReader& reader, const ModelConfig& config);
 void describe_sigmoid_routing(ConfigWriter& writer, const ModelConfig& config);
-// Reads latent attention, which uses the model's first rope; in deepseek.cc, like the two that
+// Reads latent attention, which uses the model's first rope; in deepseek.cc, like the three that
 // follow. value_dim: of a head, for files that do not have it.
 void read_latent(ConfigReader& reader, ModelConfig& config, std::optional<int> value_dim = {});
 void describe_latent(ConfigWriter& writer, const ModelConfig& config);
+// Reads experts by softmax behind dense layers, with the groups and weights of sigmoid routing, and
+// shared ones.
+void read_softmax_groups(ConfigReader& reader, ModelConfig& config);
+// Fails unless layer_types, if the file has it, says in any of three words that layers select tokens.
+void check_sparse_layer_types(ConfigReader& reader);
 // Reads the growth of queries with the logarithm of the number of original contexts before them
 // (Ministral 3, Mistral 4); in llama.cc.
 void read_query_scale(ConfigReader& reader, ModelConfig& config);

@@ -73,6 +73,35 @@ void read_shared_experts(ConfigReader& reader, ModelConfig& config) {
   config.experts.shared_dim = std::min(n_shared * config.experts.ffn_dim, 1 << 20);
 }
 
+void read_softmax_groups(ConfigReader& reader, ModelConfig& config) {
+  read_experts(reader, config);
+  read_dense_layers(reader, config);
+  ExpertRouting& routing = config.experts.routing;
+  routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, true);
+  routing.sum_eps = 1e-20f;
+  routing.scale =
+      reader.number({"expert_weights_scale", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);
+  routing.n_groups = reader.integer({"expert_group_count", "n_group"}, 1, kMaxExpertGroups, 1);
+  routing.n_active_groups =
+      reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups, 1);
+  routing.group_top = 2;
+  check_expert_groups(reader, config);
+  read_shared_experts(reader, config);
+}
+
+void check_sparse_layer_types(ConfigReader& reader) {
+  const nlohmann::json* types = reader.find({"", "layer_types"});
+  if (types == nullptr) return;
+  const auto is_known = [](const nlohmann::json& type) {
+    return type == "indexed_attention" || type == "deepseek_sparse_attention" ||
+           type == "full_attention";
+  };
+  if (!types->is_array() || !std::ranges::all_of(*types, is_known))
+    reader.fail(ErrorCode::kUnsupported,
+                "layer_types: expected indexed_attention, deepseek_sparse_attention or "
+                "full_attention in every layer");
+}
+
 namespace {
 
 // Groups are scored by their best expert; weights are not normalized.
@@ -193,22 +222,10 @@ void configure_deepseek3(ConfigReader& reader, ModelConfig& config) {
   read_shared_experts(reader, config);
 }
 
-// Softmax experts with sigmoid routing's groups and weights; queries grow with the position.
+// Queries grow with the position.
 void configure_mistral4(ConfigReader& reader, ModelConfig& config) {
   read_latent(reader, config);
-  read_experts(reader, config);
-  read_dense_layers(reader, config);
-  ExpertRouting& routing = config.experts.routing;
-  routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, true);
-  routing.sum_eps = 1e-20f;
-  routing.scale =
-      reader.number({"expert_weights_scale", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);
-  routing.n_groups = reader.integer({"expert_group_count", "n_group"}, 1, kMaxExpertGroups, 1);
-  routing.n_active_groups =
-      reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups, 1);
-  routing.group_top = 2;
-  check_expert_groups(reader, config);
-  read_shared_experts(reader, config);
+  read_softmax_groups(reader, config);
   read_query_scale(reader, config);
 }
 
@@ -225,20 +242,6 @@ void mistral4_names(NameTable& names, const ModelConfig&) {
 
 void mistral4_gguf_names(NameTable& names, const ModelConfig&) {
   names[tensor::kExpertGateUp] = "ffn_gate_up_exps.weight";
-}
-
-// Three words for the same thing.
-void check_sparse_layer_types(ConfigReader& reader) {
-  const nlohmann::json* types = reader.find({"", "layer_types"});
-  if (types == nullptr) return;
-  const auto is_known = [](const nlohmann::json& type) {
-    return type == "indexed_attention" || type == "deepseek_sparse_attention" ||
-           type == "full_attention";
-  };
-  if (!types->is_array() || !std::ranges::all_of(*types, is_known))
-    reader.fail(ErrorCode::kUnsupported,
-                "layer_types: expected indexed_attention, deepseek_sparse_attention or "
-                "full_attention in every layer");
 }
 
 // An indexer in every layer.

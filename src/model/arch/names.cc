@@ -170,7 +170,7 @@ bool is_ignorable_tensor(std::string_view name) {
   for (const std::string_view part :
        {"rotary_emb.inv_freq", "rotary_pos_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
         ".attn.causal_mask", "attention.bias", "attention.masked_bias", "embed_positions.weights",
-        "rope_freqs.weight", "rope_factors_", "model.mtp_"}) {
+        "rope_freqs.weight", "rope_factors_", "model.mtp_", "mtp_dspark."}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   return is_of_further_tokens(name);
@@ -200,10 +200,21 @@ bool is_of_another_modality(std::string_view name, std::string_view prefix) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   if (name.starts_with("model.")) name.remove_prefix(std::string_view("model.").size());
-  constexpr std::string_view kParts[] = {
-      "aligner",   "apm",       "audio_encoder",  "connector",         "merger",
-      "projector", "resampler", "vision_encoder", "vision_projection", "vit_merger",
-      "vpm"};
+  constexpr std::string_view kParts[] = {"aligner",
+                                         "apm",
+                                         "audio_encoder",
+                                         "connector",
+                                         "merger",
+                                         "projector",
+                                         "resampler",
+                                         "vision_encoder",
+                                         "vision_projection",
+                                         "vit_merger",
+                                         "vpm",
+                                         "vision_language_adapter",
+                                         "patch_merger",
+                                         "patch_merge_mlp",
+                                         "pre_mm_projector_norm"};
   return std::ranges::find(kParts, name.substr(0, name.find('.'))) != std::end(kParts);
 }
 

@@ -65,7 +65,8 @@ std::string_view difference(const AttentionConfig& a, const AttentionConfig& b) 
        {"gates of heads", a.gated == b.gated && a.head_gates == b.head_gates &&
                               a.value_gates == b.value_gates && a.gate == b.gate},
        {"attention scale", nearly(a.scale, b.scale)},
-       {"growing queries", nearly(x.beta, y.beta) && (x.beta == 0 || nearly(x.period, y.period))},
+       {"growing queries", nearly(x.beta, y.beta) && (x.beta == 0 || nearly(x.period, y.period)) &&
+                               a.learned_query_scale == b.learned_query_scale},
        {"soft cap of scores", nearly(a.softcap, b.softcap)},
        {"biases of scores", nearly(a.alibi_max_bias, b.alibi_max_bias) &&
                                 a.alibi_scaled == b.alibi_scaled && a.sinks == b.sinks},
@@ -116,7 +117,10 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
               .is_bias = true},
              w.sinks);
   if (c.norm.sub_norms) v.norm({&tensor::kAttnSubNorm, attended}, w.sub_norm);
-  if (kind.selecting_layer == i) visit(v, w.index);
+  if (kind.selecting_layer == i) {
+    if (c.attention.indexer.block > 0) visit(v, w.block_index);
+    if (c.attention.indexer.block == 0) visit(v, w.index);
+  }
   v.linear({&tensor::kO,
             WeightRole::kO,
             dim,
@@ -141,15 +145,16 @@ AttentionBlock::AttentionBlock(Sublayer& sublayer) : s_(sublayer) {
   if (config.attention.gated) gated_q_ = s_.ops.new_tensor(s_.n, 2 * config.q_dim());
   if (config.attention.head_gates) gates_ = s_.ops.new_tensor(s_.n, config.most_heads());
   if (config.attention.value_gates) gates_ = s_.ops.new_tensor(s_.n, config.attended_dim());
-  if (config.attention.indexer.top_k > 0) index_.emplace(s_);
+  const IndexerConfig& indexer = config.attention.indexer;
+  if (indexer.top_k > 0 && indexer.block > 0) block_index_.emplace(s_);
+  if (indexer.top_k > 0 && indexer.block == 0) index_.emplace(s_);
 }
 
 void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   const LayerConfig& kind = s_.config.layers[static_cast<size_t>(i)];
   const LayerWeights& layer = s_.weights.layers[i];
   const Heads heads = project_heads(i, h);
-  const bool selects = kind.selecting_layer == i;
-  const Tensor selected = selects ? index_->select(i, h, layer.attention.index) : Tensor();
+  const Tensor selected = select(i, h);
   const RopeParams* const rope = prepare_heads(i, heads);
   const Tensor attended = attended_.narrowed(s_.config.attended_dim_of(i));
   const AttentionParams params{
@@ -160,7 +165,8 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
       layer.attention.sinks.get(),
       s_.weights.alibi_slopes.get(),
       selected,
-      s_.config.attention.indexer.pool};
+      s_.config.attention.indexer.pool,
+      s_.config.attention.indexer.block};
   if (kind.query_scale) {
     store(i, heads, rope);
     s_.ops.scale_by_position(heads.q, s_.config.attention.query_scale);
@@ -184,6 +190,13 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
   if (s_.config.rounding.activations) s_.ops.round_int8(attended);
   s_.add_product(attended, layer.attention.o, x, layer.attn_post_norm, next,
                  s_.config.attention.out_factor);
+}
+
+// Nothing selected: all tokens.
+Tensor AttentionBlock::select(int i, const NormedInput& h) {
+  const AttentionWeights& w = s_.weights.layers[i].attention;
+  if (s_.config.layers[static_cast<size_t>(i)].selecting_layer != i) return {};
+  return block_index_ ? block_index_->select(i, h, w.block_index) : index_->select(i, h, w.index);
 }
 
 // Returns one half of each head as a row: the query (0) or the gate (1).

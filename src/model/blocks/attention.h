@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "model/blocks/block_index.h"
 #include "model/blocks/pooled_index.h"
 #include "model/tensors/specs.h"
 
@@ -64,6 +65,9 @@ struct AttentionConfig {
   float scale = 0.0f;
   // Factor of queries that grows with their position, in layers with LayerConfig::query_scale.
   PositionScale query_scale;
+  // Factors of queries that grow with their position, learned for each head, in all layers
+  // (Ops::scale_heads_by_position, blocks of latent attention).
+  bool learned_query_scale = false;
   // Soft bound of scores, softcap * tanh(score / softcap); 0 = no bound.
   float softcap = 0.0f;
   // Attention sinks: a score for each head that takes part in the softmax and has no value
@@ -81,7 +85,8 @@ struct AttentionConfig {
   // Causal mask: a token attends to itself and to earlier tokens. False: it attends to all tokens
   // of its sequence, which must be one step.
   bool causal = true;
-  // Indexer of layers that select (LayerConfig::selecting_layer), over blocks of tokens.
+  // Indexer of layers that select (LayerConfig::selecting_layer), over blocks of tokens: a BlockIndex
+  // with IndexerConfig::block, otherwise a PooledIndex.
   IndexerConfig indexer;
 };
 
@@ -97,7 +102,9 @@ struct AttentionWeights {
   NormWeights q_norm, k_norm, sub_norm;
   std::unique_ptr<Vector> sinks;  // [n_heads] or null
   LinearWeights gates;            // [n_gates_of(), model_dim] or empty
-  PooledIndexWeights index;       // of layers that select
+  // Of layers that select, one of them.
+  PooledIndexWeights index;
+  BlockIndexWeights block_index;
 };
 
 void visit(TensorVisitor& v, AttentionWeights& w);
@@ -117,6 +124,7 @@ class AttentionBlock {
   void norm_heads(int layer, const Heads& heads);
   const RopeParams* prepare_heads(int layer, const Heads& heads);
   void store(int layer, const Heads& heads, const RopeParams* rope);
+  Tensor select(int layer, const NormedInput& h);
   Tensor half_heads(Tensor x, int half) const;
 
   Sublayer& s_;
@@ -125,6 +133,7 @@ class AttentionBlock {
   Tensor gated_q_;    // for every head its query, then its gate
   Tensor gates_;      // [n, n_heads] or [n, attended_dim]
   std::optional<PooledIndex> index_;
+  std::optional<BlockIndex> block_index_;
 };
 
 }  // namespace penstock

@@ -31,7 +31,8 @@ void ModelConfig::replace_mixers(
 
 bool ModelConfig::layers_differ() const {
   return std::ranges::any_of(layers, [](const LayerConfig& layer) {
-    return layer.head_dim > 0 || layer.n_kv_heads > 0 || layer.ffn_dim > 0 || layer.kv_layer >= 0;
+    return layer.head_dim > 0 || layer.n_kv_heads > 0 || layer.ffn_dim > 0 || layer.kv_layer >= 0 ||
+           layer.latent != nullptr;
   });
 }
 
@@ -54,7 +55,7 @@ CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
     const bool stores = layer.attention && layer.kv_layer < 0;
     const int at = static_cast<int>(i);
     spec.layers.push_back({stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window,
-                           layer.group, latent.kv_rank, layer.chunked, !attention.causal,
+                           layer.group, latent_of(at).kv_rank, layer.chunked, !attention.causal,
                            latent.kv_rank > 0 ? 0 : attention.value_dim, layer.sees_parts});
     if (has_states()) spec.state_values.push_back(state_values_of(at));
   }

@@ -50,6 +50,7 @@ struct RopeConfig {
   // longrope: [rotary_dim / 2]; GGUF has them as tensors
   std::vector<float> short_factors, long_factors;
   bool backwards = false;  // rotates by the negative angle
+  bool learned = false;    // the frequencies are multiplied by exp of a tensor's numbers
   // proportional: the number of leading pairs of rotary_dim that are rotated
   int n_turning = 0;
   // Axis of positions by which each pair turns: 0 time, 1 rows, 2 columns (M-RoPE). [rotary_dim / 2];
@@ -86,6 +87,9 @@ struct LayerConfig {
   bool has_sinks = true;
   // Queries grow with their position (AttentionConfig::query_scale).
   bool query_scale = false;
+  // Latent attention of this layer, where it differs from the model's; null: ModelConfig::latent.
+  // Indexers are the model's. Read it by ModelConfig::latent_of().
+  std::shared_ptr<const LatentConfig> latent;
   // Sizes of this layer that differ from the model's; 0 = the model's. Read them by
   // ModelConfig::head_dim_of(), n_heads_of(), n_kv_heads_of() and ffn_dim_of().
   int head_dim = 0;
@@ -197,8 +201,10 @@ struct ModelConfig {
   int widest_ffn() const { return largest(&ModelConfig::ffn_dim_of, ffn_dim); }
   // whether sizes differ, or some layers attend to keys and values of others
   bool layers_differ() const;
-  // of a head
-  int cache_value_dim() const { return latent.kv_rank > 0 ? latent.kv_rank : head_dim; }
+  const LatentConfig& latent_of(int layer) const {
+    const auto& own = layers[static_cast<size_t>(layer)].latent;
+    return own != nullptr ? *own : latent;
+  }
   bool has_feed_forward(int layer) const {
     const LayerConfig& kind = layers[static_cast<size_t>(layer)];
     return !residual.one_mixer || (!kind.attention && !kind.carries_state());

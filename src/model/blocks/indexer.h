@@ -20,6 +20,14 @@ struct IndexerConfig {
   // The key of such a block is a mean of its tokens' keys that is weighted by gates (blocks of
   // latent attention, Ops::pool_keys).
   bool gated = false;
+  // Queries are projections of the layer norm of the layer's input, and grow with the position
+  // (Ops::scale_heads_by_position); false: of the latent of attention's queries (blocks of latent
+  // attention).
+  bool from_input = false;
+  // > 0: each KV head selects for itself, whole blocks of so many tokens, the n_local last ones among
+  // them (SelectParams::block); top_k is a multiple, and pool is 1.
+  int block = 0;
+  int n_local = 0;
   bool operator==(const IndexerConfig&) const = default;
 
   // Number of values of a layer's state: the open block.
@@ -32,8 +40,11 @@ struct IndexerConfig {
     const int group = spec.layers[static_cast<size_t>(layer)].group;
     int64_t longest = int64_t{cache.n_blocks(group)} * spec.block_size;
     if (spec.longest > 0) longest = std::min<int64_t>(longest, spec.longest);
-    const int64_t whole = (longest + pool - 1) / pool * pool;
-    return {layer, n_heads, static_cast<int>(std::min<int64_t>(top_k, whole)), pool};
+    const int unit = std::max(pool, block);
+    const int64_t whole = (longest + unit - 1) / unit * unit;
+    // the last blocks are among those selected
+    const int64_t most = std::max<int64_t>(whole, int64_t{n_local} * block);
+    return {layer, n_heads, static_cast<int>(std::min<int64_t>(top_k, most)), pool, block, n_local};
   }
 };
 

@@ -1,5 +1,6 @@
 #include "model/blocks/latent_attention.h"
 
+#include <algorithm>
 #include <array>
 
 #include "model/blocks/cuts.h"
@@ -9,15 +10,35 @@ namespace penstock {
 
 namespace {
 
+constexpr float kIndexNormEps = 1e-6f;  // of indexers' layer norms, independent of the other norms
+
+void visit_scales(TensorVisitor& v, const TensorName& slopes, const TensorName& biases, int n,
+                  Shard::Range own, HeadScales& w) {
+  v.vector({&slopes, n, own}, w.slopes);
+  v.vector({&biases, n, own}, w.biases);
+}
+
+void visit_input_norm(TensorVisitor& v, NormWeights& w) {
+  const int dim = v.config().model_dim;
+  v.vector({&tensor::kIndexInNorm, dim, {0, dim}}, w.weight);
+  v.vector({.name = &tensor::kIndexInNormBias, .size = dim, .part = {0, dim}, .is_bias = true},
+           w.bias);
+}
+
 // Every rank has all of it, and selects the same tokens.
 void visit_indexer(TensorVisitor& v, IndexerWeights& w) {
-  const LatentConfig& l = v.config().latent;
-  const IndexerConfig& indexer = l.indexer;
+  const LatentConfig& l = v.config().latent_of(v.layer());
+  const IndexerConfig& indexer = v.config().latent.indexer;
   const int dim = v.config().model_dim;
   const Shard::Range all{0, indexer.head_dim};
-  v.linear(
-      {&tensor::kIndexQuery, WeightRole::kLatent, indexer.n_heads * indexer.head_dim, l.query_rank},
-      w.query);
+  v.linear({&tensor::kIndexQuery, WeightRole::kLatent, indexer.n_heads * indexer.head_dim,
+            indexer.from_input ? dim : l.query_rank},
+           w.query);
+  if (indexer.from_input) {
+    visit_input_norm(v, w.in_norm);
+    visit_scales(v, tensor::kIndexSlopes, tensor::kIndexBiases, indexer.n_heads,
+                 {0, indexer.n_heads}, w.scales);
+  }
   v.linear({&tensor::kIndexKey, WeightRole::kLatent, indexer.head_dim, dim, {}, Site::kAttention},
            w.key);
   v.vector({&tensor::kIndexKeyNorm, indexer.head_dim, all}, w.key_norm.weight);
@@ -45,36 +66,9 @@ void visit_indexer(TensorVisitor& v, IndexerWeights& w) {
            w.places);
 }
 
-}  // namespace
-
-void visit(TensorVisitor& v, LatentWeights& w) {
-  const auto& c = v.config();
-  const LatentConfig& l = c.latent;
-  const int dim = c.model_dim, each = l.plain_dim + l.rope_dim;
-  const Shard::Range heads = v.cuts().heads(v.layer());
+void visit_latent(TensorVisitor& v, const LatentConfig& l, LatentWeights& w) {
   const WeightRole role = WeightRole::kLatent;
-  const Cut own = rows_of(times(heads, each));
-  const RotatedTails tails{c.n_heads, l.plain_dim, l.rope_dim};
-  if (l.query_rank > 0) {
-    v.linear({&tensor::kQueryA, role, l.query_rank, dim, {}, Site::kAttention}, w.query);
-    v.norm({&tensor::kQueryANorm, l.query_rank}, w.query_norm);
-    v.linear({.name = &tensor::kQueryB,
-              .role = role,
-              .rows = c.n_heads * each,
-              .cols = l.query_rank,
-              .cut = own,
-              .tails = tails},
-             w.q);
-  } else {
-    v.linear({.name = &tensor::kQ,
-              .role = WeightRole::kQ,
-              .rows = c.n_heads * each,
-              .cols = dim,
-              .cut = own,
-              .site = Site::kAttention,
-              .tails = tails},
-             w.q);
-  }
+  const int dim = v.config().model_dim;
   if (l.rope_dim > 0) {
     v.joined({.name = &tensor::kLatentA, .role = role, .tails = {1, l.kv_rank, l.rope_dim}},
              {{{kNoName, role, l.kv_rank, dim, {}, Site::kAttention}, &w.latent},
@@ -83,36 +77,89 @@ void visit(TensorVisitor& v, LatentWeights& w) {
     v.linear({&tensor::kLatentA, role, l.kv_rank, dim, {}, Site::kAttention}, w.latent);
   }
   v.norm({&tensor::kLatentANorm, l.kv_rank}, w.latent_norm);
-  v.heads({&tensor::kLatentKeys, &tensor::kLatentValues, &tensor::kLatentB, c.n_heads, l.kv_rank,
+  if (l.norms_rotated) v.norm({&tensor::kLatentRopeNorm, l.rope_dim}, w.rope_norm);
+}
+
+}  // namespace
+
+void visit(TensorVisitor& v, LatentWeights& w) {
+  const auto& c = v.config();
+  const LayerConfig& kind = c.layers[static_cast<size_t>(v.layer())];
+  const LatentConfig& l = c.latent_of(v.layer());
+  const int dim = c.model_dim, each = l.plain_dim + l.rope_dim, n = c.n_heads_of(v.layer());
+  const Shard::Range heads = v.cuts().heads(v.layer());
+  const WeightRole role = WeightRole::kLatent;
+  const Cut own = rows_of(times(heads, each));
+  const RotatedTails tails{n, l.plain_dim, l.rope_dim};
+  if (l.query_rank > 0) {
+    v.linear({&tensor::kQueryA, role, l.query_rank, dim, {}, Site::kAttention}, w.query);
+    v.norm({&tensor::kQueryANorm, l.query_rank}, w.query_norm);
+    v.linear({.name = &tensor::kQueryB,
+              .role = role,
+              .rows = n * each,
+              .cols = l.query_rank,
+              .cut = own,
+              .tails = tails},
+             w.q);
+  } else {
+    v.linear({.name = &tensor::kQ,
+              .role = WeightRole::kQ,
+              .rows = n * each,
+              .cols = dim,
+              .cut = own,
+              .site = Site::kAttention,
+              .tails = tails},
+             w.q);
+  }
+  if (kind.kv_layer < 0) visit_latent(v, l, w);
+  if (c.attention.learned_query_scale)
+    visit_scales(v, tensor::kQuerySlopes, tensor::kQueryBiases, n, heads, w.scales);
+  v.heads({&tensor::kLatentKeys, &tensor::kLatentValues, &tensor::kLatentB, n, l.kv_rank,
            l.plain_dim, l.value_dim, heads},
           w.absorb, w.values);
-  v.linear({&tensor::kO, WeightRole::kO, dim, c.n_heads * l.value_dim,
+  v.linear({&tensor::kO, WeightRole::kO, dim, n * l.value_dim,
             columns_of(times(heads, l.value_dim)), Site::kAttentionOut, Part::kO},
            w.o);
-  if (c.layers[static_cast<size_t>(v.layer())].selecting_layer == v.layer())
-    visit_indexer(v, w.indexer);
+  if (c.attention.head_gates)
+    v.linear({&tensor::kGates, WeightRole::kRouter, n, dim, rows_of(heads), Site::kAttention},
+             w.gates);
+  if (kind.selecting_layer == v.layer()) visit_indexer(v, w.indexer);
 }
 
 LatentAttentionBlock::LatentAttentionBlock(Sublayer& sublayer) : s_(sublayer) {
-  const LatentConfig& latent = s_.config.latent;
-  const int heads = s_.config.n_heads;
-  q_ = s_.ops.new_tensor(s_.n, s_.config.q_dim());
-  k_ = s_.ops.new_tensor(s_.n, s_.config.kv_dim());
-  if (latent.query_rank > 0) query_latent_ = s_.ops.new_tensor(s_.n, latent.query_rank);
-  queries_ = s_.ops.new_tensor(s_.n, heads * (latent.plain_dim + latent.rope_dim));
-  values_ = s_.ops.new_tensor(s_.n, heads * latent.value_dim);
-  attended_ = s_.ops.new_tensor(s_.n, heads * s_.config.cache_value_dim());
-  const IndexerConfig& indexer = latent.indexer;
+  const ModelConfig& c = s_.config;
+  q_ = s_.ops.new_tensor(s_.n, c.q_dim());
+  k_ = s_.ops.new_tensor(s_.n, c.kv_dim());
+  if (const int rank = widest([](int, const LatentConfig& l) { return l.query_rank; }); rank > 0)
+    query_latent_ = s_.ops.new_tensor(s_.n, rank);
+  queries_ = s_.ops.new_tensor(s_.n, widest([&](int i, const LatentConfig& l) {
+                                 return c.n_heads_of(i) * (l.plain_dim + l.rope_dim);
+                               }));
+  values_ = s_.ops.new_tensor(
+      s_.n, widest([&](int i, const LatentConfig& l) { return c.n_heads_of(i) * l.value_dim; }));
+  attended_ = s_.ops.new_tensor(
+      s_.n, widest([&](int i, const LatentConfig& l) { return c.n_heads_of(i) * l.kv_rank; }));
+  if (c.attention.head_gates) gates_ = s_.ops.new_tensor(s_.n, c.most_heads());
+  const IndexerConfig& indexer = s_.config.latent.indexer;
   if (indexer.top_k == 0) return;
   index_q_ = s_.ops.new_tensor(s_.n, indexer.n_heads * indexer.head_dim);
   index_k_ = s_.ops.new_tensor(s_.n, indexer.head_dim);
   index_weights_ = s_.ops.new_tensor(s_.n, indexer.n_heads);
+  if (indexer.from_input) index_in_ = s_.ops.new_tensor(s_.n, s_.config.model_dim);
   if (indexer.gated) {
     token_keys_ = s_.ops.new_tensor(s_.n, indexer.head_dim);
     index_gates_ = s_.ops.new_tensor(s_.n, indexer.head_dim);
   }
   selected_ = s_.ops.new_tensor(
       s_.n, indexer.select_params(s_.cache, s_.cache.spec().first_index_layer).most());
+}
+
+int LatentAttentionBlock::widest(
+    const std::function<int(int layer, const LatentConfig&)>& size) const {
+  int most = 0;
+  for (int i = 0; i < s_.config.n_layers; ++i)
+    most = std::max(most, size(i, s_.config.latent_of(i)));
+  return most;
 }
 
 bool LatentAttentionBlock::has_indexer(int i) const {
@@ -123,44 +170,64 @@ bool LatentAttentionBlock::has_indexer(int i) const {
 // indexer likewise.
 void LatentAttentionBlock::project(int i, const NormedInput& h) {
   const LatentWeights& w = s_.weights.layers[i].latent;
-  const LatentConfig& l = s_.config.latent;
-  const Tensor latent = k_.columns(0, l.kv_rank);
+  const LatentConfig& l = s_.config.latent_of(i);
+  const IndexerConfig& indexer = s_.config.latent.indexer;
+  const int heads = s_.config.n_heads_of(i);
+  const Tensor k = k_.narrowed(s_.config.kv_dim_of(i)), latent = k.columns(0, l.kv_rank),
+               turned = k.columns(l.kv_rank, l.rope_dim),
+               query_latent = query_latent_.narrowed(l.query_rank),
+               queries = queries_.narrowed(heads * (l.plain_dim + l.rope_dim));
   const bool from_latent = l.query_rank > 0, indexes = has_indexer(i);
-  std::array<LinearTarget, 6> targets = {
-      from_latent ? w.query.into(query_latent_) : w.q.into(queries_), w.latent.into(latent)};
-  size_t n = 2;
-  if (l.rope_dim > 0) targets[n++] = w.rope.into(k_.columns(l.kv_rank, l.rope_dim));
+  const bool own = s_.config.layers[static_cast<size_t>(i)].kv_layer < 0;
+  std::array<LinearTarget, 7> targets = {from_latent ? w.query.into(query_latent)
+                                                     : w.q.into(queries)};
+  size_t n = 1;
+  if (own) targets[n++] = w.latent.into(latent);
+  if (own && l.rope_dim > 0) targets[n++] = w.rope.into(turned);
+  if (s_.config.attention.head_gates) targets[n++] = w.gates.into(gates_.narrowed(heads));
   if (indexes) {
-    targets[n++] = w.indexer.key.into(l.indexer.gated ? token_keys_ : index_k_);
+    targets[n++] = w.indexer.key.into(indexer.gated ? token_keys_ : index_k_);
     targets[n++] = w.indexer.weights.into(index_weights_);
-    if (l.indexer.gated) targets[n++] = w.indexer.gate.into(index_gates_);
+    if (indexer.gated) targets[n++] = w.indexer.gate.into(index_gates_);
   }
   s_.ops.norm_linear(h, std::span(targets).first(n));
-  const auto norm = [&](const NormWeights& of, Tensor x) {
+  const auto norm = [&](const NormWeights& of, float factor, Tensor x) {
     s_.ops.norm(x, {of.weight.get(), nullptr, l.norm_eps, false}, x);
+    s_.multiply(x, factor);
   };
-  norm(w.latent_norm, latent);
+  if (own) norm(w.latent_norm, l.latent_factor, latent);
+  if (own && l.norms_rotated) norm(w.rope_norm, 1.0f, turned);
+  if (indexes && indexer.from_input) project_index_queries(i, h);
   if (!from_latent) return;
-  norm(w.query_norm, query_latent_);
-  const LinearTarget queries[] = {w.q.into(queries_), w.indexer.query.into(index_q_)};
-  s_.ops.linear(query_latent_, std::span(queries).first(indexes ? 2 : 1));
+  norm(w.query_norm, l.query_factor, query_latent);
+  const LinearTarget both[] = {w.q.into(queries), w.indexer.query.into(index_q_)};
+  s_.ops.linear(query_latent, std::span(both).first(indexes && !indexer.from_input ? 2 : 1));
+}
+
+void LatentAttentionBlock::project_index_queries(int i, const NormedInput& h) {
+  const IndexerWeights& w = s_.weights.layers[i].latent.indexer;
+  s_.ops.norm(s_.ops.materialize(h),
+              {w.in_norm.weight.get(), w.in_norm.bias.get(), kIndexNormEps, true}, index_in_);
+  const LinearTarget target = w.query.into(index_q_);
+  s_.ops.linear(index_in_, {&target, 1});
 }
 
 // Stores the indexer's keys and selects the tokens that this layer and those without an indexer
 // behind it attend to.
 void LatentAttentionBlock::select(int i) {
-  constexpr float kKeyNormEps = 1e-6f;  // independent of the other norms
   const IndexerWeights& w = s_.weights.layers[i].latent.indexer;
   const IndexerConfig& indexer = s_.config.latent.indexer;
   const int keys = s_.cache.spec().first_index_layer + i;
   const Tensor of_tokens = indexer.gated ? token_keys_ : index_k_;
-  s_.ops.norm(of_tokens, {w.key_norm.weight.get(), w.key_norm.bias.get(), kKeyNormEps, true},
+  s_.ops.norm(of_tokens, {w.key_norm.weight.get(), w.key_norm.bias.get(), kIndexNormEps, true},
               of_tokens);
   if (indexer.gated)
     s_.ops.pool_keys(token_keys_, index_gates_, {w.places.get(), indexer.pool, i}, s_.cache,
                      index_k_);
   const RopeParams* const rope = s_.config.layers[i].rope < 0 ? nullptr : &s_.weights.index_rope;
   s_.ops.rope_and_store(index_q_, index_k_, Tensor(), rope, s_.cache, keys);
+  if (indexer.from_input)
+    s_.ops.scale_heads_by_position(index_q_, *w.scales.slopes, *w.scales.biases);
   s_.ops.select(index_q_, index_weights_, s_.cache, indexer.select_params(s_.cache, keys),
                 selected_);
   selecting_layer_ = i;
@@ -173,33 +240,55 @@ Tensor LatentAttentionBlock::selection_of(int i) const {
   return from >= 0 && from == selecting_layer_ ? selected_ : Tensor();
 }
 
+// Rotates queries, and keys into the cache unless they are those of an earlier layer; then scales
+// queries.
+void LatentAttentionBlock::store(int i) {
+  const LayerConfig& kind = s_.config.layers[static_cast<size_t>(i)];
+  const HeadScales& scales = s_.weights.layers[i].latent.scales;
+  const Tensor q = q_.narrowed(s_.config.q_dim_of(i)), k = k_.narrowed(s_.config.kv_dim_of(i));
+  const RopeParams* const rope =
+      kind.rope < 0 ? nullptr : &s_.weights.ropes[static_cast<size_t>(kind.rope)];
+  if (kind.kv_layer < 0) {
+    s_.ops.rope_and_store(q, k, Tensor(), rope, s_.cache, i);
+  } else if (rope != nullptr) {
+    s_.ops.rotate(q, k.columns(0, 0), *rope, s_.config.head_dim_of(i));
+  }
+  if (kind.query_scale) s_.ops.scale_by_position(q, s_.config.attention.query_scale);
+  if (scales.slopes != nullptr) s_.ops.scale_heads_by_position(q, *scales.slopes, *scales.biases);
+}
+
 void LatentAttentionBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   const LayerWeights& layer = s_.weights.layers[i];
+  const LayerConfig& kind = s_.config.layers[static_cast<size_t>(i)];
   const LatentWeights& w = layer.latent;
-  const LatentConfig& l = s_.config.latent;
+  const LatentConfig& l = s_.config.latent_of(i);
+  const int heads = s_.config.n_heads_of(i);
   project(i, h);
   if (has_indexer(i)) select(i);
   // Heads as rows: a query is its plain part projected to the latent, followed by the rotated part,
   // in the layout of keys.
-  const Tensor plain = queries_.reshaped(l.plain_dim + l.rope_dim),
-               query = q_.reshaped(s_.config.head_dim);
+  const Tensor q = q_.narrowed(s_.config.q_dim_of(i)),
+               attended = attended_.narrowed(heads * l.kv_rank),
+               values = values_.narrowed(heads * l.value_dim);
+  const Tensor plain = queries_.narrowed(heads * (l.plain_dim + l.rope_dim))
+                           .reshaped(l.plain_dim + l.rope_dim),
+               query = q.reshaped(s_.config.head_dim_of(i));
   if (l.rope_dim > 0)
     s_.ops.copy(plain.columns(l.plain_dim, l.rope_dim), query.columns(l.kv_rank, l.rope_dim));
   s_.ops.linear_by_head(plain.columns(0, l.plain_dim), w.absorb, query.columns(0, l.kv_rank));
-  const int rope = s_.config.layers[i].rope;
-  s_.ops.rope_and_store(q_, k_, Tensor(), rope < 0 ? nullptr : &s_.weights.ropes[rope], s_.cache,
-                        i);
-  if (s_.config.layers[i].query_scale)
-    s_.ops.scale_by_position(q_, s_.config.attention.query_scale);
-  s_.ops.attend(q_, s_.cache,
-                {.layer = i,
-                 .n_heads = s_.config.n_heads,
-                 .scale = s_.config.attention.scale,
+  store(i);
+  s_.ops.attend(q, s_.cache,
+                {.layer = kind.kv_layer >= 0 ? kind.kv_layer : i,
+                 .n_heads = heads,
+                 .scale = s_.config.attention.scale * kind.score_factor,
                  .selected = selection_of(i),
-                 .selected_pool = l.indexer.pool},
-                attended_);
-  s_.ops.linear_by_head(attended_.reshaped(l.kv_rank), w.values, values_.reshaped(l.value_dim));
-  s_.add_product(values_, w.o, x, layer.attn_post_norm, next);
+                 .selected_pool = s_.config.latent.indexer.pool},
+                attended);
+  s_.ops.linear_by_head(attended.reshaped(l.kv_rank), w.values, values.reshaped(l.value_dim));
+  if (s_.config.attention.head_gates)
+    s_.ops.gate_rows(values.reshaped(l.value_dim), gates_.narrowed(heads).reshaped(1),
+                     s_.config.attention.gate);
+  s_.add_product(values, w.o, x, layer.attn_post_norm, next);
 }
 
 }  // namespace penstock

@@ -36,7 +36,9 @@ Sublayer::Sublayer(const ModelConfig& model, const ModelWeights& all, StepShape 
     : config(model), weights(all), cache(kv), ops(backend), n(shape.tokens) {
   out = ops.new_tensor(n, config.model_dim);
   if (weights.padding == 0) return;
-  const int values = config.n_heads * config.latent.value_dim;
+  int values = 0;
+  for (int i = 0; i < config.n_layers; ++i)
+    values = std::max(values, config.n_heads_of(i) * config.latent_of(i).value_dim);
   int widest = std::max({config.q_dim(), values, config.widest_ffn(), config.experts.shared_dim});
   for (const LayerConfig& layer : config.layers)
     if (layer.mixer != nullptr) widest = std::max(widest, layer.mixer->widest_input(config));

@@ -27,9 +27,19 @@ Status FrameLoader::divide_by_factors(const std::string& name, std::vector<float
   return {};
 }
 
+// Multiplies them by exp of the numbers of a tensor.
+Status FrameLoader::multiply_by_learned(std::vector<float>& frequencies) {
+  ASSIGN_OR_RETURN(const std::vector<float> logs,
+                   tensors_.vector(tensors_.name(names_[tensor::kRopeLogs]),
+                                   static_cast<int64_t>(frequencies.size())));
+  for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] *= std::exp(logs[i]);
+  return {};
+}
+
 // GGUF stores the factors of llama3 and longrope as tensors.
 Result<std::vector<float>> FrameLoader::frequencies_of(const RopeConfig& rope, bool is_long) {
   std::vector<float> frequencies = rope_frequencies(rope, is_long);
+  if (rope.learned) RETURN_IF_ERROR(multiply_by_learned(frequencies));
   std::string name = "rope_freqs.weight";
   if (tensors_.find(name) == nullptr)
     name = is_long ? "rope_factors_long.weight" : "rope_factors_short.weight";
@@ -39,17 +49,24 @@ Result<std::vector<float>> FrameLoader::frequencies_of(const RopeConfig& rope, b
   return frequencies;
 }
 
+// All layers with a rotation have latents of equal sizes, before which nothing is rotated.
+int FrameLoader::first_rotated(int rope) const {
+  const auto layer = std::ranges::find(config_.layers, rope, &LayerConfig::rope);
+  return layer == config_.layers.end() || layer->latent == nullptr ? config_.latent.kv_rank
+                                                                   : layer->latent->kv_rank;
+}
+
 Status FrameLoader::load_ropes(ModelWeights& weights) {
   const auto pack = [&](std::span<const float> frequencies) -> Result<const Vector*> {
     ASSIGN_OR_RETURN(auto packed, tensors_.ops().pack_vector(frequencies));
     return weights.rope_frequencies.emplace_back(std::move(packed)).get();
   };
-  for (const RopeConfig& rope : config_.ropes) {
+  for (int index = 0; const RopeConfig& rope : config_.ropes) {
     ASSIGN_OR_RETURN(const std::vector<float> frequencies, frequencies_of(rope, false));
     ASSIGN_OR_RETURN(const std::vector<float> of_long, frequencies_of(rope, true));
     RopeParams& params = weights.ropes.emplace_back();
     params.scale = rope_magnitude(rope);
-    params.interleaved = config_.positions.rope_interleaved, params.first = config_.latent.kv_rank;
+    params.interleaved = config_.positions.rope_interleaved, params.first = first_rotated(index++);
     ASSIGN_OR_RETURN(params.inv_freq, pack(frequencies));
     if (!rope.axes.empty()) {
       const std::vector<float> axes(rope.axes.begin(), rope.axes.end());

@@ -25,6 +25,8 @@ class FrameLoader {
   Status load_per_layer(PerLayerFrame& out);
   Status load_head(ModelWeights& weights);
   Result<std::vector<float>> frequencies_of(const RopeConfig& rope, bool is_long);
+  int first_rotated(int rope) const;
+  Status multiply_by_learned(std::vector<float>& frequencies);
   Status divide_by_factors(const std::string& name, std::vector<float>& frequencies);
 
   TensorLoader& tensors_;

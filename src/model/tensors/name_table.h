@@ -19,6 +19,8 @@ namespace tensor {
 // Tensors of a layer that belong to none of its blocks: the norms between them and the scale of its
 // output. kActivation is the prefix of xIELU's parameters.
 inline constexpr TensorName kAttnNorm{"attn_norm", "input_layernorm"};
+// whole name, outside of layers
+inline constexpr TensorName kRopeLogs{"", ""};
 inline constexpr TensorName kAttnPostNorm{"post_attention_norm", "post_attention_layernorm"};
 inline constexpr TensorName kFfnNorm{"ffn_norm", ""};
 inline constexpr TensorName kFfnPostNorm{"post_ffw_norm", "post_feedforward_layernorm"};

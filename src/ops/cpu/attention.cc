@@ -142,7 +142,7 @@ class Attention {
 
   int n_rows_of(int seq) const {
     if (params_.selected.cols > 0)
-      return tokens_that_see_all(batch_, seq, params_.selected.cols) * group_;
+      return tokens_that_see_all(batch_, seq, params_.selected_most(spec_->n_kv_heads)) * group_;
     return (batch_.seq_offsets[seq + 1] - batch_.seq_offsets[seq]) * group_;
   }
 

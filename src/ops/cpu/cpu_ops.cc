@@ -395,6 +395,20 @@ void CpuOps::scale_by_position(Tensor x, const PositionScale& scale) {
   });
 }
 
+void CpuOps::scale_heads_by_position(Tensor x, const Vector& slopes, const Vector& biases) {
+  const int n_heads = slopes.size(), dim = x.cols / n_heads;
+  PENSTOCK_CHECK(x.cols == n_heads * dim && biases.size() == n_heads);
+  const float *const slope = data_of(&slopes), *const bias = data_of(&biases);
+  pool_.for_pieces(batch_.n_tokens(), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float grown = std::log(1.0f + static_cast<float>(batch_.positions[row]));
+      for (int h = 0; h < n_heads; ++h)
+        kernels_.vector->scale_softcap(f32(x, static_cast<int>(row)) + int64_t{h} * dim,
+                                       slope[h] * grown + bias[h], 0.0f, dim);
+    }
+  });
+}
+
 void CpuOps::activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) {
   PENSTOCK_CHECK(gate.rows == up.rows && gate.cols == up.cols && gate.rows == out.rows &&
                  gate.cols == out.cols);

@@ -104,6 +104,7 @@ class CpuOps final : public Ops {
   void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                    Tensor out) override;
   void scale_by_position(Tensor x, const PositionScale& scale) override;
+  void scale_heads_by_position(Tensor x, const Vector& slopes, const Vector& biases) override;
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
   void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) override;
   void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "base/check.h"
 #include "ops/cpu/host_tensor.h"
@@ -69,23 +70,61 @@ void select_blocks(const SparseToken& token, float* scores, const SelectParams& 
   for (int t = n_blocks * pool, to = k * pool; t < token.end; ++t) out[to++] = t;
 }
 
-// Selects for one token, whose scores are overwritten.
-void select_for(const SparseToken& token, float* scores, int top_k, int32_t* out) {
-  int n = token.end;
-  int drafts[64];  // places of the draft's tokens that it sees, from n_old on
-  if (token.tree_mask != 0) {
-    n = token.n_old;
+// The tokens that a draft's token sees, one after the other.
+class VisibleTokens {
+ public:
+  // Moves their scores together.
+  VisibleTokens(const SparseToken& token, float* scores) : n_old_(token.n_old), n_(token.end) {
+    if (token.tree_mask == 0) return;
+    n_ = n_old_;
     for (uint64_t left = token.tree_mask; left != 0; left &= left - 1) {
       const int place = std::countr_zero(left);
-      drafts[n - token.n_old] = place;
-      scores[n++] = scores[token.n_old + place];
+      drafts_[n_ - n_old_] = place;
+      scores[n_++] = scores[n_old_ + place];
     }
+    branches_ = true;
   }
-  const int k = std::min(top_k, n);
-  select_highest(scores, n, k, out);
-  if (token.tree_mask == 0) return;
-  for (int i = k - 1; i >= 0 && out[i] >= token.n_old; --i)
-    out[i] = token.n_old + drafts[out[i] - token.n_old];
+  int count() const { return n_; }
+  // Turns the last of k ascending indices among them into places in the sequence.
+  void place(int32_t* selected, int k) const {
+    for (int i = k - 1; branches_ && i >= 0 && selected[i] >= n_old_; --i)
+      selected[i] = n_old_ + drafts_[selected[i] - n_old_];
+  }
+
+ private:
+  int n_old_, n_;
+  bool branches_ = false;
+  int drafts_[64];  // places of the draft's tokens that it sees, from n_old on
+};
+
+// Selects for one token, whose scores are overwritten.
+void select_for(const SparseToken& token, float* scores, int top_k, int32_t* out) {
+  const VisibleTokens visible(token, scores);
+  const int k = std::min(top_k, visible.count());
+  select_highest(scores, visible.count(), k, out);
+  visible.place(out, k);
+}
+
+// Number of tokens in the last of the blocks that n tokens make.
+int open_block(int n, int block) { return (n - 1) % block + 1; }
+
+// Selects whole blocks of tokens (SelectParams::block) for a head of one token, whose scores are
+// overwritten.
+void select_whole_blocks(const SparseToken& token, float* scores, const SelectParams& params,
+                         int32_t* out) {
+  const VisibleTokens visible(token, scores);
+  const int n = visible.count(), block = params.block, k = params.top_k / block;
+  const int n_blocks = (n + block - 1) / block;
+  for (int b = 0; b < n_blocks; ++b)
+    scores[b] = *std::max_element(scores + b * block, scores + std::min((b + 1) * block, n));
+  std::fill_n(scores + n_blocks - params.n_local, params.n_local,
+              std::numeric_limits<float>::infinity());
+  select_highest(scores, n_blocks, k, out);
+  for (int i = k - 1; i >= 0; --i) {
+    const int first = out[i] * block;
+    for (int j = 0; j < std::min(block, n - first); ++j) out[i * block + j] = first + j;
+  }
+  visible.place(out, params.top_k - block + open_block(n, block));
 }
 
 // Attention of sparse tokens: the keys of a token's selection are copied to units of their own,
@@ -102,15 +141,16 @@ class SelectedAttention {
         spec_(cache.spec().layers[static_cast<size_t>(params.layer)]),
         view_(batch.kv[static_cast<size_t>(spec_.group)]),
         layout_(cache.layout(params.layer)),
-        group_(params.n_heads / spec_.n_kv_heads) {
+        group_(params.n_heads / spec_.n_kv_heads),
+        most_(params.selected_most(spec_.n_kv_heads)) {
     context.scratch.reset();
-    tokens_ = sparse_tokens(batch, params.selected.cols, context.scratch);
+    tokens_ = sparse_tokens(batch, most_, context.scratch);
     for (size_t i = 0; i < std::size(table_); ++i) table_[i] = static_cast<uint32_t>(i);
   }
 
   void run() {
     if (tokens_.empty()) return;
-    n_splits_ = (params_.selected.cols + kSelectedSplit - 1) / kSelectedSplit;
+    n_splits_ = (most_ + kSelectedSplit - 1) / kSelectedSplit;
     state_floats_ = int64_t{all_rows()} * (2 + layout_.padded_value_dim);
     const int64_t token_bytes = n_splits_ * state_floats_ * int64_t{sizeof(float)};
     const auto together = static_cast<size_t>(std::clamp<int64_t>(
@@ -132,9 +172,9 @@ class SelectedAttention {
     return static_cast<size_t>((kSplitUnits * layout_.bytes + 63) / 64 * 64);
   }
   int n_selected(const SparseToken& token) const {
-    const int pool = params_.selected_pool;
-    return std::min(params_.selected.cols - (pool - 1) + token.n_visible() % pool,
-                    token.n_visible());
+    const int pool = params_.selected_pool, block = params_.selected_block;
+    if (block > 0) return most_ - block + open_block(token.n_visible(), block);
+    return std::min(most_ - (pool - 1) + token.n_visible() % pool, token.n_visible());
   }
   // Rows of a state: those of each KV head's queries, padded.
   int all_rows() const { return spec_.n_kv_heads * state_rows(group_); }
@@ -179,10 +219,12 @@ class SelectedAttention {
     const int begin = split * kSelectedSplit;
     const int n = std::min(kSelectedSplit, n_selected(token) - begin);
     if (n <= 0) return;
-    for (int kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head)
+    for (int kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head) {
+      const int first = begin + (params_.selected_block > 0 ? kv_head * most_ : 0);
       attend_split(token, kv_head,
-                   {indices(params_.selected, token.token) + begin, static_cast<size_t>(n)},
+                   {indices(params_.selected, token.token) + first, static_cast<size_t>(n)},
                    state_of(i, split, kv_head), worker);
+    }
   }
 
   // As above for the queries of one KV head, the first of which has this state.
@@ -243,6 +285,7 @@ class SelectedAttention {
   const KvView& view_;
   const KvUnitLayout& layout_;
   const int group_;  // queries of a KV head
+  const int most_;   // selected tokens
   std::span<SparseToken> tokens_;
   int n_splits_ = 0;
   int64_t state_floats_ = 0;
@@ -282,7 +325,10 @@ void cpu_select(const AttentionContext& context, Tensor q, Tensor weights, const
   PENSTOCK_CHECK(spec.n_kv_heads == 1 && spec.head_dim % 2 == 0 &&
                  q.cols == params.n_heads * spec.head_dim &&
                  (weights.cols == params.n_heads || weights.cols == 0) &&
-                 out.cols == params.most() && params.top_k % params.pool == 0);
+                 out.cols == params.cols() && params.top_k % params.pool == 0);
+  PENSTOCK_CHECK(params.block == 0 ||
+                 (params.pool == 1 && weights.cols == 0 && params.top_k % params.block == 0 &&
+                  params.n_local >= 1 && params.n_local * params.block <= params.top_k));
   const KvView& view = batch.kv[static_cast<size_t>(spec.group)];
   context.scratch.reset();
   const std::span<const SparseToken> all = sparse_tokens(batch, params.most(), context.scratch);
@@ -291,9 +337,13 @@ void cpu_select(const AttentionContext& context, Tensor q, Tensor weights, const
   for (const SparseToken& token : all) longest = std::max(longest, token.end);
   const int n_units = (longest + kUnitTokens - 1) / kUnitTokens;
   const int64_t row = int64_t{n_units} * kUnitTokens;
-  const auto together = static_cast<size_t>(std::clamp<int64_t>(
-      kMostScoreBytes / (row * int64_t{sizeof(float)}), 1, static_cast<int64_t>(all.size())));
-  auto* scores = context.scratch.allocate_array<float>(together * static_cast<size_t>(row));
+  // Each selection has a row of scores.
+  const int n_selections = params.n_selections(), of_heads = params.n_heads / n_selections;
+  const auto together = static_cast<size_t>(
+      std::clamp<int64_t>(kMostScoreBytes / (row * n_selections * int64_t{sizeof(float)}), 1,
+                          static_cast<int64_t>(all.size())));
+  auto* scores = context.scratch.allocate_array<float>(
+      together * static_cast<size_t>(n_selections) * static_cast<size_t>(row));
   auto* ones = context.scratch.allocate_array<float>(static_cast<size_t>(params.n_heads));
   std::fill_n(ones, params.n_heads, 1.0f);
   const KvUnitLayout& layout = cache.layout(params.layer);
@@ -301,31 +351,35 @@ void cpu_select(const AttentionContext& context, Tensor q, Tensor weights, const
   const int64_t n_pieces = (n_units + kScoredUnits - 1) / kScoredUnits;
   for (size_t first = 0; first < all.size(); first += together) {
     const auto tokens = all.subspan(first, std::min(together, all.size() - first));
-    const auto n = static_cast<int64_t>(tokens.size());
+    const int64_t n = static_cast<int64_t>(tokens.size()) * n_selections;
     // Neighbouring items read the same keys.
     context.pool.for_pieces(n_pieces * n, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t item = begin; item < end; ++item) {
-        const SparseToken& token = tokens[static_cast<size_t>(item % n)];
+        const SparseToken& token = tokens[static_cast<size_t>(item % n / n_selections)];
         const int unit = static_cast<int>(item / n) * kScoredUnits;
         const int last = (token.end + kUnitTokens - 1) / kUnitTokens;
         if (unit >= last) continue;
-        const IndexQuery query = {f32(q, token.token),
-                                  weights.cols > 0 ? f32(weights, token.token) : ones,
-                                  params.n_heads,
-                                  &layout,
-                                  cache.units(params.layer, 0),
-                                  cache.unit_stride(params.layer),
-                                  block_table(view, token.seq),
-                                  cache.units_per_block()};
+        const IndexQuery query = {
+            f32(q, token.token) + item % n_selections * spec.head_dim,
+            weights.cols > 0 ? f32(weights, token.token) : ones,
+            of_heads,
+            &layout,
+            cache.units(params.layer, 0),
+            cache.unit_stride(params.layer),
+            block_table(view, token.seq),
+            cache.units_per_block(),
+            params.block > 0 ? -std::numeric_limits<float>::infinity() : 0.0f};
         score(query, unit, std::min(unit + kScoredUnits, last),
               scores + item % n * row + int64_t{unit} * kUnitTokens);
       }
     });
     context.pool.for_pieces(n, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
-        const SparseToken& token = tokens[static_cast<size_t>(i)];
-        int32_t* const selected = indices(out, token.token);
-        if (params.pool > 1) {
+        const SparseToken& token = tokens[static_cast<size_t>(i / n_selections)];
+        int32_t* const selected = indices(out, token.token) + i % n_selections * params.most();
+        if (params.block > 0) {
+          select_whole_blocks(token, scores + i * row, params, selected);
+        } else if (params.pool > 1) {
           select_blocks(token, scores + i * row, params, selected);
         } else {
           select_for(token, scores + i * row, params.top_k, selected);

@@ -173,6 +173,9 @@ class ObservingOps final : public Ops {
   void mix_streams(Tensor z, const StreamMixParams& params) override {
     if (!stopped_) inner_.mix_streams(z, params);
   }
+  void scale_heads_by_position(Tensor x, const Vector& slopes, const Vector& biases) override {
+    if (!stopped_) inner_.scale_heads_by_position(x, slopes, biases);
+  }
   void embed_ngrams(const NgramParams& params, KvCache& cache, Tensor out) override {
     if (!stopped_) inner_.embed_ngrams(params, cache, out);
   }
