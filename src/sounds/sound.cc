@@ -108,11 +108,11 @@ Status check_info(const SoundInfo& info, const SoundLimits& limits) {
                   info.rate);
   }
   if (info.channels > limits.max_channels) {
-    return errorf(ErrorCode::kResourceExhausted, "sound: expected at most {} channels, got {}",
+    return errorf(ErrorCode::kInvalidArgument, "sound: expected at most {} channels, got {}",
                   limits.max_channels, info.channels);
   }
   if (info.n_frames > int64_t{limits.max_seconds} * info.rate) {
-    return errorf(ErrorCode::kResourceExhausted,
+    return errorf(ErrorCode::kInvalidArgument,
                   "sound: expected at most {} seconds, got {} samples at {} a second",
                   limits.max_seconds, info.n_frames, info.rate);
   }
@@ -121,9 +121,8 @@ Status check_info(const SoundInfo& info, const SoundLimits& limits) {
 
 Result<std::unique_ptr<OpenSound>> open_sound(Bytes bytes, const SoundLimits& limits) {
   if (bytes.size() > limits.max_bytes) {
-    return errorf(ErrorCode::kResourceExhausted,
-                  "sound: expected a file of at most {} bytes, got {}", limits.max_bytes,
-                  bytes.size());
+    return errorf(ErrorCode::kInvalidArgument, "sound: expected a file of at most {} bytes, got {}",
+                  limits.max_bytes, bytes.size());
   }
   const auto format = format_of(bytes);
   if (!format) {

@@ -30,8 +30,8 @@ struct SoundLimits {
 };
 
 // Reads the header; no samples are decoded, but of MP3 and Ogg the frames are walked through to know
-// their number. Errors: kInvalidArgument (no format of the list, a damaged header, an empty sound),
-// kUnsupported (an encoding that is not decoded), kResourceExhausted (over a limit).
+// their number. Error: kInvalidArgument (no format of the list, a damaged header, an encoding that is
+// not decoded, an empty sound, over a limit).
 Result<SoundInfo> read_sound_info(std::span<const std::byte> file, const SoundLimits& limits = {});
 
 // Number of samples that decode_sound() returns: n_frames * rate / info.rate, rounded up.

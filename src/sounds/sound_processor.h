@@ -30,8 +30,8 @@ class SoundProcessor {
 
   // Samples a second that process() reads.
   virtual int rate() const = 0;
-  // Says what a sound of this many samples becomes. Errors: kInvalidArgument (too short),
-  // kResourceExhausted (longer than the model hears).
+  // Says what a sound of this many samples becomes. Error: kInvalidArgument (too short,
+  // longer than the model hears).
   virtual Result<SoundPlan> plan(int64_t n_samples) const = 0;
   // REQUIRES: plan() takes as many samples.
   virtual std::vector<SoundView> process(std::span<const float> samples) const = 0;

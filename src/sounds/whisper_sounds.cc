@@ -119,7 +119,7 @@ class Qwen2AudioSounds final : public WhisperSounds {
   // transformers cuts what is longer than the window.
   Result<SoundPlan> plan(int64_t n_samples) const override {
     if (n_samples > whisper_.window) {
-      return errorf(ErrorCode::kResourceExhausted,
+      return errorf(ErrorCode::kInvalidArgument,
                     "sound: expected at most {} seconds, as long as the model hears, got {:.1f}",
                     whisper_.window / rate(), static_cast<double>(n_samples) / rate());
     }

@@ -63,7 +63,7 @@ TEST(SoundProcessorTest, TokensByLength) {
   for (const auto& [n_samples, n_tokens] : counts)
     EXPECT_EQ(qwen->plan(n_samples)->n_soft, n_tokens) << n_samples;
   EXPECT_THAT(qwen->plan(320).error().message, HasSubstr("320 samples are too short"));
-  EXPECT_EQ(qwen->plan(16001).error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(qwen->plan(16001).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(voxtral->plan(1)->n_soft, 25);
   EXPECT_EQ(voxtral->plan(16000)->n_soft, 25);
   EXPECT_EQ(voxtral->plan(16001)->n_soft, 50);

@@ -130,7 +130,8 @@ net::awaitable<bool> Router::is_blind(const std::string& name) {
     if (!loaded) co_return false;
     lease = *std::move(loaded);
   }
-  co_return lease->pools() || lease->session().eyes() == nullptr;
+  const Eyes* const eyes = lease->pools() ? nullptr : lease->session().eyes();
+  co_return eyes == nullptr || eyes->hears();
 }
 
 net::awaitable<RouteDecision> Router::seeing(const RouteConfig& config, RouteDecision decision) {
