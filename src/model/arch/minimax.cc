@@ -47,7 +47,7 @@ void describe_minimax_m2(ConfigWriter& writer, const ModelConfig& config) {
 // are numbers in files as published.
 void usual_minimax_m3(json& object) {
   object.erase("hidden_act");  // published as swigluoai, which swiglu_alpha and swiglu_limit define
-  const auto kinds = [](const json& numbers, const char* if_set, const char* otherwise) {
+  const auto kinds = [](const json& numbers, std::string_view if_set, std::string_view otherwise) {
     json list = json::array();
     for (const json& number : numbers)
       list.push_back(number == 0 || number == false ? otherwise : if_set);
@@ -68,8 +68,8 @@ void usual_minimax_m3(json& object) {
   const auto layers = sparse.find("sparse_attention_freq");
   if (layers == sparse.end() || !layers->is_array() || object.contains("layer_types")) return;
   const bool none = sparse.value("use_sparse_attention", json(true)) == false;
-  object["layer_types"] =
-      kinds(*layers, none ? "full_attention" : kM3Sparse.data(), "full_attention");
+  constexpr std::string_view kFull = "full_attention";
+  object["layer_types"] = kinds(*layers, none ? kFull : kM3Sparse, kFull);
 }
 
 // Checks what the usual keys do not say.
