@@ -154,7 +154,11 @@ class SamplingParams:
             _refuse("stop", "strings are looked for in the text, which detokenize=False does not make")
         self._check_numbers()
         self._check_trace()
+        if self.structured_outputs is not None and not isinstance(self.structured_outputs, StructuredOutputsParams):
+            raise TypeError(f"structured_outputs: expected StructuredOutputsParams, got {type(self.structured_outputs).__name__}")
         if self.logit_bias is not None:
+            if not isinstance(self.logit_bias, Mapping):
+                raise TypeError(f"logit_bias: expected a dictionary, got {type(self.logit_bias).__name__}")
             self.logit_bias = {int(token): min(_MOST_BIAS, max(-_MOST_BIAS, float(bias)))
                                for token, bias in self.logit_bias.items()}
         if self.temperature < _EPSILON:

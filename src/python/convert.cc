@@ -43,6 +43,23 @@ std::string name_of_type(nb::handle object) {
       fmt::format("{}: expected {}, got {}", where, expected, name_of_type(got)).c_str());
 }
 
+// UTF-8 of a string.
+std::string text_of(nb::handle object, const std::string& where) {
+  Py_ssize_t size = 0;
+  if (const char* text = PyUnicode_AsUTF8AndSize(object.ptr(), &size))
+    return {text, static_cast<size_t>(size)};
+  PyErr_Clear();
+  throw nb::value_error(fmt::format("{}: the string has a lone surrogate", where).c_str());
+}
+
+// The integer that a value is by __index__, which arrays of several values have and refuse.
+nb::object index_of(nb::handle object, const std::string& where) {
+  nb::object index = nb::steal(PyNumber_Index(object.ptr()));
+  if (index.is_valid()) return index;
+  PyErr_Clear();
+  type_error(where, "an integer", object);
+}
+
 nlohmann::ordered_json integer_of(nb::handle object, const std::string& where) {
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
@@ -60,7 +77,7 @@ nlohmann::ordered_json json_of_dict(const nb::dict& dict, const std::string& whe
   for (const auto& [key, value] : dict) {
     const bool text = nb::isinstance<nb::str>(key);
     if (!text && !PyLong_Check(key.ptr())) type_error(where, "strings as keys", key);
-    std::string name = nb::cast<std::string>(text ? nb::borrow(key) : nb::object(nb::str(key)));
+    std::string name = text_of(text ? nb::borrow(key) : nb::object(nb::str(key)), where);
     nlohmann::ordered_json member = nested_json(value, where + "." + name, depth + 1);
     result[std::move(name)] = std::move(member);
   }
@@ -74,7 +91,7 @@ nlohmann::ordered_json nested_json(nb::handle object, const std::string& where, 
   if (PyBool_Check(object.ptr())) return object.ptr() == Py_True;
   if (PyLong_Check(object.ptr())) return integer_of(object, where);
   if (PyFloat_Check(object.ptr())) return PyFloat_AsDouble(object.ptr());
-  if (nb::isinstance<nb::str>(object)) return nb::cast<std::string>(object);
+  if (nb::isinstance<nb::str>(object)) return text_of(object, where);
   if (nb::isinstance<nb::dict>(object))
     return json_of_dict(nb::borrow<nb::dict>(object), where, depth);
   if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) {
@@ -82,8 +99,7 @@ nlohmann::ordered_json nested_json(nb::handle object, const std::string& where, 
     for (const nb::handle item : object) list.push_back(nested_json(item, where, depth + 1));
     return list;
   }
-  if (PyIndex_Check(object.ptr()))
-    return integer_of(nb::steal(PyNumber_Index(object.ptr())), where);
+  if (PyIndex_Check(object.ptr())) return integer_of(index_of(object, where), where);
   if (PyNumber_Check(object.ptr())) {
     const nb::object number = nb::steal(PyNumber_Float(object.ptr()));
     if (number.is_valid()) return PyFloat_AsDouble(number.ptr());
@@ -96,7 +112,7 @@ template <class T>
 T integer_in(nb::handle value, const std::string& where) {
   if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr()))
     type_error(where, "an integer", value);
-  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  const nb::object index = index_of(value, where);
   int overflow = 0;
   const long long number = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
   const auto least = static_cast<long long>(std::numeric_limits<T>::min());
@@ -115,7 +131,7 @@ void read_field(nb::handle value, const std::string& name, bool& out) {
 }
 void read_field(nb::handle value, const std::string& name, std::string& out) {
   if (!nb::isinstance<nb::str>(value)) type_error(name, "a string", value);
-  out = nb::cast<std::string>(value);
+  out = text_of(value, name);
 }
 void read_field(nb::handle value, const std::string& name, double& out) {
   if (!PyFloat_Check(value.ptr()) && !PyLong_Check(value.ptr()))
@@ -229,7 +245,7 @@ nb::list list_of(std::span<const TokenId> ids) {
 }
 
 Prompt prompt_of(nb::handle object) {
-  if (nb::isinstance<nb::str>(object)) return nb::cast<std::string>(object);
+  if (nb::isinstance<nb::str>(object)) return text_of(object, "prompt");
   return ids_of(object);
 }
 

@@ -667,3 +667,28 @@ def test_arguments_of_the_asynchronous_engine():
     asyncio.run(run())
     rows = {"prompt", "sampling_params", "request_id", "lora_request", "priority", "trace_headers", "tokenization_kwargs"}
     assert {p for p in inspect.signature(AsyncLLM.generate).parameters if p != "self"} == rows
+
+
+class Refuses:
+    """As an array of several values: an integer by its type, and by its value none."""
+
+    def __index__(self):
+        raise TypeError("only an array of one value is an integer")
+
+
+@pytest.mark.parametrize("value", [Refuses(), [Refuses()], {"a": Refuses()}, "\ud800", ["\ud800"], {"\ud800": 1}, b"x", object(), {1, 2}, 1j, 10**400,
+                                   [[1]], {None: 1}], ids=repr)
+def test_values_that_mean_nothing(stories, value):
+    """TypeError or ValueError, whichever field has them."""
+    for each in dataclasses.fields(SamplingParams):
+        try:
+            stories.generate("Once", SamplingParams(**{"max_tokens": 1, each.name: value}))
+        except (TypeError, ValueError):
+            pass
+    for call in (lambda: stories.generate(value, GREEDY), lambda: stories.generate({"prompt_token_ids": value}, GREEDY),
+                 lambda: stories.chat(MESSAGES, GREEDY, chat_template=TEMPLATE, chat_template_kwargs={"extra": value}),
+                 lambda: stories.chat([{"role": "user", "content": value}], GREEDY, chat_template=TEMPLATE)):
+        try:
+            call()
+        except (TypeError, ValueError):
+            pass
