@@ -26,16 +26,16 @@ import threading
 import time
 
 BLOCK = 512
-FIRST_ID, IDS = 300, 20000  # behind the special tokens of common vocabularies
+FIRST_ID = 300  # behind the special tokens of common vocabularies
 
 
-def read_trace(path, n, scale, longest):
+def read_trace(path, n, scale, longest, ids):
     """[(milliseconds, token ids, hashes)], of prompts that fit."""
     lines = subprocess.run(["zstd", "-dc", path], capture_output=True, check=True, text=True).stdout if path.suffix == ".zst" else path.read_text()
     requests, left_out = [], 0
     for line in lines.splitlines():
         one = json.loads(line)
-        tokens = [token for block in one["hash_ids"] for token in random.Random(block).choices(range(FIRST_ID, IDS), k=BLOCK // scale)]
+        tokens = [token for block in one["hash_ids"] for token in random.Random(block).choices(range(FIRST_ID, ids), k=BLOCK // scale)]
         tokens = tokens[:max(1, one["input_length"] // scale)]
         if len(tokens) > longest:
             left_out += 1
@@ -55,7 +55,7 @@ class Client:
         connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
         reply = connection.getresponse()
         if reply.status != 200:
-            sys.exit(f"{method} {path}: {reply.status} {reply.read()[:300]}")
+            raise RuntimeError(f"{method} {path}: {reply.status} {reply.read()[:300]}")
         return reply
 
     def first_token(self, path, body):
@@ -120,7 +120,7 @@ class LlamaCpp:
         while self.process.poll() is None:
             try:
                 return self.client.send("GET", "/health")
-            except (OSError, SystemExit):
+            except (OSError, RuntimeError):
                 time.sleep(0.2)
         sys.exit("llama-server did not start")
 
@@ -162,6 +162,8 @@ def replay(server, requests, args):
     for thread in threads:
         thread.join()
     server.stop()
+    if len(results) != len(requests):
+        sys.exit(f"{server.name}: {len(requests) - len(results)} requests have failed")
     times = sorted(first for _, first, _ in results)
     hit = sum(cached for *_, cached in results) / sum(n for n, *_ in results)
     print(f"| {server.name} | {100 * hit:.1f} | {statistics.median(times):.0f} | {times[len(times) * 9 // 10]:.0f} | {statistics.mean(times):.0f} "
@@ -180,9 +182,10 @@ def main():
     parser.add_argument("--store", default="16G")
     parser.add_argument("--restart", type=int, default=100)
     parser.add_argument("--longest", type=int, default=4000)
+    parser.add_argument("--ids", type=int, default=20000, help="tokens of the vocabulary that are used")
     parser.add_argument("--llama-server")
     args = parser.parse_args()
-    requests, left_out = read_trace(args.trace, args.requests, args.scale, args.longest)
+    requests, left_out = read_trace(args.trace, args.requests, args.scale, args.longest, args.ids)
     seen, known, total = set(), 0, 0
     for _, _, hashes in requests:
         known += next((i for i, each in enumerate(hashes) if each not in seen), len(hashes))
