@@ -158,6 +158,43 @@ def gemma3():
     return T.Gemma3ForConditionalGeneration(config), processor
 
 
+def gemma4():
+    """With inputs of layers (per-layer embeddings), whose pad token stands for pictures, and pictures whose tokens see each other."""
+    marks = ["<|image>", "<|image|>", "<image|>", "<|audio>", "<|audio|>", "<audio|>", "<|video|>"]
+    tokenizer = tokenizer_of(chat("<|image|>"), marks, image_token=marks[1], boi_token=marks[0], eoi_token=marks[2],
+                             audio_token=marks[4], boa_token=marks[3], eoa_token=marks[5])
+    images = T.Gemma4ImageProcessor(patch_size=4, pooling_kernel_size=3, max_soft_tokens=70)
+    processor = T.Gemma4Processor(T.Gemma4AudioFeatureExtractor(), images, tokenizer, T.Gemma4VideoProcessor(),
+                                  image_seq_length=70, chat_template=tokenizer.chat_template)
+    text = sizes(tokenizer, sliding_window=8, layer_types=["sliding_attention", "full_attention"] * 2, hidden_size_per_layer_input=6,
+                 vocab_size_per_layer_input=len(tokenizer), num_kv_shared_layers=0, use_bidirectional_attention="vision",
+                 enable_moe_block=False, use_double_wide_mlp=False, global_head_dim=16)
+    ids = {f"{key}_token_id": tokenizer.convert_tokens_to_ids(token) for key, token in [
+        ("image", marks[1]), ("boi", marks[0]), ("eoi", marks[2]), ("audio", marks[4]), ("boa", marks[3]), ("eoa", marks[5]),
+        ("video", marks[6])]}
+    config = T.Gemma4Config(text_config=T.Gemma4TextConfig(**text), audio_config=None, vision_config=vision(
+        num_key_value_heads=3, head_dim=8, patch_size=4, pooling_kernel_size=3, position_embedding_size=40), **ids)
+    return T.Gemma4ForConditionalGeneration(config), processor
+
+
+def llama4():
+    marks = ["<|image|>", "<|image_start|>", "<|image_end|>", "<|patch|>", "<|tile_x_separator|>", "<|tile_y_separator|>"]
+    tokenizer = tokenizer_of(chat("<|image|>"), marks)
+    images = T.Llama4ImageProcessor(size=dict(height=16, width=16), max_patches=4)
+    processor = T.Llama4Processor(images, tokenizer, patch_size=4, chat_template=tokenizer.chat_template)
+    text = sizes(tokenizer, intermediate_size_mlp=48, num_local_experts=4, num_experts_per_tok=1, interleave_moe_layer_step=2,
+                 attention_chunk_size=512, no_rope_layers=[1, 1, 1, 0], use_qk_norm=True)
+    config = T.Llama4Config(
+        text_config=T.Llama4TextConfig(**text), image_token_index=tokenizer.convert_tokens_to_ids("<|patch|>"),
+        boi_token_index=tokenizer.convert_tokens_to_ids("<|image_start|>"), eoi_token_index=tokenizer.convert_tokens_to_ids("<|image_end|>"),
+        vision_config=T.Llama4VisionConfig(**vision(
+            image_size=16, patch_size=4, num_attention_heads=2, pixel_shuffle_ratio=0.5, projector_input_dim=28,
+            projector_output_dim=28, vision_output_dim=28, intermediate_size=96)))
+    from transformers.models.llama4 import modeling_llama4
+    modeling_llama4.MoeCausalLMOutputWithPast.image_outputs = None  # which 5.24 forgets
+    return T.Llama4ForConditionalGeneration(config), processor
+
+
 def pixtral():
     tokenizer = tokenizer_of(chat("[IMG]"), ["[IMG]", "[IMG_BREAK]", "[IMG_END]"], image_token="[IMG]",
                              image_break_token="[IMG_BREAK]", image_end_token="[IMG_END]")
@@ -181,6 +218,21 @@ def llava_next():
                                vision_config=T.CLIPVisionConfig(**vision(image_size=16, patch_size=4)),
                                image_grid_pinpoints=pinpoints, image_token_id=tokenizer.convert_tokens_to_ids("<image>"))
     return T.LlavaNextForConditionalGeneration(config), processor
+
+
+def llava_onevision():
+    tokenizer = tokenizer_of(chat("<image>\n"), ["<image>", "<video>"], image_token="<image>", video_token="<video>")
+    pinpoints = [[16 * rows, 16 * columns] for rows in (1, 2, 3) for columns in (1, 2, 3)]
+    images = T.LlavaOnevisionImageProcessor(size=dict(height=16, width=16), image_grid_pinpoints=pinpoints)
+    processor = T.LlavaOnevisionProcessor(images, tokenizer, T.LlavaOnevisionVideoProcessor(), num_image_tokens=16,
+                                          vision_feature_select_strategy="full", vision_aspect_ratio="anyres_max_2",
+                                          chat_template=tokenizer.chat_template)
+    config = T.LlavaOnevisionConfig(
+        text_config=T.Qwen2Config(**sizes(tokenizer)), vision_config=T.SiglipVisionConfig(**vision(image_size=16, patch_size=4)),
+        image_grid_pinpoints=pinpoints, vision_aspect_ratio="anyres_max_2", vision_feature_layer=-1,
+        vision_feature_select_strategy="full", image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+        video_token_index=tokenizer.convert_tokens_to_ids("<video>"))
+    return T.LlavaOnevisionForConditionalGeneration(config), processor
 
 
 def aya():
@@ -256,7 +308,10 @@ MODELS = {
     "mistral3": mistral3,
     "internvl": internvl,
     "gemma3": gemma3,
+    "gemma4": gemma4,
+    "llama4": llama4,
     "llava_next": llava_next,
+    "llava_onevision": llava_onevision,
     "pixtral": pixtral,
     "aya": aya,
     "cohere2_vision": cohere2,
@@ -310,6 +365,9 @@ def write(name):
                                                for part in parts]} for role, parts in talk]
         inputs = processor.apply_chat_template(messages(lambda image: {"type": "image", "image": image}), tokenize=True,
                                                add_generation_prompt=True, return_dict=True, return_tensors="pt")
+        for key, value in inputs.items():  # Llama 4's pixels are BF16 numbers
+            if torch.is_tensor(value) and value.is_floating_point():
+                inputs[key] = value.float()
         with torch.no_grad():
             logits = model(**inputs).logits[0, -1].float()
             made = model.generate(**inputs, max_new_tokens=6, do_sample=False, eos_token_id=None, pad_token_id=0)

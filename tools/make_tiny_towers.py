@@ -252,6 +252,8 @@ def write_mmproj(where, config, tensors):
     for name, value in sorted(tensors.items()):
         for prefix in ("vision_tower.vision_model.", "vision_tower.", "model.vision_model."):
             name = name.removeprefix(prefix)
+        if name.startswith("head."):  # which the converter leaves out
+            continue
         for theirs, ours in names.items():
             name = name.replace(theirs, ours)
         out.add_tensor(name, (value + 1 if "soft_emb_norm" in name else value).numpy())

@@ -1,6 +1,7 @@
 // Conversations: messages, tool calls, and the options and deltas of LLM::chat.
 #pragma once
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +21,13 @@ struct ToolCall {
   bool operator==(const ToolCall&) const = default;
 };
 
+// A picture of a message.
+struct ChatImage {
+  std::shared_ptr<const std::string> file;  // bytes of a JPEG, PNG, WebP, GIF or BMP file
+  std::string name = {};                    // for messages of errors; "": its place in the messages
+  bool operator==(const ChatImage&) const = default;
+};
+
 // One message, in OpenAI's terms. Empty fields, except `content`, are not passed to the chat
 // template.
 struct ChatMessage {
@@ -31,7 +39,8 @@ struct ChatMessage {
   std::vector<ToolCall> tool_calls = {};  // role "assistant"
   // role "tool": id of the call that this message answers
   std::string tool_call_id = {};
-  std::string name = {};  // name of the speaker or of the function
+  std::string name = {};               // name of the speaker or of the function
+  std::vector<ChatImage> images = {};  // in front of the content; for models that see
   bool operator==(const ChatMessage&) const = default;
 };
 

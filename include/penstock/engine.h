@@ -186,8 +186,9 @@ struct EngineInfo {
   bool positions_have_axes = false;  // M-RoPE: positions of grids have rows and columns
   // Tokens of a picture see each other, later ones too: a step computes all of them.
   bool pictures_see_themselves = false;
-  // Layers read the ids of tokens, too (per-layer inputs): those of given rows would be wrong.
-  bool layers_read_ids = false;
+  // Layers read the ids of tokens, too (per-layer inputs): for them, tokens with given rows have this
+  // id; -1: their own.
+  TokenId given_token = -1;
   int max_model_len = 0;  // prompt and completion together
   // For models with two sets of RoPE frequencies (longrope): a request whose prompt and max_tokens
   // together exceed this many tokens is computed with the long ones. 0: there is one set.

@@ -9,6 +9,8 @@ namespace penstock {
 
 struct EngineConfig {
   std::string model;  // GGUF file or Hugging Face directory
+  // GGUF file with the model's vision tower; "" = the model's own, or the one beside a GGUF file
+  std::string mmproj;
   std::string backend = "auto";
   // compute threads; 0 = as many CPUs as the process may use
   int threads = 0;
@@ -88,6 +90,9 @@ struct EngineConfig {
   template <class Self, class V>
   static void visit(Self& c, V&& v) {
     v("model", c.model, "GGUF file or Hugging Face directory");
+    v("mmproj", c.mmproj,
+      "GGUF file of the model's vision tower (llama.cpp's mmproj-*.gguf); empty takes the model's "
+      "own, or the file of that name beside a GGUF file; none: no pictures");
     v("backend", c.backend,
       "where to compute; auto takes a GPU that computes what the CPU computes, else the CPU");
     v("threads", c.threads,

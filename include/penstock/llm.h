@@ -102,7 +102,8 @@ class LLM {
   // Renders the messages with the chat template, generates, and parses the replies into
   // CompletionOutput::message (`text` and GenerateOptions::on_text have the unparsed text, with the
   // marks of reasoning and calls). Errors: those of generate(); kInvalidArgument when the template
-  // raises an error or has no place for tools, and for invalid options.
+  // raises an error or has no place for tools or images, for images of a model that does not see, and
+  // for invalid options; kUnsupported and kResourceExhausted for images that cannot be read.
   virtual Result<RequestOutput> chat(std::span<const ChatMessage> messages,
                                      const SamplingParams& params,
                                      const GenerateOptions& options = {},

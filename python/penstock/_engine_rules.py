@@ -527,7 +527,7 @@ RULES: Dict[str, Rule] = {
                      "mm_processor_device", "mm_hasher_algorithm", "mm_shm_cache_max_object_size_mb", "mm_tensor_ipc",
                      "mm_ipc_gpu_memory_gb", "mm_device_do_normalize", "video_pruning_rate", "video_pruning_method",
                      "ec_manager_config"), _nothing),
-    "mm_encoder_only": _TEXT_ONLY,
+    "mm_encoder_only": _TEXT_ONLY, **_own("mmproj"),
     "enable_mm_embeds": _TEXT_ONLY, "enable_prompt_embeds": _TEXT_ONLY, "io_processor_plugin": _refused("not supported"),
     # Tuning of GPU engines.
     **dict.fromkeys(("compilation_config", "attention_config", "attention_backend", "kernel_config", "optimization_level",

@@ -219,6 +219,7 @@ class EngineArgs:
     allowed_media_domains: Optional[List[str]] = None
     limit_mm_per_prompt: Optional[Dict[str, Any]] = None
     mm_processor_kwargs: Optional[Dict[str, Any]] = None
+    mmproj: Optional[str] = None
     media_io_kwargs: Optional[Dict[str, Any]] = None
     mm_processor_cache_gb: float = 4
     disable_mm_preprocessor_cache: bool = False

@@ -124,13 +124,14 @@ Result<RequestOutput> LLM::generate(const Prompt& prompt, const SamplingParams& 
 Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> prompts,
                                                      const SamplingParams& params,
                                                      const GenerateOptions& options) {
-  return generate(prompts, params, options, CallHooks());
+  return generate(prompts, params, options, CallHooks(), {});
 }
 
 Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> prompts,
                                                      const SamplingParams& params,
                                                      const GenerateOptions& options,
-                                                     const CallHooks& hooks) {
+                                                     const CallHooks& hooks,
+                                                     std::vector<PromptEmbeddings> embeddings) {
   std::vector<Request> requests;
   requests.reserve(prompts.size());
   ASSIGN_OR_RETURN(const StringTokens strings, session_->string_tokens(params));
@@ -144,6 +145,7 @@ Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> pro
     }
     Request request = session_->make_request(std::move(ids), params, strings);
     request.matcher = matcher;
+    if (i == 0) request.embeddings = std::move(embeddings);
     request.priority = options.priority;
     request.cache_salt = options.cache_salt;
     if (options.timeout) request.deadline = Clock::now() + *options.timeout;

@@ -40,10 +40,12 @@ class LLMImpl final : public LLM {
     bool keep_markers = false;
     std::function<bool(const TextDelta&)> on_piece;
   };
+  // embeddings: those of the first prompt.
   Result<std::vector<RequestOutput>> generate(std::span<const Prompt> prompts,
                                               const SamplingParams& params,
                                               const GenerateOptions& options,
-                                              const CallHooks& hooks);
+                                              const CallHooks& hooks,
+                                              std::vector<PromptEmbeddings> embeddings);
   // Returns the setup for the options' template and parsers; cached for the next call with the same
   // options.
   Result<std::shared_ptr<const ChatSetup>> chat_setup(const ChatOptions& chat);

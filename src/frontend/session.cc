@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/work.h"
 #include "engine/open/open.h"
+#include "engine/open/tower_file.h"
 #include "engine/requests/request_check.h"
 #include "frontend/chat/turn_ends.h"
 #include "frontend/speculation_inputs.h"
@@ -34,6 +35,31 @@ SamplingParams defaults_of(const nlohmann::json& config) {
   return params;
 }
 
+// A model's tower before the engine is there. In this order the engine's KV cache, whose size goes by
+// the memory that is free, leaves the tower its room.
+struct OpenTower {
+  std::unique_ptr<WeightSource> model;  // null: there is no tower
+  std::unique_ptr<WeightSource> apart;  // an mmproj file
+  Result<std::unique_ptr<PictureEncoder>> encoder = nullptr;
+};
+
+Result<OpenTower> open_tower(const WeightSource& source, const EngineConfig& config) {
+  OpenTower tower;
+  ASSIGN_OR_RETURN(const auto path, find_tower(source, config.mmproj));
+  if (!path) return tower;
+  ASSIGN_OR_RETURN(tower.model, open_weights(config.model));
+  tower.encoder = [&]() -> Result<std::unique_ptr<PictureEncoder>> {
+    if (*path == source.path()) {
+      using Sense = PictureEncoder::Sense;
+      const bool sees = PictureEncoder::has_tower(source, Sense::kSight);
+      return PictureEncoder::open(*tower.model, config, sees ? Sense::kSight : Sense::kHearing);
+    }
+    ASSIGN_OR_RETURN(tower.apart, open_tower_file(*path));
+    return PictureEncoder::open(*tower.apart, config);
+  }();
+  return tower;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
@@ -43,20 +69,27 @@ Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
   session->tokenizer_->add_ends(turn_ends(*session->tokenizer_));
   session->grammars_ = std::make_unique<GrammarCache>(*session->tokenizer_);
   session->defaults_ = defaults_of(source->generation_config());
-  const bool sees = source->naming() == Naming::kHuggingFace &&
-                    (PictureEncoder::has_tower(*source, PictureEncoder::Sense::kSight) ||
-                     PictureEncoder::has_tower(*source, PictureEncoder::Sense::kHearing));
+  ASSIGN_OR_RETURN(OpenTower tower, open_tower(*source, config));
   ASSIGN_OR_RETURN(auto inputs, read_speculation_inputs(config, *session->tokenizer_));
   ASSIGN_OR_RETURN(session->engine_, open_engine(std::move(source), config, {}, std::move(inputs)));
-  if (sees) session->open_eyes(config);
+  if (tower.model != nullptr) {
+    auto eyes = [&]() -> Result<std::unique_ptr<Eyes>> {
+      ASSIGN_OR_RETURN(auto encoder, std::move(tower.encoder));
+      const WeightSource& own = tower.apart != nullptr ? *tower.apart : *tower.model;
+      return Eyes::open(std::move(encoder), own, *tower.model, session->engine_info(), {});
+    }();
+    RETURN_IF_ERROR(session->take_eyes(std::move(eyes), !config.mmproj.empty()));
+  }
   return session;
 }
 
-// A model whose tower cannot be used still serves text.
-void Session::open_eyes(const EngineConfig& config) {
-  const auto source = open_weights(config.model);
-  if (!source) return;
-  auto eyes = Eyes::open(**source, engine_->info(), engine_->config(), {});
+// A model whose tower cannot be used still serves text, unless the tower was asked for.
+Status Session::take_eyes(Result<std::unique_ptr<Eyes>> eyes, bool wanted) {
+  if (!eyes && wanted) {
+    Error error = std::move(eyes).error();
+    error.message = "mmproj: " + error.message;
+    return tl::unexpected(std::move(error));
+  }
   if (eyes) {
     eyes_ = *std::move(eyes);
     if (eyes_ != nullptr) {
@@ -67,6 +100,36 @@ void Session::open_eyes(const EngineConfig& config) {
     blind_reason_ = eyes.error().message;
     log().warn("pictures and sounds are refused: {}", blind_reason_);
   }
+  return {};
+}
+
+tl::unexpected<Error> Session::no_eyes(const std::string& where) const {
+  return errorf(ErrorCode::kInvalidArgument, "{}: this model has no eyes, it reads text only{}{}",
+                where, blind_reason_.empty() ? "" : ": ", blind_reason_);
+}
+
+Result<PicturedPrompt> Session::place(const Prompt& prompt, std::vector<Picture> pictures,
+                                      const PromptOptions& options,
+                                      const nlohmann::json& settings) const {
+  if (eyes_ == nullptr) return no_eyes(pictures.empty() ? "prompt" : pictures[0].where);
+  if (pictures.size() > eyes_->limits().pictures) {
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} pictures, got {}",
+                  pictures.back().where, eyes_->limits().pictures, pictures.size());
+  }
+  PicturedPrompt result;
+  ASSIGN_OR_RETURN(result.pictures.pictures, eyes_->plan(std::move(pictures), settings));
+  const int most = engine_->info().max_model_len;
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) {
+    ASSIGN_OR_RETURN(result.tokens,
+                     eyes_->prompt().expanded(*tokenizer_, *ids, result.pictures, most));
+    return result;
+  }
+  ASSIGN_OR_RETURN(const std::string text,
+                   eyes_->prompt().filled(std::get<std::string>(prompt), result.pictures.pictures,
+                                          result.pictures.runs, "prompt"));
+  ASSIGN_OR_RETURN(result.tokens, eyes_->prompt().tokens(*tokenizer_, text, options.add_bos,
+                                                         result.pictures.runs, most));
+  return result;
 }
 
 std::vector<TokenId> Session::encode(std::string_view text, const PromptOptions& options) const {

@@ -23,6 +23,11 @@ struct PromptOptions {
   bool parse_special = true;
 };
 
+struct PicturedPrompt {
+  std::vector<TokenId> tokens;
+  PromptPictures pictures;
+};
+
 // Token forms of the strings in SamplingParams (bad_words, dry_sequence_breakers).
 struct StringTokens {
   std::vector<std::vector<TokenId>> bad_words;
@@ -40,6 +45,14 @@ class Session {
   Eyes* eyes() const { return eyes_.get(); }
   // Why the tower of a model that has one is not used; "": it is, or there is none.
   const std::string& blind_reason() const { return blind_reason_; }
+  // The error for a picture at this place of a request. REQUIRES: eyes() is null.
+  tl::unexpected<Error> no_eyes(const std::string& where) const;
+  // Returns the tokens of a prompt with a placeholder for each picture, as the model's chat template
+  // writes it, and the pictures' places. settings: Eyes::plan(). Errors: those of Eyes::plan() and of
+  // PicturePrompt; kInvalidArgument (the model has no eyes; not as many placeholders as pictures).
+  Result<PicturedPrompt> place(const Prompt& prompt, std::vector<Picture> pictures,
+                               const PromptOptions& options,
+                               const nlohmann::json& settings = {}) const;
   // Returns the metrics of all engines and of the grammar cache.
   Metrics metrics() const;
   // Returns the metrics of one engine. Those of the grammar cache are added to engine 0.
@@ -65,7 +78,7 @@ class Session {
 
  private:
   Session() = default;
-  void open_eyes(const EngineConfig& config);
+  Status take_eyes(Result<std::unique_ptr<Eyes>> eyes, bool wanted);
   std::vector<TokenId> breaker_tokens(const std::vector<std::string>& breakers) const;
   std::vector<std::vector<TokenId>> word_tokens(const std::vector<std::string>& words) const;
 

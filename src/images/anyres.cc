@@ -36,6 +36,13 @@ class AnyResolutionProcessor : public ViewProcessor {
     placeholder_ = soft_token_ =
         inputs.token("image_token", settings.processor_text("image_token", "<image>").c_str());
   }
+  // OneVision cuts a picture only if it is the only one.
+  std::unique_ptr<ImageProcessor> for_several() const override {
+    if (!onevision_) return nullptr;
+    auto several = std::make_unique<AnyResolutionProcessor>(*this);
+    several->whole_ = true;
+    return several;
+  }
 
  private:
   void add_published_resolutions() {
@@ -134,6 +141,12 @@ class AnyResolutionProcessor : public ViewProcessor {
   }
 
   Status plan_views(int width, int height, ImagePlan& plan) const override {
+    if (whole_) {
+      plan.stitched.newline_behind = true;
+      add_view(plan, tile_, tile_, base_);
+      add_soft(plan, base_ + 1);
+      return {};
+    }
     const auto [tall, wide] = choose_resolution(width, height);
     plan.tile_rows = tall / tile_, plan.tile_cols = wide / tile_;
     plan.stitched = stitch(width, height, plan.tile_rows, plan.tile_cols);
@@ -144,7 +157,19 @@ class AnyResolutionProcessor : public ViewProcessor {
     return {};
   }
 
+  // A whole picture on a square of the mean colour.
+  std::vector<Image> make_whole(const Image& image) const {
+    const int side = std::max(image.width, image.height);
+    std::array<uint8_t, 3> color{};
+    for (size_t i = 0; i < color.size(); ++i)
+      color[i] = static_cast<uint8_t>(std::clamp(double{pixels_.mean[i]} * 255, 0.0, 255.0));
+    const Image square =
+        pad_image(image, (side - image.width) / 2, (side - image.height) / 2, side, side, color);
+    return {resize_image(square, tile_, tile_, pixels_.filter)};
+  }
+
   std::vector<Image> make_views(const Image& image, const ImagePlan& plan) const override {
+    if (whole_) return make_whole(image);
     const int tall = tile_ * plan.tile_rows, wide = tile_ * plan.tile_cols;
     const double scale_w = static_cast<double>(wide) / image.width,
                  scale_h = static_cast<double>(tall) / image.height;
@@ -161,6 +186,7 @@ class AnyResolutionProcessor : public ViewProcessor {
   }
 
   bool onevision_;
+  bool whole_ = false;  // pictures are not cut
   int tile_ = 0, side_ = 0, base_ = 0, most_tiles_ = 9;
   std::vector<std::pair<int, int>> resolutions_;  // height, width
 };

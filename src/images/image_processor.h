@@ -34,7 +34,8 @@ struct StitchedGrid {
   int first_row = 0, n_rows = 0;  // kept
   int first_col = 0, n_cols = 0;  // kept
   int shrunk_rows = 0,
-      shrunk_cols = 0;  // after bilinear shrinking; equal to n_rows, n_cols without
+      shrunk_cols = 0;          // after bilinear shrinking; equal to n_rows, n_cols without
+  bool newline_behind = false;  // there are no tiles, and a newline ends the whole
 };
 
 struct ImagePlan {
@@ -80,6 +81,8 @@ class ImageProcessor {
   virtual std::string placeholder() const = 0;
   // The token in whose places the prompt has features.
   virtual std::string soft_token() const = 0;
+  // Returns the processor of pictures that are not alone in their conversation; null: this one.
+  virtual std::unique_ptr<ImageProcessor> for_several() const { return nullptr; }
 };
 
 // Makes the processor of a checkpoint. kwargs: settings of a request that take precedence over the

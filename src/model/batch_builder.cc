@@ -73,6 +73,7 @@ int BatchBuilder::add(const BatchPart& part) {
     row_tops_.resize(output_rows_.size(), 0);
     row_tops_.back() = part.top;
   }
+  if (part.given_token >= 0) name_given(part, first_token);
   if (!part.draft.empty()) add_draft(part);
   if (!part.axes.empty() || part.axis_delta != 0) add_axes(part, first_token);
   seq_offsets_.push_back(n_tokens());
@@ -90,6 +91,15 @@ int BatchBuilder::add(const BatchPart& part) {
     }
   }
   return first_row;
+}
+
+void BatchBuilder::name_given(const BatchPart& part, size_t first_token) {
+  const int end = part.first + static_cast<int>(part.tokens.size());
+  for (const GivenRows& rows : part.given) {
+    for (int at = std::max(rows.first, part.first); at < std::min(rows.first + rows.count, end);
+         ++at)
+      tokens_[first_token + static_cast<size_t>(at - part.first)] = part.given_token;
+  }
 }
 
 // Chains need no mask: the causal order suffices.

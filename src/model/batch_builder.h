@@ -33,6 +33,7 @@ struct BatchPart {
   // steps are left out.
   std::span<const GivenRows> given;
   int given_levels = 1, given_dim = 0;
+  TokenId given_token = -1;  // >= 0: id of all tokens that have given rows
   // Each of `given` is a part whose tokens see each other (Batch::sights).
   bool parts_see = false;
   // Positions of the sequence's first tokens on the axes; later tokens have their position +
@@ -68,6 +69,7 @@ class BatchBuilder {
   };
   void add_draft(const BatchPart& part);
   void add_given(const BatchPart& part);
+  void name_given(const BatchPart& part, size_t first_token);
   void add_axes(const BatchPart& part, size_t first);
   static void add_state(Group& group, const BatchPart& part, const GroupBlocks& kv);
   void add_places(Group& group, const GroupBlocks& kv, int first, int end) const;

@@ -6,10 +6,13 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "engine/collector.h"
+#include "engine/open/tower_file.h"
 #include "frontend/chat/chat_setup.h"
 #include "frontend/pictures/message_pictures.h"
+#include "penstock/llm.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -23,9 +26,11 @@ std::filesystem::path golden(const std::string& name) {
 }
 
 struct Seeing {
-  explicit Seeing(const std::string& name, int most_tokens = 0, const std::string& spec = "") {
+  explicit Seeing(const std::string& name, int most_tokens = 0, const std::string& spec = "",
+                  const std::string& mmproj = "") {
     EngineConfig config;
     config.model = golden(name).string();
+    config.mmproj = mmproj;
     config.threads = 2;
     config.max_model_len = 512;
     config.max_num_seqs = 4;
@@ -98,9 +103,10 @@ class SeeingModels : public testing::TestWithParam<std::string> {};
 // One after the other, and all at once; whole, and in steps of few tokens.
 TEST_P(SeeingModels, GiveTheReferencesTokensAndProbabilities) {
   const Json talks = talks_of(GetParam());
-  const bool whole = GetParam() == "gemma3";  // a picture is one step's
+  // A picture of Gemma is one step's.
+  const int few_tokens = GetParam() == "gemma3" ? 40 : GetParam() == "gemma4" ? 90 : 17;
   const bool has_states = GetParam() == "qwen3_5" || GetParam() == "lfm2_vl";
-  for (const int most_tokens : {0, whole ? 40 : 17}) {
+  for (const int most_tokens : {0, few_tokens}) {
     const Seeing model(GetParam(), most_tokens);
     std::vector<Request> requests;
     for (const Json& talk : talks) {
@@ -123,6 +129,86 @@ TEST_P(SeeingModels, GiveTheReferencesTokensAndProbabilities) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, SeeingModels, testing::ValuesIn(names()),
                          [](const auto& info) { return info.param; });
+
+// Towers as llama.cpp's converter writes them (tools/make_mmproj.py).
+TEST_P(SeeingModels, GiveTheSameWithAnMmprojFile) {
+  const std::filesystem::path file = golden(GetParam()) / "mmproj.gguf";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << "llama.cpp has no such file";
+  const Seeing model(GetParam(), 0, "", file.string());
+  for (const Json& talk : talks_of(GetParam())) {
+    const auto task = model.read(talk["messages"]);
+    ASSERT_TRUE(task) << task.error().message;
+    EXPECT_EQ(task->prompt, talk["prompt"].get<std::vector<TokenId>>());
+    expect_golden(model.run({model.request_of(*task)})[0]->result.sequences.at(0), talk);
+  }
+}
+
+// What an mmproj file says of the image processor, without the directory's files.
+TEST_P(SeeingModels, MmprojFilesMakeImageProcessors) {
+  const std::filesystem::path file = golden(GetParam()) / "mmproj.gguf";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << "llama.cpp has no such file";
+  const Seeing model(GetParam());
+  const auto source = open_tower_file(file).value();
+  auto encoder = PictureEncoder::open(*source, model.session->engine().config()).value();
+  const auto eyes =
+      Eyes::open(std::move(encoder), *source, *source, model.session->engine_info(), {});
+  ASSERT_TRUE(eyes) << eyes.error().message;
+  EXPECT_EQ((*eyes)->prompt().placeholder(), model.session->eyes()->prompt().placeholder());
+  // Areas and tiles of these families are not in the file: what was published is taken.
+  const std::set<std::string> published = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl",
+                                           "qwen3_5",  "glm4v",      "lfm2_vl"};
+  for (const Json& talk : talks_of(GetParam())) {
+    Json messages = talk["messages"];
+    const auto pictures = take_pictures(messages, 64).value();
+    const auto got = (*eyes)->plan(pictures), wanted = model.session->eyes()->plan(pictures);
+    ASSERT_TRUE(got) << got.error().message;
+    if (published.contains(GetParam())) continue;
+    for (size_t i = 0; i < pictures.size(); ++i)
+      EXPECT_EQ((*got)[i].plan.n_soft, (*wanted)[i].plan.n_soft);
+    const auto rows = (*eyes)->encode({.pictures = *got}),
+               same = model.session->eyes()->encode({.pictures = *wanted});
+    ASSERT_TRUE(rows && same);
+    for (size_t i = 0; i < rows->size(); ++i)
+      EXPECT_THAT((*rows)[i]->values,
+                  testing::Pointwise(testing::FloatNear(2e-3f), (*same)[i]->values));
+  }
+}
+
+TEST(SeeingModel, RefusesTheMmprojFileOfAnotherModel) {
+  const auto error = [](const std::string& file) {
+    EngineConfig config;
+    config.model = golden("qwen3_vl").string(), config.max_model_len = 512, config.threads = 1;
+    config.mmproj = file;
+    const auto session = Session::open(config);
+    return session ? std::string() : session.error().message;
+  };
+  EXPECT_THAT(
+      error((golden("qwen2_vl") / "mmproj.gguf").string()),
+      testing::AllOf(HasSubstr("mmproj: "), HasSubstr("the tower of another model: its rows "
+                                                      "have 32 numbers in 1 levels")));
+  EXPECT_THAT(error((golden("gemma3") / "mmproj.gguf").string()), HasSubstr("another model"));
+  EXPECT_THAT(error((golden("qwen3_vl") / "config.json").string()), HasSubstr("mmproj: "));
+  EXPECT_THAT(error("/nonexistent.gguf"), HasSubstr("No such file"));
+  EXPECT_THAT(error((tests_dir().parent_path() / "models/penstock-stories-1m-q8_0.gguf").string()),
+              HasSubstr("expected an mmproj file (general.architecture clip), got llama"));
+  EXPECT_EQ(error("none"), "");
+}
+
+TEST(MmprojFile, IsFoundByItsName) {
+  const auto found = [](std::string_view model, std::vector<std::string> names) {
+    return std::string(mmproj_of(model, names).value_or("none"));
+  };
+  EXPECT_EQ(found("gemma-3-4b-it-Q4_K_M.gguf", {"mmproj-F32.gguf", "mmproj-F16.gguf"}),
+            "mmproj-F16.gguf");
+  EXPECT_EQ(found("gemma-3-4b-it-Q4_K_M.gguf", {"mmproj-F16.gguf", "mmproj-gemma-3-4b-it-Q8_0.gguf",
+                                                "mmproj-qwen2-vl-f16.gguf"}),
+            "mmproj-gemma-3-4b-it-Q8_0.gguf");
+  EXPECT_EQ(found("SmolVLM-500M-Instruct-Q8_0.gguf", {"mmproj-SmolVLM-500M-Instruct-f16.gguf"}),
+            "mmproj-SmolVLM-500M-Instruct-f16.gguf");
+  EXPECT_EQ(found("Qwen3VL-4B-Instruct-Q4_K_M.gguf", {"mmproj-gemma-3-4b-it-f16.gguf"}), "none");
+  EXPECT_EQ(found("a.gguf", {"mmproj-model-f16.gguf"}), "mmproj-model-f16.gguf");
+  EXPECT_EQ(found("a.gguf", {"mmproj.txt", "b.gguf"}), "none");
+}
 
 TEST(SeeingModel, DraftsChangeNothing) {
   const Json talks = talks_of("qwen3_vl");
@@ -182,7 +268,8 @@ TEST(SeeingModel, RowsAreBounded) {
   const ChatTask task = model.read(talks_of("qwen2_vl")[0]["messages"]).value();
   const int64_t bytes = int64_t{task.pictures.pictures[0].plan.n_soft} * info.model_dim * 4;
   const auto eyes_of = [&](const Eyes::Limits& limits) {
-    return Eyes::open(*source, info, model.session->engine().config(), limits).value();
+    auto encoder = PictureEncoder::open(*source, model.session->engine().config()).value();
+    return Eyes::open(std::move(encoder), *source, *source, info, limits).value();
   };
   const auto little = eyes_of({.row_bytes = bytes - 1}), enough = eyes_of({.row_bytes = bytes});
   const auto refused = little->encode({.pictures = task.pictures.pictures});
@@ -202,6 +289,33 @@ TEST(SeeingModel, RowsAreBounded) {
   forgets->stop();
   EXPECT_EQ(forgets->encode({.pictures = task.pictures.pictures}).error().code,
             ErrorCode::kCancelled);
+}
+
+// The files of the facade's messages.
+TEST(SeeingModel, ReadsImagesOfTheFacade) {
+  const Json talk = talks_of("qwen3_vl")[0];
+  Json messages = talk["messages"];
+  const auto pictures = take_pictures(messages, 1).value();
+  EngineConfig config;
+  config.model = golden("qwen3_vl").string();
+  config.threads = 2, config.max_model_len = 512, config.kv_cache_dtype = "f32";
+  const auto llm = LLM::open(config).value();
+  SamplingParams params;
+  params.temperature = 0, params.max_tokens = 6, params.ignore_eos = true;
+  ChatMessage message{"user", talk["messages"][0]["content"][1]["text"].get<std::string>()};
+  message.images = {{pictures[0].file, "a.png"}};
+  const auto said = llm->chat(std::span(&message, 1), params);
+  ASSERT_TRUE(said) << said.error().message;
+  EXPECT_EQ(said->prompt_token_ids, talk["prompt"].get<std::vector<TokenId>>());
+  EXPECT_EQ(said->outputs[0].token_ids, talk["reply"].get<std::vector<TokenId>>());
+  message.images[0].file = std::make_shared<const std::string>("no picture");
+  const auto refused = llm->chat(std::span(&message, 1), params);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, testing::StartsWith("a.png: "));
+  GenerateOptions stops;
+  stops.should_stop = [] { return true; };
+  message.images[0] = {pictures[0].file, ""};
+  (void)llm->chat(std::span(&message, 1), params, stops);  // kept rows or a cancelled call: it ends
 }
 
 TEST(SeeingModel, RefusesWhatIsNoPicture) {

@@ -10,6 +10,7 @@
 
 #include "formats/temp_dir.h"
 #include "formats/weight_source.h"
+#include "model/towers/mmproj.h"
 #include "model/towers/tower.h"
 #include "support/test_data.h"
 
@@ -85,7 +86,8 @@ class GoldenTowers : public ::testing::TestWithParam<TowerCase> {
     pictures_ = read_pictures(GetParam().golden);
     ASSERT_FALSE(pictures_.empty());
     ops_ = make_ops("cpu", {.n_threads = 1}).value();
-    auto source = open_weights(GetParam().path);
+    const bool gguf = GetParam().path.extension() == ".gguf";
+    auto source = gguf ? open_mmproj(GetParam().path) : open_weights(GetParam().path);
     ASSERT_TRUE(source) << source.error().message;
     source_ = std::move(source).value();
     auto tower = Tower::load(*source_, *ops_);

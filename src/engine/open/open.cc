@@ -264,7 +264,7 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
           .positions_have_axes = std::ranges::any_of(
               shape.ropes, [](const RopeConfig& rope) { return !rope.axes.empty(); }),
           .pictures_see_themselves = std::ranges::any_of(shape.layers, &LayerConfig::sees_parts),
-          .layers_read_ids = shape.per_layer.dim > 0,
+          .given_token = shape.per_layer.given_token,
           .max_model_len = config.max_model_len,
           .short_rope_len = model.short_rope_len(),
           .block_size = config.block_size,

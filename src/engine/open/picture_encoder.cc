@@ -45,6 +45,8 @@ PictureEncoder::~PictureEncoder() = default;
 int64_t PictureEncoder::weight_bytes() const { return tower_->weight_bytes(); }
 int PictureEncoder::patch_size() const { return tower_->config().patch_size; }
 int PictureEncoder::unit() const { return tower_->config().unit; }
+int PictureEncoder::row_size() const { return tower_->config().text_dim; }
+int PictureEncoder::levels() const { return 1 + static_cast<int>(tower_->config().deep.size()); }
 bool PictureEncoder::grid_positions() const { return tower_->config().grid_positions; }
 
 std::span<const float> PictureEncoder::newline() const { return tower_->newline(); }
@@ -65,9 +67,8 @@ int PictureEncoder::n_rows(const PicturePixels& view) const {
 
 Result<EmbeddingRows> PictureEncoder::encode(std::span<const PicturePixels> views,
                                              const std::function<Status()>& goes_on) {
-  const TowerConfig& config = tower_->config();
   EmbeddingRows result;
-  result.levels = 1 + static_cast<int>(config.deep.size());
+  result.levels = levels();
   std::vector<std::vector<float>> levels(static_cast<size_t>(result.levels));
   for (const PicturePixels& view : views) {
     RETURN_IF_ERROR(check(view));

@@ -43,6 +43,8 @@ class PictureEncoder {
   int64_t weight_bytes() const;
   int patch_size() const;       // side in pixels
   int unit() const;             // patches on a side of a token
+  int row_size() const;         // numbers of a row
+  int levels() const;           // EmbeddingRows::levels
   bool grid_positions() const;  // its tokens are counted by rows and columns (M-RoPE)
   // Row that ends each row of a stitched picture (LLaVA-NeXT), or empty.
   std::span<const float> newline() const;

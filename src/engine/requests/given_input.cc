@@ -86,6 +86,7 @@ std::shared_ptr<const PromptInput> prompt_input_of(const Request& request, const
   auto input = std::make_shared<PromptInput>();
   input->levels = info.embedding_levels, input->dim = info.model_dim;
   input->parts_see = info.pictures_see_themselves;
+  input->given_token = info.given_token;
   for (const PromptEmbeddings& given : request.embeddings) {
     const EmbeddingRows& rows = *given.rows;
     input->rows.push_back({given.first, given.count,

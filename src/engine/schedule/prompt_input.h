@@ -21,6 +21,7 @@ struct PromptInput {
   int levels = 1, dim = 0;  // of all rows
   // The tokens of each of `rows` see each other, so a step has all of them.
   bool parts_see = false;
+  TokenId given_token = -1;  // BatchPart::given_token
   // BatchPart::axes of the prompt's tokens, and BatchPart::axis_delta of later ones
   std::vector<AxisPosition> axes;
   int axis_delta = 0;

@@ -185,17 +185,15 @@ Result<bool> ChatSetup::check_tools(const Conversation& conversation) const {
                 "--ignore-tools-without-place leaves them out)");
 }
 
-Result<PromptPictures> ChatSetup::take_pictures(Json& messages) const {
+Result<PromptPictures> ChatSetup::take_pictures(Conversation& conversation) const {
   const Eyes* const eyes = session_->eyes();
   PromptPictures result;
-  ASSIGN_OR_RETURN(
-      std::vector<Picture> pictures,
-      penstock::take_pictures(messages, eyes != nullptr ? eyes->limits().pictures : SIZE_MAX));
-  for (Picture& picture : pictures) {
-    RETURN_IF_ERROR(check_sense(*session_, picture));
-    ASSIGN_OR_RETURN(PlannedPicture planned, eyes->plan(std::move(picture)));
-    result.pictures.push_back(std::move(planned));
-  }
+  ASSIGN_OR_RETURN(std::vector<Picture> pictures,
+                   penstock::take_pictures(conversation.messages,
+                                           eyes != nullptr ? eyes->limits().pictures : SIZE_MAX));
+  for (const Picture& picture : pictures) RETURN_IF_ERROR(check_sense(*session_, picture));
+  if (pictures.empty()) return result;
+  ASSIGN_OR_RETURN(result.pictures, eyes->plan(std::move(pictures), conversation.picture_settings));
   return result;
 }
 
@@ -237,7 +235,7 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
   }
   if (conversation.tool_choice.kind == ToolChoice::Kind::kNone) conversation.tools = nullptr;
   ChatTask task;
-  ASSIGN_OR_RETURN(task.pictures, take_pictures(conversation.messages));
+  ASSIGN_OR_RETURN(task.pictures, take_pictures(conversation));
   ASSIGN_OR_RETURN(const bool with_tools, check_tools(conversation));
   if (!with_tools && conversation.tools.is_array() && !conversation.tools.empty())
     task.warning = "tools: left out, the model's chat template has no place for them";

@@ -53,6 +53,8 @@ struct Conversation {
   // The constraint on a reply that is no call, after its reasoning; nullopt: any text.
   std::optional<StructuredOutputs> reply;
   bool any_length = false;  // the prompt may be longer than the context
+  // settings of the image processor: an object or null (Eyes::plan())
+  nlohmann::json picture_settings = nullptr;
 };
 
 struct ChatTask {
@@ -98,7 +100,7 @@ class ChatSetup {
   explicit ChatSetup(const Session& session) : session_(&session) {}
   Status check_length(const Conversation& conversation) const;
   // Takes the pictures out of the messages and reads their headers.
-  Result<PromptPictures> take_pictures(nlohmann::ordered_json& messages) const;
+  Result<PromptPictures> take_pictures(Conversation& conversation) const;
   // Tokenizes a rendered prompt; `text` becomes what the client may see.
   Result<std::vector<TokenId>> tokens_of(std::string& text, const Conversation& conversation,
                                          PromptPictures& pictures) const;

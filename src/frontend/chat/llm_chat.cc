@@ -4,6 +4,7 @@
 #include "frontend/chat/chat_reader.h"
 #include "frontend/chat/chat_setup.h"
 #include "frontend/llm_impl.h"
+#include "frontend/pictures/message_pictures.h"
 
 namespace penstock {
 namespace {
@@ -26,8 +27,23 @@ Json call_json_of(const ToolCall& call) {
   return result;
 }
 
+Json content_json_of(const ChatMessage& message) {
+  if (message.images.empty()) return message.content;
+  Json parts = Json::array();
+  for (const ChatImage& image : message.images) {
+    const std::string_view file = image.file == nullptr ? std::string_view() : *image.file;
+    Json part = {{"type", "image"}};
+    part["image"] = Json::binary({file.begin(), file.end()});
+    if (!image.name.empty())
+      part[kPicturePlace] = Json::binary({image.name.begin(), image.name.end()});
+    parts.push_back(std::move(part));
+  }
+  parts.push_back({{"type", "text"}, {"text", message.content}});
+  return parts;
+}
+
 Json message_json_of(const ChatMessage& message) {
-  Json result = {{"role", message.role}, {"content", message.content}};
+  Json result = {{"role", message.role}, {"content", content_json_of(message)}};
   if (!message.reasoning.empty()) result["reasoning_content"] = message.reasoning;
   for (const ToolCall& call : message.tool_calls)
     result["tool_calls"].push_back(call_json_of(call));
@@ -149,7 +165,16 @@ Result<RequestOutput> LLMImpl::chat(std::span<const ChatMessage> messages,
     return (!options.on_text || options.on_text(delta)) && replies.wanted();
   };
   const Prompt prompt = std::move(task.prompt);
-  ASSIGN_OR_RETURN(auto outputs, generate(std::span(&prompt, 1), constrained, with_stop, hooks));
+  std::vector<PromptEmbeddings> embeddings;
+  if (!task.pictures.empty()) {
+    Eyes& eyes = *session_->eyes();
+    Eyes::Call call{.pictures = task.pictures.pictures};
+    if (options.timeout) call.deadline = Clock::now() + *options.timeout;
+    ASSIGN_OR_RETURN(const PictureRows rows, eyes.encode(std::move(call), options.should_stop));
+    embeddings = eyes.embeddings_of(task.pictures, rows);
+  }
+  ASSIGN_OR_RETURN(auto outputs, generate(std::span(&prompt, 1), constrained, with_stop, hooks,
+                                          std::move(embeddings)));
   outputs[0].prompt = std::move(text);
   for (CompletionOutput& one : outputs[0].outputs) one.message = replies.message(one.index);
   return std::move(outputs[0]);

@@ -71,31 +71,26 @@ tl::unexpected<Error> out_of_memory() {
 
 }  // namespace
 
-Result<std::unique_ptr<Eyes>> Eyes::open(const WeightSource& source, const EngineInfo& info,
-                                         const EngineConfig& config, const Limits& limits) {
-  using Sense = PictureEncoder::Sense;
-  const bool hears = !PictureEncoder::has_tower(source, Sense::kSight);
-  ASSIGN_OR_RETURN(auto encoder,
-                   PictureEncoder::open(source, config, hears ? Sense::kHearing : Sense::kSight));
+Result<std::unique_ptr<Eyes>> Eyes::open(std::unique_ptr<PictureEncoder> encoder,
+                                         const WeightSource& tower, const WeightSource& model,
+                                         const EngineInfo& info, const Limits& limits) {
+  const bool hears = !PictureEncoder::has_tower(tower, PictureEncoder::Sense::kSight);
   if (encoder == nullptr) return nullptr;
+  if (encoder->row_size() != info.model_dim || encoder->levels() != info.embedding_levels) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: the tower of another model: its rows have {} numbers in {} levels, those of "
+                  "the text model {} in {}",
+                  tower.path().string(), encoder->row_size(), encoder->levels(), info.model_dim,
+                  info.embedding_levels);
+  }
   if (encoder->grid_positions() != info.positions_have_axes) {
     return errorf(ErrorCode::kUnsupported,
                   "the tower's tokens have {} as positions, those of the text model ({}) {}",
                   encoder->grid_positions() ? "rows and columns" : "their order", info.architecture,
                   info.positions_have_axes ? "rows and columns" : "their order");
   }
-  if (info.layers_read_ids) {
-    return errorf(
-        ErrorCode::kUnsupported,
-        "pictures of models whose layers have inputs of their own for each token ({}) are "
-        "not there yet",
-        info.architecture);
-  }
-  // In a message with several pictures the reference cuts none of them into tiles.
-  const auto type = source.config().find("model_type");
-  if (type != source.config().end() && *type == "llava_onevision")
-    return make_error(ErrorCode::kUnsupported, "pictures of LLaVA-OneVision are not there yet");
-  const ImageProcessorFiles files = files_of(source, hears);
+  ImageProcessorFiles files = files_of(model, hears);
+  if (!files.image_processor.is_object()) files = files_of(tower, hears);
   std::unique_ptr<ImageProcessor> processor;
   std::unique_ptr<Ear> ear;
   if (hears) {
@@ -104,7 +99,7 @@ Result<std::unique_ptr<Eyes>> Eyes::open(const WeightSource& source, const Engin
     ASSIGN_OR_RETURN(processor, make_image_processor(files));
   }
   std::unique_ptr<Eyes> eyes(
-      new Eyes(std::move(processor), std::move(ear), std::move(encoder), info, limits));
+      new Eyes(files, std::move(processor), std::move(ear), std::move(encoder), info, limits));
   std::string settings;
   for (const nlohmann::json* file : {&files.config, &files.image_processor, &files.processor})
     settings += file->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + '\n';
@@ -112,9 +107,11 @@ Result<std::unique_ptr<Eyes>> Eyes::open(const WeightSource& source, const Engin
   return eyes;
 }
 
-Eyes::Eyes(std::unique_ptr<ImageProcessor> processor, std::unique_ptr<Ear> ear,
-           std::unique_ptr<PictureEncoder> encoder, const EngineInfo& info, const Limits& limits)
-    : processor_(std::move(processor)),
+Eyes::Eyes(ImageProcessorFiles files, std::unique_ptr<ImageProcessor> processor,
+           std::unique_ptr<Ear> ear, std::unique_ptr<PictureEncoder> encoder,
+           const EngineInfo& info, const Limits& limits)
+    : files_(std::move(files)),
+      processor_(std::move(processor)),
       ear_(std::move(ear)),
       encoder_(std::move(encoder)),
       info_(info),
@@ -124,7 +121,42 @@ Eyes::Eyes(std::unique_ptr<ImageProcessor> processor, std::unique_ptr<Ear> ear,
       held_bytes_(std::make_shared<std::atomic<int64_t>>(0)),
       thread_([this] { work(); }) {}
 
-Result<ImagePlan> Eyes::plan_picture(const Picture& picture) const {
+Result<std::vector<PlannedPicture>> Eyes::plan(std::vector<Picture> pictures,
+                                               const nlohmann::json& settings) const {
+  std::shared_ptr<const ImageProcessor> own;
+  Identity hash{};
+  if (!settings.empty()) {
+    if (hears())
+      return make_error(ErrorCode::kUnsupported, "mm_processor_kwargs: sounds have no settings");
+    auto made = make_image_processor(files_, settings);
+    if (!made) {
+      return errorf(made.error().code, "mm_processor_kwargs: {}", made.error().message);
+    }
+    own = *std::move(made);
+    if (own->placeholder() != processor_->placeholder() ||
+        own->soft_token() != processor_->soft_token()) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "mm_processor_kwargs: names of tokens are the model's");
+    }
+    hash = hash_of(settings.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+  }
+  if (pictures.size() > 1 && !hears()) {
+    if (auto several = (own != nullptr ? *own : *processor_).for_several()) {
+      own = std::move(several);
+      ++hash[0];
+    }
+  }
+  std::vector<PlannedPicture> result;
+  for (Picture& picture : pictures) {
+    ASSIGN_OR_RETURN(PlannedPicture planned, plan_one(std::move(picture), own.get()));
+    planned.processor = own;
+    for (size_t i = 0; i < hash.size(); ++i) planned.identity[i] ^= hash[i];
+    result.push_back(std::move(planned));
+  }
+  return result;
+}
+
+Result<ImagePlan> Eyes::plan_picture(const Picture& picture, const ImageProcessor* own) const {
   if (ear_ != nullptr) return ear_->plan(bytes_of(picture));
   if (picture.file->size() > limits_.image.max_bytes) {
     return errorf(ErrorCode::kInvalidArgument, "expected a picture of at most {} bytes, got {}",
@@ -136,13 +168,13 @@ Result<ImagePlan> Eyes::plan_picture(const Picture& picture) const {
                   "expected a picture of at most {} pixels, got {} x {}", limits_.image.max_pixels,
                   info.width, info.height);
   }
-  return processor_->plan(info.width, info.height);
+  return (own != nullptr ? *own : *processor_).plan(info.width, info.height);
 }
 
-Result<PlannedPicture> Eyes::plan(Picture picture) const {
-  Result<ImagePlan> plan = plan_picture(picture);
+Result<PlannedPicture> Eyes::plan_one(Picture picture, const ImageProcessor* own) const {
+  Result<ImagePlan> plan = plan_picture(picture, own);
   if (!plan) return at_place(picture, plan.error());
-  PlannedPicture planned{std::move(picture), *std::move(plan), {}};
+  PlannedPicture planned{std::move(picture), *std::move(plan), {}, nullptr};
   planned.identity = hash_of(*planned.picture.file);
   for (size_t i = 0; i < settings_.size(); ++i) planned.identity[i] ^= settings_[i];
   return planned;
@@ -227,13 +259,14 @@ void Eyes::cancel(uint64_t id) {
   wake_.notify_one();
 }
 
-Result<PictureRows> Eyes::encode(Call call) {
+Result<PictureRows> Eyes::encode(Call call, const std::function<bool()>& should_stop) {
   auto result = std::make_shared<std::promise<Result<PictureRows>>>();
   auto future = result->get_future();
   ASSIGN_OR_RETURN(const uint64_t id, submit(std::move(call), [result](Result<PictureRows> rows) {
                      result->set_value(std::move(rows));
                    }));
-  (void)id;
+  while (should_stop && future.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
+    if (should_stop()) cancel(id);
   return future.get();
 }
 
@@ -374,7 +407,8 @@ Result<EmbeddingRows> Eyes::compute_sound(const PlannedPicture& planned, const G
 Result<EmbeddingRows> Eyes::compute_picture(const PlannedPicture& planned, const GoesOn& goes_on) {
   ASSIGN_OR_RETURN(const Image image, decode_image(bytes_of(planned.picture), limits_.image));
   RETURN_IF_ERROR(goes_on());
-  ASSIGN_OR_RETURN(const ProcessedImage processed, processor_->process(image));
+  const ImageProcessor& processor = planned.processor != nullptr ? *planned.processor : *processor_;
+  ASSIGN_OR_RETURN(const ProcessedImage processed, processor.process(image));
   std::vector<PicturePixels> views;
   std::span<const float> rest = processed.pixels;
   for (const ImageView& view : processed.plan.views) {
@@ -387,7 +421,9 @@ Result<EmbeddingRows> Eyes::compute_picture(const PlannedPicture& planned, const
     rest = rest.subspan(n);
   }
   ASSIGN_OR_RETURN(EmbeddingRows rows, encoder_->encode(views, goes_on));
-  if (processed.plan.stitched.rows > 0) rows = stitched(rows, processed.plan, encoder_->newline());
+  const StitchedGrid& grid = processed.plan.stitched;
+  if (grid.rows > 0 || grid.newline_behind)
+    rows = stitched(rows, processed.plan, encoder_->newline());
   return rows;
 }
 

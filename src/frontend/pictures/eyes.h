@@ -38,10 +38,13 @@ class Eyes {
     // memory.
     int64_t row_bytes = 0;
   };
-  // Returns null if the model has neither eyes nor an ear. Errors: kUnsupported (a tower, a processor or a field that
-  // is not known, by name), kCorruptFile, kResourceExhausted.
-  static Result<std::unique_ptr<Eyes>> open(const WeightSource& source, const EngineInfo& info,
-                                            const EngineConfig& config, const Limits& limits);
+  // tower: what the encoder was opened on, the model itself or an mmproj file. model: its image
+  // processor is taken, or the tower's if it has none. Returns null without an encoder. Errors:
+  // kUnsupported (a processor or a field that is not known, by name), kInvalidArgument (the tower of
+  // another model), kCorruptFile, kResourceExhausted.
+  static Result<std::unique_ptr<Eyes>> open(std::unique_ptr<PictureEncoder> encoder,
+                                            const WeightSource& tower, const WeightSource& model,
+                                            const EngineInfo& info, const Limits& limits);
   ~Eyes() { stop(); }
 
   const PicturePrompt& prompt() const { return prompt_; }
@@ -49,9 +52,14 @@ class Eyes {
   // Whether it has an ear, and no eyes.
   bool hears() const { return ear_ != nullptr; }
   int64_t weight_bytes() const { return encoder_->weight_bytes(); }
-  // Reads the header of a picture; nothing is decoded. Errors, with the picture's place:
-  // kInvalidArgument (over a limit, too), kUnsupported.
-  Result<PlannedPicture> plan(Picture picture) const;
+  // Bytes of rows in memory, of running requests and kept ones.
+  int64_t row_bytes() const { return held_bytes_->load(); }
+  // Reads the headers of pictures; nothing is decoded. settings: those of a request, which take
+  // precedence over the model's (vLLM's mm_processor_kwargs); null: none. Errors, with the picture's
+  // place: kInvalidArgument (over a limit, too), kUnsupported (also a setting that is not known, by
+  // name).
+  Result<std::vector<PlannedPicture>> plan(std::vector<Picture> pictures,
+                                           const nlohmann::json& settings = {}) const;
   // See penstock::embeddings_of(); positions are those of the model.
   std::vector<PromptEmbeddings> embeddings_of(const PromptPictures& pictures,
                                               const PictureRows& rows) const;
@@ -69,8 +77,8 @@ class Eyes {
   // kResourceExhausted (too many wait), kCancelled (after stop()).
   Result<uint64_t> submit(Call call, Done done);
   void cancel(uint64_t id);
-  // Submits and waits.
-  Result<PictureRows> encode(Call call);
+  // Submits and waits. should_stop: asked about every 50 ms; true cancels the call.
+  Result<PictureRows> encode(Call call, const std::function<bool()>& should_stop = {});
   // Ends every call.
   void stop();
 
@@ -95,9 +103,12 @@ class Eyes {
   struct HashOfIdentity {
     size_t operator()(const std::array<uint64_t, 2>& identity) const { return identity[0]; }
   };
-  Eyes(std::unique_ptr<ImageProcessor> processor, std::unique_ptr<Ear> ear,
-       std::unique_ptr<PictureEncoder> encoder, const EngineInfo& info, const Limits& limits);
-  Result<ImagePlan> plan_picture(const Picture& picture) const;
+  Eyes(ImageProcessorFiles files, std::unique_ptr<ImageProcessor> processor,
+       std::unique_ptr<Ear> ear, std::unique_ptr<PictureEncoder> encoder, const EngineInfo& info,
+       const Limits& limits);
+  // own: the processor of its request; null: the model's.
+  Result<ImagePlan> plan_picture(const Picture& picture, const ImageProcessor* own) const;
+  Result<PlannedPicture> plan_one(Picture picture, const ImageProcessor* own) const;
   void work();
   int64_t row_bytes_of(const PlannedPicture& picture) const;
   std::optional<Error> why_over(const Open& open) const;
@@ -116,6 +127,7 @@ class Eyes {
   Result<EmbeddingRows> compute_picture(const PlannedPicture& picture, const GoesOn& goes_on);
   Result<EmbeddingRows> compute_sound(const PlannedPicture& sound, const GoesOn& goes_on);
 
+  const ImageProcessorFiles files_;
   const std::unique_ptr<ImageProcessor> processor_;  // null: ear_ is there
   const std::unique_ptr<Ear> ear_;
   const std::unique_ptr<PictureEncoder> encoder_;

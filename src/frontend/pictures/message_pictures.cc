@@ -73,6 +73,11 @@ Result<Picture> picture_of(const Json& url, std::string where, bool is_sound) {
         is_sound ? "a sound (data:audio/wav;base64,...)" : "an image (data:image/png;base64,...)",
         got);
   };
+  if (url.is_binary()) {
+    const auto& bytes = url.get_binary();
+    return Picture{std::move(where),
+                   std::make_shared<const std::string>(bytes.begin(), bytes.end())};
+  }
   if (!url.is_string()) return refuse(url.is_null() ? "none" : "no text");
   const std::string_view text = url.get_ref<const std::string&>();
   if (!text.starts_with("data:")) {

@@ -18,8 +18,9 @@ inline constexpr const char* kPicturePlace = "penstock_place";
 // itself), {"type": "input_image", "image_url": U}, and {"type": "image", "image": U}, where U is a
 // data URL in base64. Sounds become {"type": "audio"}: {"type": "input_audio", "input_audio": {"data":
 // base64, "format": ...}}, whose format is found in the data, and vLLM's {"type": "audio_url",
-// "audio_url": {"url": U}}, and {"type": "audio", "audio": U}. Errors: kInvalidArgument (a URL of another kind, damaged base64, more than
-// `most` pictures), with the part's place.
+// "audio_url": {"url": U}}, and {"type": "audio", "audio": U}. U may also be a binary value, the bytes
+// of the file, which only callers in this process can make. Errors: kInvalidArgument (a URL of another
+// kind, damaged base64, more than `most` pictures), with the part's place.
 Result<std::vector<Picture>> take_pictures(nlohmann::ordered_json& messages, size_t most);
 
 // Replaces the images and sounds that take_pictures() left by text parts: for templates that take text only.

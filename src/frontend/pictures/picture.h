@@ -24,6 +24,8 @@ struct PlannedPicture {
   ImagePlan plan;
   // Hash of the file and of how it is processed.
   std::array<uint64_t, 2> identity{};
+  // With settings of its request; null: the model's.
+  std::shared_ptr<const ImageProcessor> processor;
 };
 
 // Soft tokens in a row of a prompt, which belong to one picture.

@@ -80,14 +80,15 @@ void PicturePrompt::hide(Json& value) const {
 
 Result<std::string> PicturePrompt::filled(std::string_view text,
                                           const std::vector<PlannedPicture>& pictures,
-                                          std::vector<PictureRun>& runs) const {
+                                          std::vector<PictureRun>& runs,
+                                          std::string_view where) const {
   const size_t n_soft = count_of(text, soft_token_),
                n_of_places = pictures.size() * count_of(placeholder_, soft_token_);
   if (n_soft > n_of_places) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "messages: {} comes {} times in the rendered prompt, {} times for pictures: it "
+                  "{}: {} comes {} times in the rendered prompt, {} times for pictures: it "
                   "cannot be written in parts or as a name",
-                  soft_token_, n_soft, n_of_places);
+                  where, soft_token_, n_soft, n_of_places);
   }
   std::string result;
   size_t done = 0, n = 0;
@@ -107,10 +108,54 @@ Result<std::string> PicturePrompt::filled(std::string_view text,
   }
   result.append(text, done);
   if (n == pictures.size()) return result;
+  return wrong_number(where, n, pictures.size());
+}
+
+tl::unexpected<Error> PicturePrompt::wrong_number(std::string_view where, size_t n_places,
+                                                  size_t n_pictures) const {
+  if (where != "messages") {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: expected {} {} times, once for each picture, got {}", where, placeholder_,
+                  n_pictures, n_places);
+  }
   return errorf(ErrorCode::kInvalidArgument,
                 "messages: the model's chat template has places for {} of the {} pictures; it may "
                 "know none in messages of this role",
-                n, pictures.size());
+                n_places, n_pictures);
+}
+
+Result<std::vector<TokenId>> PicturePrompt::expanded(const Tokenizer& tokenizer,
+                                                     std::span<const TokenId> ids,
+                                                     PromptPictures& pictures,
+                                                     int max_tokens) const {
+  const std::vector<TokenId> place =
+      tokenizer.encode(placeholder_, {.add_special = false, .parse_special = true});
+  std::vector<TokenId> result;
+  size_t n = 0;
+  pictures.runs.clear();
+  while (!ids.empty()) {
+    if (place.empty() || ids.size() < place.size() ||
+        !std::ranges::equal(ids.first(place.size()), place)) {
+      result.push_back(ids[0]);
+      ids = ids.subspan(1);
+      continue;
+    }
+    ids = ids.subspan(place.size());
+    if (n++ >= pictures.pictures.size()) continue;
+    std::vector<PictureRun> runs;
+    ASSIGN_OR_RETURN(const std::string text,
+                     filled(placeholder_, {pictures.pictures[n - 1]}, runs, "prompt_token_ids"));
+    const int first = static_cast<int>(result.size());
+    ASSIGN_OR_RETURN(const std::vector<TokenId> own,
+                     tokens(tokenizer, text, false, runs, std::max(max_tokens - first, 0)));
+    result.insert(result.end(), own.begin(), own.end());
+    for (PictureRun& run : runs) {
+      run.first += first, run.picture = static_cast<int>(n - 1);
+      pictures.runs.push_back(run);
+    }
+  }
+  if (n == pictures.pictures.size()) return result;
+  return wrong_number("prompt_token_ids", n, pictures.pictures.size());
 }
 
 // What was typed is tokenized apart, as plain text.

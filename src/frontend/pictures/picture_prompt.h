@@ -2,6 +2,7 @@
 // tokens of each picture, and placeholders that a user has typed stay text.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,17 +27,25 @@ class PicturePrompt {
 
   // Writes the text of each picture in place of the placeholders of a rendered template, with one
   // soft token for a run of them. Error: kInvalidArgument, unless there are as many placeholders as
-  // pictures, and no other soft tokens (parts of a message and names in tools can make some).
+  // pictures, and no other soft tokens (parts of a message and names in tools can make some). where:
+  // what the text is made of, for messages.
   Result<std::string> filled(std::string_view text, const std::vector<PlannedPicture>& pictures,
-                             std::vector<PictureRun>& runs) const;
+                             std::vector<PictureRun>& runs,
+                             std::string_view where = "messages") const;
   // Returns the tokens of such a text, each run with all its soft tokens, and sets the runs' places.
   // Errors: kInvalidArgument (the soft token is none of the tokenizer's), kContextOverflow (more
   // than max_tokens).
   Result<std::vector<TokenId>> tokens(const Tokenizer& tokenizer, std::string_view text,
                                       bool add_special, std::vector<PictureRun>& runs,
                                       int max_tokens) const;
+  // Returns the tokens of a prompt with those of each picture in place of the placeholders' tokens,
+  // and sets the pictures' runs. Errors: those of filled() and tokens().
+  Result<std::vector<TokenId>> expanded(const Tokenizer& tokenizer, std::span<const TokenId> ids,
+                                        PromptPictures& pictures, int max_tokens) const;
 
  private:
+  tl::unexpected<Error> wrong_number(std::string_view where, size_t n_places,
+                                     size_t n_pictures) const;
   std::string hidden(std::string text) const;
 
   const std::string placeholder_, soft_token_;

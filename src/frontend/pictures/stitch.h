@@ -1,4 +1,4 @@
-// Features of tiles laid side by side to one picture (LLaVA-NeXT).
+// Features of tiles laid side by side to one picture (LLaVA-NeXT, OneVision).
 #pragma once
 #include <span>
 
@@ -7,8 +7,8 @@
 namespace penstock {
 
 // Returns the rows of the first view, then those of the tiles, row by row of the whole picture: what is
-// padding is cut away, and `newline` ends each row. views: rows of all views of `plan`, of one level.
-// REQUIRES: plan.stitched has rows, and its features are not shrunk.
+// padding is cut away, the rest shrunk if the plan says so, and `newline` ends each row. Without tiles
+// one newline ends all. views: rows of all views of `plan`, of one level.
 EmbeddingRows stitched(const EmbeddingRows& views, const ImagePlan& plan,
                        std::span<const float> newline);
 

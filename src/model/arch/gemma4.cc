@@ -199,6 +199,9 @@ void configure_gemma4(ConfigReader& reader, ModelConfig& config) {
       reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
   config.per_layer.dim = reader.integer(
       {"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, 0, 1 << 16, 0);
+  if (config.per_layer.dim > 0)
+    config.per_layer.given_token = reader.integer(
+        {":tokenizer.ggml.padding_token_id", "pad_token_id"}, 0, config.vocab_size - 1, 0);
   const std::string both_ways = reader.text({"", "use_bidirectional_attention"}, "");
   if (both_ways == "all")
     reader.fail(ErrorCode::kUnsupported,

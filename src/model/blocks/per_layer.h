@@ -22,6 +22,8 @@ struct PerLayerConfig {
   int dim = 0;
   // Rows of that table; 0 = vocab_size. Tokens beyond use the first row.
   int vocab = 0;
+  // The token whose row of that table tokens with given rows have (Gemma 4); -1 = their own.
+  TokenId given_token = -1;
 };
 
 // Weights of one layer: x += post(projection(act(gate x) * input)), where input is the layer's part

@@ -19,12 +19,11 @@ class TowerReader {
               TowerSense sense = TowerSense::kSight);
 
   const WeightSource& source() const { return source_; }
-  bool gguf() const { return source_.naming() == Naming::kGguf; }
-  // vision_config of config.json, or the keys clip.vision.* of a GGUF file.
+  // vision_config of config.json.
   ConfigReader& vision() { return vision_; }
-  // The same of a tower that hears: audio_config, or the keys clip.audio.*.
+  // The same of a tower that hears: audio_config.
   ConfigReader& hearing() { return vision_; }
-  // config.json, or all keys of a GGUF file.
+  // config.json.
   ConfigReader& whole() { return whole_; }
   // model_type of vision_config.
   std::string vision_type();
@@ -52,9 +51,8 @@ class TowerReader {
 // One family of towers. It is defined at the end of its file and listed in towers.cc.
 struct TowerFamily {
   std::string_view name;
-  std::string_view title;                         // of its models in documentation
-  std::vector<std::string_view> hf_types;         // model_type of config.json
-  std::vector<std::string_view> gguf_projectors;  // clip.projector_type
+  std::string_view title;                  // of its models in documentation
+  std::vector<std::string_view> hf_types;  // model_type of config.json
   void (*configure)(TowerReader& reader, TowerConfig& config);
   // Defaults of transformers for keys that vision_config (audio_config) lacks: a JSON object, or "".
   std::string_view hf_defaults = "";

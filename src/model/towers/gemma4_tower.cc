@@ -101,7 +101,6 @@ extern const TowerFamily kGemma4Tower = {
     .name = "gemma4",
     .title = "Gemma 4 (without clipped linear layers)",
     .hf_types = {"gemma4"},
-    .gguf_projectors = {},
     .configure = configure_gemma4_tower,
     .hf_defaults = R"({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16,
     "num_attention_heads": 12})",

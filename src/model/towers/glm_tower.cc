@@ -69,7 +69,6 @@ extern const TowerFamily kGlm4vTower = {
     .name = "glm4v",
     .title = "GLM-4.1V, 4.5V, 4.6V",
     .hf_types = {"glm4v", "glm4v_moe", "glm46v"},
-    .gguf_projectors = {},
     .configure = configure_glm4v_tower,
     .hf_defaults = R"({"depth": 24, "hidden_size": 1536, "hidden_act": "silu", "num_heads": 12,
     "image_size": 336, "patch_size": 14, "rms_norm_eps": 1e-5, "spatial_merge_size": 2,

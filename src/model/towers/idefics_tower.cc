@@ -10,14 +10,6 @@ void configure_idefics3_tower(TowerReader& reader, TowerConfig& config) {
   std::string post_norm;
   read_siglip(reader, config, post_norm);
   config.positions.kind = TowerPositions::Kind::kFractions;
-  if (reader.gguf()) {
-    config.unit = reader.vision().integer({"projector.scale_factor", ""}, 1, 16, 2);
-    config.roots.emplace_back("mm.");
-    config.text_dim = reader.dimension("mm.model.fc.weight", 0);
-    config.projector = {norm_stage(post_norm, config.layers.norm), join_stage(),
-                        linear_stage("mm.model.fc", config.text_dim)};
-    return;
-  }
   // The processor's sizes, and how the tower was trained.
   for (const char* key : {"size", "max_image_size", "use_base_siglip"})
     reader.vision().has({"", key});
@@ -37,7 +29,6 @@ extern const TowerFamily kIdefics3Tower = {
     .name = "idefics3",
     .title = "Idefics3, SmolVLM",
     .hf_types = {"idefics3", "smolvlm"},
-    .gguf_projectors = {"idefics3"},
     .configure = configure_idefics3_tower,
     .hf_defaults = R"({"hidden_size": 1152, "intermediate_size": 3072, "num_hidden_layers": 12,
     "num_attention_heads": 16, "image_size": 224, "patch_size": 32, "layer_norm_eps": 1e-6})",

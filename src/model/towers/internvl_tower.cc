@@ -80,7 +80,6 @@ extern const TowerFamily kInternVlTower = {
     .name = "internvl",
     .title = "InternVL",
     .hf_types = {"internvl"},
-    .gguf_projectors = {},
     .configure = configure_internvl_tower,
     .hf_defaults = R"({"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
     "intermediate_size": 4096, "layer_norm_eps": 1e-6, "image_size": 448, "patch_size": 14})",

@@ -86,7 +86,6 @@ extern const TowerFamily kLlama4Tower = {
     .name = "llama4",
     .title = "Llama 4",
     .hf_types = {"llama4"},
-    .gguf_projectors = {},
     .configure = configure_llama4_tower,
     .hf_defaults = R"({"hidden_size": 768, "intermediate_size": 5632, "num_hidden_layers": 34,
     "num_attention_heads": 16, "image_size": 448, "patch_size": 14, "projector_input_dim": 4096,

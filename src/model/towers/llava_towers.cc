@@ -117,7 +117,6 @@ extern const TowerFamily kLlavaNextTower = {
     .name = "llavanext",
     .title = "LLaVA-NeXT (1.6)",
     .hf_types = {"llava_next"},
-    .gguf_projectors = {},
     .configure = configure_llava_next_tower,
     .hf_defaults = R"({"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
     "num_attention_heads": 16, "image_size": 336, "patch_size": 14, "model_type": "clip_vision_model"})",
@@ -127,7 +126,6 @@ extern const TowerFamily kOneVisionTower = {
     .name = "llavaonevision",
     .title = "LLaVA-OneVision",
     .hf_types = {"llava_onevision"},
-    .gguf_projectors = {},
     .configure = configure_onevision_tower,
     .hf_defaults = R"({"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 26,
     "num_attention_heads": 16, "image_size": 384, "patch_size": 14, "model_type": "siglip_vision_model"})",
@@ -137,7 +135,6 @@ extern const TowerFamily kLlavaTower = {
     .name = "llava",
     .title = "LLaVA (CLIP, SigLIP or Pixtral)",
     .hf_types = {"llava"},
-    .gguf_projectors = {},
     .configure = configure_llava_tower,
     .hf_defaults = R"({"model_type": "clip_vision_model"})",
 };

@@ -78,7 +78,6 @@ extern const TowerFamily kMistral3Tower = {
     .name = "mistral3",
     .title = "Mistral 3, Ministral 3",
     .hf_types = {"mistral3"},
-    .gguf_projectors = {},
     .configure = configure_mistral3_tower,
 };
 

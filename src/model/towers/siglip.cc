@@ -5,15 +5,8 @@
 
 namespace penstock {
 
-// fc1 and fc2 are named by direction in newer GGUF files; older ones swap them.
-void name_siglip_tensors(TowerReader& reader, TowerConfig& config) {
+void name_siglip_tensors(TowerConfig& config) {
   NameTable& names = config.names;
-  if (reader.gguf()) {
-    names.layer = "v.blk.{}.";
-    names[tensor::kAttnNorm] = "ln1", names[tensor::kFfnNorm] = "ln2";
-    names[tensor::kO] = "attn_out";
-    return;
-  }
   names.layer = "encoder.layers.{}.";
   names[tensor::kAttnNorm] = "layer_norm1", names[tensor::kFfnNorm] = "layer_norm2";
   names[tensor::kO] = "self_attn.out_proj";
@@ -22,27 +15,22 @@ void name_siglip_tensors(TowerReader& reader, TowerConfig& config) {
 
 void read_siglip(TowerReader& reader, TowerConfig& config, std::string& post_norm) {
   ConfigReader& vision = reader.vision();
-  const int dim = vision.integer({"embedding_length", "hidden_size"}, 1, 1 << 16),
-            n_heads = vision.integer({"attention.head_count", "num_attention_heads"}, 1, 1 << 10);
+  const int dim = vision.integer({"", "hidden_size"}, 1, 1 << 16),
+            n_heads = vision.integer({"", "num_attention_heads"}, 1, 1 << 10);
   if (dim % n_heads != 0)
     reader.fail(ErrorCode::kCorruptFile,
                 fmt::format("hidden_size: expected a multiple of {} heads, got {}", n_heads, dim));
-  set_tower_layers(config, vision.integer({"block_count", "num_hidden_layers"}, 1, 1 << 10), dim,
-                   n_heads,
-                   vision.integer({"feed_forward_length", "intermediate_size"}, 1, 1 << 20));
-  config.layers.norm = {
-      .eps = vision.number({"attention.layer_norm_epsilon", "layer_norm_eps"}, 0, 1, 1e-6f),
-      .layer_norm = true};
-  set_tower_activation(config,
-                       reader.gguf() ? ActivationFunction(Activation::kGeluTanh)
-                                     : reader.activation({"", "hidden_act"}, "gelu_pytorch_tanh"),
-                       false);
+  set_tower_layers(config, vision.integer({"", "num_hidden_layers"}, 1, 1 << 10), dim, n_heads,
+                   vision.integer({"", "intermediate_size"}, 1, 1 << 20));
+  config.layers.norm = {.eps = vision.number({"", "layer_norm_eps"}, 0, 1, 1e-6f),
+                        .layer_norm = true};
+  set_tower_activation(config, reader.activation({"", "hidden_act"}, "gelu_pytorch_tanh"), false);
   if (vision.integer({"", "num_channels"}, 1, 64, 3) != 3)
     reader.fail(ErrorCode::kUnsupported, "num_channels: expected 3");
-  config.patch_size = reader.side({"patch_size", "patch_size"});
+  config.patch_size = reader.side({"", "patch_size"});
   config.patch_dim = 3 * config.patch_size * config.patch_size;
   TowerPositions& positions = config.positions;
-  if (!reader.gguf() && vision.has({"", "num_patches"})) {  // SigLIP 2
+  if (vision.has({"", "num_patches"})) {  // SigLIP 2
     const int n = vision.integer({"", "num_patches"}, 1, 1 << 20);
     positions.kind = TowerPositions::Kind::kAntialiased;
     positions.rows = positions.cols = static_cast<int>(std::lround(std::sqrt(n)));
@@ -51,15 +39,9 @@ void read_siglip(TowerReader& reader, TowerConfig& config, std::string& post_nor
                   fmt::format("num_patches: expected a square, got {}", n));
   } else {
     positions.kind = TowerPositions::Kind::kFixed;
-    positions.rows = positions.cols = reader.side({"image_size", "image_size"}) / config.patch_size;
+    positions.rows = positions.cols = reader.side({"", "image_size"}) / config.patch_size;
   }
-  name_siglip_tensors(reader, config);
-  if (reader.gguf()) {
-    config.patch_name = "v.patch_embd", positions.name = "v.position_embd.weight";
-    post_norm = "v.post_ln";
-    config.roots.emplace_back("v.");
-    return;
-  }
+  name_siglip_tensors(config);
   config.prefix = reader.prefix(
       {"vision_tower.vision_model.", "model.vision_tower.vision_model.", "vision_tower.",
        "model.vision_tower.", "model.vision_model.", "vision_model."},
@@ -75,13 +57,10 @@ namespace {
 
 void add_gemma3_projector(TowerReader& reader, TowerConfig& config, const std::string& post_norm) {
   NormConfig soft = config.layers.norm;
-  soft.layer_norm = false, soft.offset = reader.gguf() ? 0.0f : 1.0f;
-  std::string at = "mm.", norm = "mm.soft_emb_norm", matrix = "mm.input_projection.weight";
-  if (!reader.gguf()) {
-    at = reader.prefix({"multi_modal_projector.", "model.multi_modal_projector."},
-                       "mm_input_projection_weight");
-    norm = at + "mm_soft_emb_norm", matrix = at + "mm_input_projection_weight";
-  }
+  soft.layer_norm = false, soft.offset = 1.0f;
+  const std::string at = reader.prefix({"multi_modal_projector.", "model.multi_modal_projector."},
+                                       "mm_input_projection_weight");
+  const std::string norm = at + "mm_soft_emb_norm", matrix = at + "mm_input_projection_weight";
   config.roots.push_back(at);
   config.text_dim = reader.dimension(matrix, 1);
   ProjectorStage projection = linear_stage(matrix, config.text_dim);
@@ -94,10 +73,6 @@ void add_gemma3_projector(TowerReader& reader, TowerConfig& config, const std::s
 void configure_gemma3_tower(TowerReader& reader, TowerConfig& config) {
   std::string post_norm;
   read_siglip(reader, config, post_norm);
-  if (reader.gguf()) {
-    config.unit = reader.vision().integer({"projector.scale_factor", ""}, 1, 64, 4);
-    return add_gemma3_projector(reader, config, post_norm);
-  }
   const int tokens = reader.whole().integer({"", "mm_tokens_per_image"}, 1, 1 << 16, 256);
   const int side = static_cast<int>(std::lround(std::sqrt(tokens)));
   if (side * side != tokens || config.positions.rows % side != 0)
@@ -115,7 +90,6 @@ extern const TowerFamily kGemma3Tower = {
     .name = "gemma3",
     .title = "Gemma 3",
     .hf_types = {"gemma3"},
-    .gguf_projectors = {"gemma3"},
     .configure = configure_gemma3_tower,
     .hf_defaults = R"({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
     "num_attention_heads": 12, "image_size": 224, "patch_size": 16, "layer_norm_eps": 1e-6})",

@@ -109,7 +109,6 @@ const char* section_of(TowerSense sense) {
 }
 
 json tower_object(const WeightSource& source, std::string_view defaults, TowerSense sense) {
-  if (source.naming() == Naming::kGguf) return source.config();
   json object = defaults.empty() ? json::object() : bounded_json(defaults);
   const auto found = source.config().find(section_of(sense));
   if (found != source.config().end() && found->is_object()) object.update(*found);
@@ -121,11 +120,9 @@ json tower_object(const WeightSource& source, std::string_view defaults, TowerSe
 TowerReader::TowerReader(const WeightSource& source, std::string_view hf_defaults, TowerSense sense)
     : source_(source),
       object_(tower_object(source, hf_defaults, sense)),
-      whole_(source.config(), source.naming(), "clip",
-             source.path().string() + (gguf() ? "" : ": config.json")),
-      vision_(object_, source.naming(), sense == TowerSense::kSight ? "clip.vision" : "clip.audio",
-              source.path().string() +
-                  (gguf() ? "" : std::string(": config.json: ") + section_of(sense))) {
+      whole_(source.config(), Naming::kHuggingFace, "", source.path().string() + ": config.json"),
+      vision_(object_, Naming::kHuggingFace, "",
+              source.path().string() + ": config.json: " + section_of(sense)) {
   whole_.set_source(&source), vision_.set_source(&source);
 }
 
@@ -179,7 +176,6 @@ ActivationFunction TowerReader::activation(Key key, std::string fallback) {
 Status TowerReader::status() const {
   RETURN_IF_ERROR(vision_.status());
   RETURN_IF_ERROR(whole_.status());
-  if (gguf()) return {};
   for (const auto& [key, value] : object_.items()) {
     const bool neutral = value.is_null() || value == false;
     if (neutral || vision_.was_asked_for(key) ||

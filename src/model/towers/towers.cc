@@ -30,13 +30,7 @@ std::string text_of(const nlohmann::json& object, const char* key) {
 // Returns the type of the file's tower for a sense, "" if it has none.
 std::string tower_type(const WeightSource& source, TowerSense sense) {
   const nlohmann::json& config = source.config();
-  if (source.naming() == Naming::kGguf) {
-    if (text_of(config, "general.architecture") != "clip") return "";
-    if (sense == TowerSense::kHearing) return text_of(config, "clip.audio.projector_type");
-    const std::string own = text_of(config, "clip.vision.projector_type");
-    return own.empty() ? text_of(config, "clip.projector_type") : own;
-  }
-  if (!config.is_object()) return "";
+  if (source.naming() == Naming::kGguf || !config.is_object()) return "";
   const auto own = config.find(sense == TowerSense::kSight ? "vision_config" : "audio_config");
   return own == config.end() || !own->is_object() ? "" : text_of(config, "model_type");
 }
@@ -49,16 +43,15 @@ Result<std::optional<TowerConfig>> Tower::read_config(const WeightSource& source
                                                       TowerSense sense) {
   const std::string type = tower_type(source, sense);
   if (type.empty()) return std::nullopt;
-  const bool gguf = source.naming() == Naming::kGguf;
   std::vector<std::string_view> known;
   for (const TowerFamily* family : kFamilies) {
     if (family->sense != sense) continue;
-    const auto& types = gguf ? family->gguf_projectors : family->hf_types;
+    const auto& types = family->hf_types;
     known.insert(known.end(), types.begin(), types.end());
     if (std::ranges::find(types, type) == types.end()) continue;
     TowerReader reader(source, family->hf_defaults, sense);
     TowerConfig config;
-    config.names = NameTable(gguf);
+    config.names = NameTable(false);
     config.family = family->name;
     family->configure(reader, config);
     RETURN_IF_ERROR(reader.status());
@@ -74,8 +67,8 @@ Result<std::optional<TowerConfig>> Tower::read_config(const WeightSource& source
     return config;
   }
   return errorf(ErrorCode::kUnsupported,
-                "{}: {}: the {} of '{}' is not known here: expected one of {}",
-                source.path().string(), gguf ? "clip.projector_type" : "config.json: model_type",
+                "{}: config.json: model_type: the {} of '{}' is not known here: expected one of {}",
+                source.path().string(),
                 sense == TowerSense::kSight ? "vision tower" : "tower that hears", type,
                 fmt::join(known, ", "));
 }
