@@ -35,7 +35,7 @@ void operator delete(void* p, size_t) noexcept { std::free(p); }
 namespace penstock {
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 // Runs `make` with memory for k allocations, for every k up to the first with which it ends, and
@@ -60,9 +60,9 @@ TEST(JsonDestroy, TakesNoMemory) {
   const std::string text =
       R"({"a": [1, [2, {"b": ["a text that is longer than a string's own room", null]}], {}, []],)"
       R"( "c": {"d": {"e": [[[[1.5]]], true]}}, "f": "another text that is longer than that room"})";
-  EXPECT_GT(allocations_of([&] { return bounded_json<Json>(text); }), 10);
+  EXPECT_GT(allocations_of([&] { return bounded_json<PlainJson>(text); }), 10);
   EXPECT_GT(allocations_of([&] { return bounded_json<OrderedJson>(text); }), 10);
-  const auto value = bounded_json<Json>(text);
+  const auto value = bounded_json<PlainJson>(text);
   const auto ordered = bounded_json<OrderedJson>(text);
   EXPECT_GT(allocations_of([&] { return value; }), 10);
   EXPECT_GT(allocations_of([&] {
@@ -77,13 +77,13 @@ TEST(JsonDestroy, TakesNoMemory) {
 
 // Leaks and values destroyed twice are for the sanitizer to find.
 TEST(JsonDestroy, EveryKindOfValue) {
-  Json value = Json::array({Json::binary({1, 2, 3}), "text", 1.5, nullptr, true});
+  PlainJson value = PlainJson::array({PlainJson::binary({1, 2, 3}), "text", 1.5, nullptr, true});
   OrderedJson ordered = OrderedJson::array({OrderedJson::binary({1, 2, 3}), "text", 1.5, nullptr});
   for (int depth = 0; depth < kMaxJsonNesting; ++depth) {
-    value = Json{{"x", std::move(value)}};
+    value = PlainJson{{"x", std::move(value)}};
     ordered = OrderedJson{{"x", std::move(ordered)}};
   }
-  value = Json();
+  value = PlainJson();
   ordered.clear();
   EXPECT_TRUE(value.is_null() && ordered.empty());
 }
