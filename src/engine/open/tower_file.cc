@@ -43,7 +43,7 @@ std::vector<std::string> words_of(std::string_view name, size_t& encoding) {
   return words;
 }
 
-std::string joined(const std::vector<std::string>& words) {
+std::string run_together(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += word;
   return text;
@@ -54,14 +54,14 @@ std::string joined(const std::vector<std::string>& words) {
 std::optional<std::string_view> mmproj_of(std::string_view model,
                                           const std::vector<std::string>& names) {
   size_t ignored = 0;
-  const std::string own = joined(words_of(model, ignored));
+  const std::string own = run_together(words_of(model, ignored));
   std::optional<std::string_view> best;
   std::pair<bool, size_t> best_rank;
   for (const std::string& name : names) {
     size_t encoding = kEncodings.size();
     std::vector<std::string> words = words_of(name, encoding);
     if (std::erase(words, "mmproj") == 0 || !name.ends_with(".gguf")) continue;
-    const std::string rest = joined(words);
+    const std::string rest = run_together(words);
     if (!own.starts_with(rest) && !own.ends_with(rest)) continue;
     const std::pair rank(rest.empty(), encoding);
     if (!best || rank < best_rank || (rank == best_rank && name < *best))

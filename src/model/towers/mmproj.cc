@@ -76,14 +76,14 @@ class MmprojSource final : public WeightSource {
 };
 
 // Returns the part of a name before ".weight" or ".bias", and the rest.
-std::pair<std::string_view, std::string_view> split(std::string_view name) {
+std::pair<std::string_view, std::string_view> stem_and_end(std::string_view name) {
   for (const std::string_view end : {".weight", ".bias"})
     if (name.ends_with(end)) return {name.substr(0, name.size() - end.size()), end};
   return {name, ""};
 }
 
-std::optional<std::string> renamed(std::span<const MmprojName> names, std::string_view own) {
-  const auto [stem, end] = split(own);
+std::optional<std::string> renamed_tensor(std::span<const MmprojName> names, std::string_view own) {
+  const auto [stem, end] = stem_and_end(own);
   const auto found = std::ranges::find(names, stem, &MmprojName::gguf);
   if (found == names.end()) return {};
   return std::string(found->hf) + std::string(found->whole ? "" : end);
@@ -113,7 +113,7 @@ std::string MmprojSource::layer_name(std::string_view own) const {
   } else if (swapped_ && part.starts_with("ffn_down.")) {
     part.replace(0, 8, "ffn_up");
   }
-  const auto name = renamed(family_.in_layer, part);
+  const auto name = renamed_tensor(family_.in_layer, part);
   std::string prefix(family_.layers);
   prefix.replace(prefix.find("{}"), 2, std::to_string(layer->first));
   return name ? prefix + *name : "";
@@ -125,12 +125,12 @@ std::string MmprojSource::name_of(std::string_view own) const {
     const auto place = std::ranges::find(deep_, deep->first);
     static const std::vector<MmprojName> kNames = {
         {"norm", "norm"}, {"fc1", "linear_fc1"}, {"fc2", "linear_fc2"}};
-    const auto name = renamed(kNames, deep->second);
+    const auto name = renamed_tensor(kNames, deep->second);
     if (place == deep_.end() || !name) return "";
     return fmt::format("visual.deepstack_merger_list.{}.{}", place - deep_.begin(), *name);
   }
   if (std::string name = layer_name(own); !name.empty()) return name;
-  return renamed(family_.others, own).value_or("");
+  return renamed_tensor(family_.others, own).value_or("");
 }
 
 Status MmprojSource::read() {
@@ -178,7 +178,7 @@ Status MmprojSource::add(const TensorInfo& own) {
   TensorInfo tensor = own;
   tensor.name = name_of(own.name);
   if (tensor.name.empty()) {
-    if (own.name == "v.token_embd.img_break" && renamed(family_.others, own.name)) return {};
+    if (own.name == "v.token_embd.img_break" && renamed_tensor(family_.others, own.name)) return {};
     return errorf(ErrorCode::kUnsupported, "{}: tensor {} is not known in towers of {}",
                   path().string(), own.name, family_.projector);
   }
@@ -266,7 +266,7 @@ Status MmprojSource::subtract_one(const TensorInfo& own, TensorInfo& tensor) {
   return {};
 }
 
-std::string text_of(const json& object, const char* key) {
+std::string string_at(const json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
@@ -276,14 +276,14 @@ std::string text_of(const json& object, const char* key) {
 Result<std::unique_ptr<WeightSource>> open_mmproj(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(auto file, open_weights(path));
   const std::string arch = file->naming() == Naming::kGguf
-                               ? text_of(file->config(), "general.architecture")
+                               ? string_at(file->config(), "general.architecture")
                                : "a directory";
   if (arch != "clip")
     return errorf(ErrorCode::kUnsupported,
                   "{}: expected an mmproj file (general.architecture clip), got {}", path.string(),
                   arch);
-  std::string type = text_of(file->config(), "clip.vision.projector_type");
-  if (type.empty()) type = text_of(file->config(), "clip.projector_type");
+  std::string type = string_at(file->config(), "clip.vision.projector_type");
+  if (type.empty()) type = string_at(file->config(), "clip.projector_type");
   std::vector<std::string_view> known;
   for (const MmprojFamily& family : mmproj_families()) {
     known.push_back(family.projector);

@@ -230,7 +230,8 @@ void make_llava(MmprojFiles& files) {
     files.images["image_grid_pinpoints"].push_back({pinpoints[i], pinpoints[i + 1]});
 }
 
-std::vector<MmprojName> joined(std::vector<MmprojName> names, const std::vector<MmprojName>& more) {
+std::vector<MmprojName> with_more(std::vector<MmprojName> names,
+                                  const std::vector<MmprojName>& more) {
   names.insert(names.end(), more.begin(), more.end());
   return names;
 }
@@ -297,19 +298,19 @@ std::vector<MmprojFamily> block_families() {
   return {
       {"qwen2vl_merger",
        "visual.blocks.{}.",
-       joined(qwen, fc),
+       with_more(qwen, fc),
        qwen2,
        {.frames_apart = true},
        make_qwen2_vl},
       {"qwen2.5vl_merger",
        "visual.blocks.{}.",
-       joined(qwen, gated),
+       with_more(qwen, gated),
        qwen2,
        {.frames_apart = true},
        make_qwen2_5_vl},
       {"qwen3vl_merger",
        "visual.blocks.{}.",
-       joined(qwen, {{"ffn_up", "mlp.linear_fc1"}, {"ffn_down", "mlp.linear_fc2"}}),
+       with_more(qwen, {{"ffn_up", "mlp.linear_fc1"}, {"ffn_down", "mlp.linear_fc2"}}),
        {{"v.patch_embd", "visual.patch_embed.proj"},
         {"v.position_embd", "visual.pos_embed"},
         {"v.post_ln", "visual.merger.norm"},
@@ -319,7 +320,7 @@ std::vector<MmprojFamily> block_families() {
        make_qwen3_vl},
       {"glm4v",
        "visual.blocks.{}.",
-       joined(qwen, gated),
+       with_more(qwen, gated),
        {{"v.patch_embd", "visual.patch_embed.proj"},
         {"v.norm_embd", "visual.post_conv_layernorm"},
         {"v.position_embd", "visual.embeddings.position_embedding"},
