@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a libicudata.so with only the data that Penstock uses, to keep wheels small.
+"""Writes a libicudata.so, or a libicudata.a, with only the data that Penstock uses, to keep wheels small.
 
 Debian's has 31 MB of languages, calendars and converters. What stays: normalization forms, properties of characters, and where
 graphemes, words and lines break. Needs icupkg (Debian: icu-devtools), binutils and a C compiler.
 
-Usage: trim_icu_data.py OUTPUT_FOLDER   (prints the path of the library that was written)
+Usage: trim_icu_data.py [--archive] OUTPUT_FOLDER   (prints the path of the library that was written)
 """
 import re
 import subprocess
@@ -48,7 +48,7 @@ def data_of(library, version):
 
 
 def main():
-    folder = Path(sys.argv[1])
+    folder = Path(sys.argv[-1])
     folder.mkdir(parents=True, exist_ok=True)
     library, version = installed_library()
     with tempfile.TemporaryDirectory() as scratch:
@@ -64,8 +64,13 @@ def main():
         source.write_text(f'''__asm__(".section .rodata\\n.globl icudt{version}_dat\\n.type icudt{version}_dat, @object\\n"
         ".balign 16\\nicudt{version}_dat:\\n.incbin \\"{trimmed}\\"\\n.size icudt{version}_dat, .-icudt{version}_dat\\n"
         ".section .note.GNU-stack,\\"\\",@progbits\\n.text");\n''')
-        name = f"libicudata.so.{version}"
-        subprocess.run(["cc", "-shared", "-nostdlib", f"-Wl,-soname,{name}", "-o", str(folder / name), str(source)], check=True)
+        if "--archive" in sys.argv[1:-1]:
+            name = "libicudata.a"
+            subprocess.run(["cc", "-c", "-o", str(scratch / "data.o"), str(source)], check=True)
+            subprocess.run(["ar", "rcsD", str(folder / name), str(scratch / "data.o")], check=True)
+        else:
+            name = f"libicudata.so.{version}"
+            subprocess.run(["cc", "-shared", "-nostdlib", f"-Wl,-soname,{name}", "-o", str(folder / name), str(source)], check=True)
     print(folder / name)
 
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/system_certificates.h"
 #include "hub/small_json.h"
 #include "penstock/version.h"
 
@@ -224,8 +225,9 @@ void HttpClient::Impl::Transfer::set_options() {
   set(CURLOPT_BUFFERSIZE, kBufferBytes);
   set(CURLOPT_WRITEFUNCTION, receive);
   set(CURLOPT_WRITEDATA, this);
-  if (!client->settings.certificates.empty())
-    set(CURLOPT_CAINFO, client->settings.certificates.c_str());
+  const std::string certificates =
+      client->settings.certificates.empty() ? system_certificates() : client->settings.certificates;
+  if (!certificates.empty()) set(CURLOPT_CAINFO, certificates.c_str());
   if (request.begin >= 0)
     set(CURLOPT_RANGE, fmt::format("{}-{}", request.begin, request.end - 1).c_str());
   set_headers();

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/json_text.h"
+#include "base/system_certificates.h"
 
 namespace penstock {
 namespace {
@@ -53,7 +54,9 @@ class OtlpExporter::Post {
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_PROTOCOLS_STR, "http,https");
     set(CURLOPT_USERAGENT, "penstock");
-    if (!config.certificate.empty()) set(CURLOPT_CAINFO, config.certificate.c_str());
+    const std::string certificates =
+        config.certificate.empty() ? system_certificates() : config.certificate;
+    if (!certificates.empty()) set(CURLOPT_CAINFO, certificates.c_str());
     set(CURLOPT_WRITEFUNCTION, keep_reply);
     set(CURLOPT_WRITEDATA, &reply_);
     set(CURLOPT_NOPROGRESS, 0L);
