@@ -246,7 +246,10 @@ INSTANTIATE_TEST_SUITE_P(StatesInBf16, StateExactness,
 INSTANTIATE_TEST_SUITE_P(Models, Exactness,
                          ::testing::Values("llama3", "mistral", "gemma3", "gpt2", "qwen3_moe",
                                            "gpt_oss", "deepseek_v3", "deepseek_v32", "glm_moe_dsa",
-                                           "gemma4", "gemma4_experts", "gemma3n", "gemma3n_apart"),
+                                           "minimax_m3", "minimax_m3_text", "mistral_large4",
+                                           "mistral_large4_groups", "dots3_note",
+                                           "dots3_note_plain", "gemma4", "gemma4_experts",
+                                           "gemma3n", "gemma3n_apart"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

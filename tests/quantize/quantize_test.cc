@@ -226,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "granitemoehybrid", "granitemoehybrid_dense", "granitemoehybrid_rope",
                       "bamba", "bamba_biases", "kimi_linear", "mistral4", "mistral4_groups",
                       "granitemoe_swa", "granitemoe_swa_shared", "qwen3_vl_moe",
-                      "qwen3_vl_moe_saved"));
+                      "qwen3_vl_moe_saved", "minimax_m3"));
 
 TEST(Quantize, SeveralTablesOfNgramsAreRefused) {
   const TempDir dir;
@@ -235,16 +235,23 @@ TEST(Quantize, SeveralTablesOfNgramsAreRefused) {
               ::testing::HasSubstr("one in a file: several layers have one"));
 }
 
-TEST(Quantize, MixedStreamsStayInDirectories) {
+class StaysInDirectories : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
+TEST_P(StaysInDirectories, AndComesOutOfThemTheSame) {
   const TempDir dir;
-  const fs::path in = golden("glm5_next");
+  const auto [model, architecture] = GetParam();
+  const fs::path in = golden(model);
   const auto there = quantize(job_of(in, dir / "a.gguf", "f32"));
   EXPECT_THAT(there ? "" : there.error().message,
-              ::testing::HasSubstr("GGUF files of architecture glm5next are not known"));
+              ::testing::HasSubstr(
+                  fmt::format("GGUF files of architecture {} are not known", architecture)));
   const auto written = quantize(job_of(in, dir / "b", "f32"));
   ASSERT_TRUE(written) << written.error().message;
   EXPECT_LT(max_difference(logits_of(in), logits_of(dir / "b")), 2e-4);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, StaysInDirectories,
+                         ::testing::Values(std::pair("glm5_next", "glm5next"),
+                                           std::pair("mistral_large4", "mistral-large4")));
 
 // In GGUF delta attention has as many heads as attention over latents.
 TEST(Quantize, HeadsOfKimiLinearThatGgufCannotSayAreRefused) {
