@@ -31,7 +31,7 @@ KEPT = {"attention_chunk_size", "num_nextn_predict_layers", "no_rope_layers", "m
 def tiny_rows():
     """Returns {model_type: configuration of its first row}."""
     rows = {}
-    encoders = ("bert", "xlm-roberta", "modernbert", "nomic_bert", "gte")
+    encoders = ("bert", "xlm-roberta", "modernbert", "nomic_bert", "gte", "albert", "electra")
     for kind in encoders:
         rows[kind] = T.AutoConfig.for_model(kind, **{key: ENCODER[key] for key in ENCODER})
     for row in [*tiny.MODELS.values(), *newer.MODELS.values()]:
@@ -92,8 +92,8 @@ def tensors(config, renamed, layout=None):
     for old, new in renamed:
         shapes = {re.sub(old, new, name): shape for name, shape in shapes.items()}
     beside = re.compile(r"\.(layers|blocks|layer|h)\.[1-9]\d*\.")
-    text_layers = re.compile(r"^(model\.|transformer\.encoder\.|language_model\.backbone\.|language_model\.model\.decoder\.|model\.language_model\.model\.|bert\.encoder\.|roberta\.encoder\.|transformer\.|gpt_neox\.|backbone\.|encoder\.|language_model\.|model\.language_model\.|model\.text_model\.|"
-                             r"language_model\.model\.|thinker\.model\.|model\.decoder\.)?(layers|h|layer|blocks)\.")
+    text_layers = re.compile(r"^(model\.|transformer\.encoder\.|language_model\.backbone\.|language_model\.model\.decoder\.|model\.language_model\.model\.|bert\.encoder\.|roberta\.encoder\.|electra\.encoder\.|albert\.encoder\.|transformer\.|gpt_neox\.|backbone\.|encoder\.|language_model\.|model\.language_model\.|model\.text_model\.|"
+                             r"language_model\.model\.|thinker\.model\.|model\.decoder\.)?(layers|h|layer|blocks|albert_layer_groups)\.")
     kept, seen = {}, {}
     for name, shape in shapes.items():
         part = tuple(re.sub(r"\d+", "", name).split(".")[:4])
@@ -117,11 +117,12 @@ def write(name, published, rows):
     inside = next((key for key in ("text_config", "language_config", "llm_config") if isinstance(published.get(key), dict)), None)
     text = published[inside] if inside else published
     kind = text.get("model_type", published["model_type"])
-    small = reduced(text, rows[published_configs.ROWS.get(kind, kind)])
+    small = reduced(text, rows[published_configs.ROWS.get(kind, kind)]) if name not in published_configs.SHAPES else text | published_configs.SMALL[name]
     whole = published | {inside: small} if inside else small
     known = published_configs.AS.get(name, whole)
     known = known(whole) if callable(known) else known
-    made = tensors(T.AutoConfig.for_model(**known), published_configs.RENAMED.get(name, ()), published_configs.LAYOUTS.get(name))
+    shapes = published_configs.SHAPES.get(name)
+    made = shapes(whole) if shapes else tensors(T.AutoConfig.for_model(**known), published_configs.RENAMED.get(name, ()), published_configs.LAYOUTS.get(name))
     made |= {key: shape for key, shape in published_configs.BESIDE.get(name, {}).items()}
     with open(os.path.join(OUT, name + ".json"), "w") as file:
         json.dump(with_names_of_floats({"config": published, "reduced": whole}), file)

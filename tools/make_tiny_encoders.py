@@ -25,6 +25,7 @@ import tempfile
 os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TORCHDYNAMO_DISABLE="1")
 import make_tiny_models
 import tiny_newer_models
+import tiny_remote_models
 import torch
 import transformers as T
 from safetensors.torch import load_file, save_file
@@ -68,6 +69,9 @@ MODELS = {
     "distilbert_with_head": lambda: (T.DistilBertConfig(vocab_size=53, dim=24, hidden_dim=40, n_layers=1, n_heads=2,
                                                         max_position_embeddings=48, activation="relu"), False, T.DistilBertForMaskedLM),
     "electra": lambda: (T.ElectraConfig(**bert(embedding_size=24)), False, T.ElectraForMaskedLM),
+    "electra_narrow": lambda: (T.ElectraConfig(**bert(embedding_size=10)), False, T.ElectraForPreTraining),
+    "albert": lambda: (T.AlbertConfig(**bert(embedding_size=16, num_hidden_layers=3)), False, None),
+    "albert_wide": lambda: (T.AlbertConfig(**bert(embedding_size=24, hidden_act="gelu", layer_norm_eps=1e-5)), False, T.AlbertForMaskedLM),
     "jina_v3": lambda: (T.JinaEmbeddingsV3Config(**bert(max_position_embeddings=64, type_vocab_size=1)), False, None),
     "gte": lambda: (T.GteConfig(**bert(max_position_embeddings=64, type_vocab_size=1)), False, None),
     "gte_plain": lambda: (T.GteConfig(**bert(
@@ -88,6 +92,26 @@ def pooled(model, ids):
     with torch.no_grad():
         states = model(torch.tensor([ids])).last_hidden_state[0]
     return dict(ids=ids, mean=states.mean(0).tolist(), cls=states[0].tolist(), last=states[-1].tolist())
+
+
+def make_nomic_moe(name):
+    path = os.path.join(OUT, name)
+    shutil.rmtree(path, ignore_errors=True)
+    os.makedirs(path)
+    model = torch.nn.Module()
+    state = {key: torch.nn.Parameter(torch.zeros(shape)) for key, shape in tiny_remote_models.nomic_moe_shapes(tiny_remote_models.NOMIC_MOE).items()}
+    model.named_parameters = lambda: state.items()
+    make_tiny_models.randomize(model, name)
+    state = {key: value.data.zero_() if key.endswith("experts.bias") else value.data for key, value in state.items()}
+    golden = []
+    for ids in sequences(tiny_remote_models.NOMIC_MOE["vocab_size"]):
+        states = tiny_remote_models.nomic_moe(state, tiny_remote_models.NOMIC_MOE, ids)
+        golden.append(dict(ids=ids, mean=states.mean(0).tolist(), cls=states[0].tolist(), last=states[-1].tolist()))
+    save_file(state, os.path.join(path, "model.safetensors"), {"format": "pt"})
+    json.dump(tiny_remote_models.NOMIC_MOE, open(os.path.join(path, "config.json"), "w"), indent=2)
+    json.dump(golden, open(os.path.join(path, "golden.json"), "w"))
+    tiny_newer_models.convert(path, os.path.join(path, "model.gguf"))
+    print(f"{name:20} states up to {max(abs(x) for g in golden for x in g['mean']):.2f}")
 
 
 def make(name):
@@ -303,6 +327,7 @@ if __name__ == "__main__":
     every = {**{f"sentences/{name}": make_sentences for name in SENTENCES},
              **{f"classifiers/{name}": make_classifier for name in CLASSIFIERS},
              **{f"cross_encoders/{name}": make_cross_encoder for name in CROSS_ENCODERS},
-             **{f"cross_encoders/{name}": make_reranker for name in ("qwen3_reranker", "qwen3_reranker_tied")}, **{name: make for name in MODELS}}
+             **{f"cross_encoders/{name}": make_reranker for name in ("qwen3_reranker", "qwen3_reranker_tied")}, "nomic_bert_moe": make_nomic_moe,
+             **{name: make for name in MODELS}}
     for wanted in sys.argv[1:] or every:
         every[wanted](wanted.split("/")[-1])

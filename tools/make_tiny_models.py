@@ -92,6 +92,7 @@ def randomize(model, name):
     biases = [(k, b) for k, b in model.named_buffers() if k.endswith(("e_score_correction_bias", "expert_bias", "layer_scalar"))]
     with torch.no_grad():
         for key, p in [*model.named_parameters(), *biases]:
+            key = key.replace("norm_attn_norm.", "")  # DBRX's block, of which only some are norms
             if key.endswith(("_scale", ".scale", "layer_scalar")):
                 p.uniform_(0.6, 1.4, generator=generator)
             elif "norm" in key or ".ln_" in key:

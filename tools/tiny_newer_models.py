@@ -311,6 +311,26 @@ MODELS = {
         num_hidden_layers=3, use_dsa=None, per_layer_config={0: dots3_window(q_lora_rank=14, qk_nope_head_dim=6, head_dim=14)},
         layer_types=["sliding_attention", "full_attention", "indexed_attention"], mlp_layer_types=["sparse", "dense", "sparse"],
         n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=2, routed_scaling_factor=1.7, tie_word_embeddings=True)), False),
+    "dbrx": lambda: (dbrx(n_heads=6, attn_config=dict(kv_n_heads=2, clip_qkv=0.9)), True),
+    "dbrx_plain": lambda: (dbrx(n_heads=3, attn_config=dict(kv_n_heads=3, clip_qkv=50), moe_num_experts=3, moe_top_k=1,
+                                moe_normalize_expert_weights=None), False),
+    "axk1": lambda: (T.AXK1Config(**latent(
+        n_routed_experts=8, n_group=2, topk_group=1, n_shared_experts=1,
+        rope_parameters=YARN | dict(mscale=1.0, mscale_all_dim=1.0))), False),
+    # Released checkpoints have no bias of the choice.
+    "axk1_released": lambda: (T.AXK1Config(**latent(
+        num_attention_heads=2, mlp_layer_types=["sparse", "dense", "sparse"], n_group=1, topk_group=1, n_shared_experts=2,
+        norm_topk_prob=False, rope_interleave=False, tie_word_embeddings=True)), False),
+    "bailing_hybrid": lambda: (ling3(num_hidden_layers=4, layer_group_size=2), True),
+    "bailing_hybrid_latent": lambda: (ling3(
+        num_hidden_layers=3, layer_types=["full_attention", "linear_attention", "full_attention"], q_lora_rank=12, kda_safe_gate=False,
+        mlp_layer_types=["sparse", "dense", "sparse"], num_experts=8, num_local_experts=8, n_group=4, topk_group=2, n_shared_experts=2,
+        norm_topk_prob=False, short_conv_kernel_size=3, rope_parameters=YARN), False),
+    "muse_glimmer": lambda: (muse(sliding_window=9, num_hidden_layers=5, output_multiplier=1.4, final_logit_softcapping=6.0), True),
+    "muse_glimmer_eps": lambda: (muse(
+        num_hidden_layers=3, layer_types=["full_attention", "sliding_attention", "full_attention"], layer_rope_theta=[1e4, 0, 0],
+        num_key_value_heads=1, sliding_window=7, post_norm_eps=0.02, qk_scale_factor=1.6, output_multiplier=0.7, final_logit_softcapping=2.5,
+        attention_bias=True), False),
     "lfm2": lambda: (T.Lfm2Config(**lfm2(layer_types=["conv", "conv", "full_attention", "conv"])), True),
     "lfm2_long_tail": lambda: (T.Lfm2Config(**lfm2(
         num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, layer_types=["full_attention", "conv", "full_attention"],
@@ -793,6 +813,38 @@ def as_mimo(state, path):
     return state
 
 
+def as_dbrx(state, path):
+    """Config as DBRX is published: theta among what attention says."""
+    config = json.load(open(path + "/config.json"))
+    config["attn_config"] = {k: v for k, v in config["attn_config"].items() if k in ("kv_n_heads", "clip_qkv")} | dict(
+        model_type="", rope_theta=config.pop("rope_parameters")["rope_theta"])
+    config["ffn_config"] |= dict(model_type="", moe_jitter_eps=0.01)
+    del config["num_key_value_heads"]
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    return state
+
+
+def as_axk1(state, path):
+    return {k: v for k, v in state.items() if "e_score_correction_bias" not in k}
+
+
+def as_ling3(state, path):
+    """Config as Ling 3 is published."""
+    config = json.load(open(path + "/config.json"))
+    theta = config.pop("rope_parameters")["rope_theta"]
+    for key in ("layer_types", "mlp_layer_types", "linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim", "output_router_logits"):
+        config.pop(key, None)
+    for theirs, usual in (("moe_renormalize", "norm_topk_prob"), ("num_expert_group", "n_group"), ("num_experts_per_token", "num_experts_per_tok"),
+                          ("model_max_length", "max_position_embeddings")):
+        config[usual] = config.pop(theirs)
+    config |= dict(architectures=["BailingMoeV3ForCausalLM"], rope_theta=theta, rope_scaling=None, no_kda_lora=True, kda_safe_gate=True,
+                   gated_attention_proj_granularity_type="head_wise", score_function="sigmoid", moe_router_enable_expert_bias=True,
+                   moe_shared_expert_intermediate_size=config["moe_intermediate_size"], expert_swiglu_limit_list=None, head_dim=12,
+                   num_nextn_predict_layers=0, first_k_dense_replace=1)
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    return state
+
+
 def said_to_be_tied(state, path):
     """A configuration that ties the output to the embedding, though the checkpoint has both: transformers ties what is alike only."""
     config = json.load(open(path + "/config.json"))
@@ -804,7 +856,7 @@ def said_to_be_tied(state, path):
 WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses,
          "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35, "glm5_next_shared": as_glm5_next_text, "minimax_m3": as_minimax_m3, "dots3_note": as_dots3, "minimax_m3_text": as_minimax_m3_text,
          "mimo_v2_flash": as_mimo, "olmo_hybrid": as_olmo_hybrid,
-         "olmo_hybrid_rope": as_olmo_hybrid}
+         "olmo_hybrid_rope": as_olmo_hybrid, "dbrx": as_dbrx, "axk1_released": as_axk1, "bailing_hybrid": as_ling3}
 
 
 def with_next_token_layers(state):
@@ -967,6 +1019,30 @@ def kimi_linear(**more):
     return config
 
 
+def muse(**more):
+    return T.MuseGlimmerConfig(text_config=base(**more), projector_hidden_size=8, out_hidden_size=32, vision_config=dict(
+        hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, patch_size=2, patch_temporal=1, pos_emb_height=2,
+        pos_emb_width=2, max_position_embeddings=4))
+
+
+def dbrx(**more):
+    ffn = dict(ffn_hidden_size=16, moe_num_experts=5, moe_top_k=2) | {k: more.pop(k) for k in [*more] if k.startswith("moe_")}
+    config = T.DbrxConfig(**dict(d_model=24, n_layers=2, max_seq_len=128, vocab_size=53, ffn_config=ffn, bos_token_id=0, eos_token_id=1,
+                                 rope_parameters=rope(5e5)) | more)
+    if hasattr(config, "attn_config"):
+        config.attn_config.rope_theta = 5e5  # which the class asks for and does not have
+    return config
+
+
+def ling3(**more):
+    """Bounded delta attention of full rank, latent attention gated by head."""
+    config = latent(num_attention_heads=4, q_lora_rank=None, num_local_experts=6, n_group=1, topk_group=1, n_shared_experts=1,
+                    routed_scaling_factor=1.7, first_k_dense_replace=1, kda_lower_bound=-3.0, short_conv_kernel_size=4,
+                    rope_parameters=rope(6e6)) | more
+    del config["n_routed_experts"]
+    return T.BailingHybridConfig(**config | dict(head_dim=12))
+
+
 def glm5_next(**more):
     """Bounded delta attention, pooled sparse attention, mixed streams, in the only class that transformers has."""
     text = dict(vocab_size=53, hidden_size=24, intermediate_size=40, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4,
@@ -1119,6 +1195,10 @@ DROP = "(not there)"
 # What published config.json files say beside what transformers writes, and the converter reads.
 PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
                  {"linear_attention": "mamba", "full_attention": "attention"}.get(kind, kind) for kind in c["layer_types"]]),
+             # which transformers spells otherwise
+             "bailing_hybrid": lambda c: dict(
+                 norm_topk_prob=c["moe_renormalize"], n_group=c["num_expert_group"], num_experts_per_tok=c["num_experts_per_token"],
+                 max_position_embeddings=c["model_max_length"], score_function="sigmoid", head_dim=c["linear_head_dim"]) if "moe_renormalize" in c else {},
              "qwen4_exp_text": lambda c: dict(layer_types=[kind.replace("indexed", "full") for kind in c["layer_types"]]),
              "nemotron_h": lambda c: dict(layers_block_type=DROP, hybrid_override_pattern="".join(
                  {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}[kind] for kind in c["layers_block_type"]),
@@ -1128,7 +1208,10 @@ PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
                  n_embd=c["hidden_size"], n_head=c["num_attention_heads"], n_layer=c["num_hidden_layers"],
                  n_inner=c["intermediate_size"], n_positions=8192, activation_function="swiglu", causal=False,
                  qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, prenorm=False, rotary_emb_fraction=1.0,
-                 rotary_emb_interleaved=False, rotary_emb_scale_base=None, rotary_emb_base=1000, layer_norm_epsilon=1e-12),
+                 rotary_emb_interleaved=False, rotary_emb_scale_base=None, rotary_emb_base=1000, layer_norm_epsilon=1e-12) if not c.get("moe_every_n_layers") else dict(
+                     activation_function="gelu", hidden_size=c["n_embd"], num_attention_heads=c["n_head"], num_hidden_layers=c["n_layer"],
+                     intermediate_size=c["n_inner"], max_position_embeddings=c["n_positions"], layer_norm_eps=c["layer_norm_epsilon"],
+                     head_dim=c["n_embd"] // c["n_head"], rope_parameters=dict(rope_type="default", rope_theta=c["rotary_emb_base"])),
              "cohere2": lambda c: dict(rotary_pct=1.0),
              # which the converter has forgotten
              "qwen": lambda c: dict(rms_norm_eps=c["layer_norm_epsilon"], rope_theta=c["rotary_emb_base"], layer_norm_epsilon=DROP)

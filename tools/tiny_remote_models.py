@@ -157,6 +157,93 @@ def as_minicpm(state, path):
     return state
 
 
+# Sizes of OpenELM's layers: heads, KV heads, multipliers of the width of feed-forwards.
+ELM = dict(num_query_heads=[2, 2, 4], num_kv_heads=[1, 1, 2], ffn_multipliers=[0.5, 1.2, 1.67], ffn_dim_divisor=8)
+# What each of DeciLM's layers has: heads for each KV head, or none; the multiplier of the width, or none.
+DECI = [(2, 12.0), (None, 8.0), (4, None), (None, None), (1, 8.0)]
+
+
+def elm_sizes(i):
+    width = max(8, int(ELM["ffn_multipliers"][i] * 24 + 4) // 8 * 8)
+    return ELM["num_query_heads"][i], ELM["num_kv_heads"][i], width + 8 * (width < 0.9 * ELM["ffn_multipliers"][i] * 24)
+
+
+def deci_sizes(i):
+    group, multiplier = DECI[i]
+    return 4 if group else 0, 4 // group if group else 0, -(-int(2 * multiplier * 32 / 3) // 256) * 256 if multiplier else 0
+
+
+def cut(layer, n_heads, kv_heads, width, head_dim=8):
+    """Makes a layer of Llama or Qwen3 compute what one with fewer heads (each KV head for as many), or without a part, computes."""
+    attention, mlp = layer.self_attn, layer.mlp
+    attention.o_proj.weight.data[:, n_heads * head_dim:] = 0
+    mlp.down_proj.weight.data[:, width:] = 0
+    all_kv = attention.k_proj.weight.shape[0] // head_dim
+    per = n_heads // kv_heads if kv_heads else 1
+    all_per = attention.q_proj.weight.shape[0] // head_dim // all_kv
+    if kv_heads and per != all_per:
+        for projection in (attention.k_proj, attention.v_proj):
+            heads = projection.weight.data.reshape(all_kv, head_dim, -1)
+            heads.copy_(heads[[min(h * all_per // per, kv_heads - 1) for h in range(all_kv)]].clone())
+
+
+def less(state, sizes, n_layers, head_dim=8):
+    """Tensors without what cut() makes zero or repeats."""
+    out = {}
+    for name, value in state.items():
+        if ".layers." not in name:
+            out[name] = value
+            continue
+        n_heads, kv_heads, width = sizes(int(name.split(".")[2]))
+        part = name.rsplit(".", 2)[1]
+        absent = (not n_heads and (".self_attn." in name or part == "input_layernorm")) or (
+            not width and (".mlp." in name or part == "post_attention_layernorm"))
+        rows = dict(q_proj=n_heads * head_dim, k_proj=kv_heads * head_dim, v_proj=kv_heads * head_dim, gate_proj=width, up_proj=width).get(part)
+        columns = dict(o_proj=n_heads * head_dim, down_proj=width).get(part)
+        if not absent:
+            out[name] = (value[:rows] if rows else value[:, :columns] if columns else value).contiguous()
+    return out
+
+
+def openelm(state, config=None):
+    both = fused(less(state, elm_sizes, 3), "attn.qkv_proj")
+    for name in [name for name in both if ".gate_proj." in name]:
+        both[name.replace("mlp.gate_proj", "ffn.proj_1")] = torch.cat([both.pop(name), both.pop(name.replace("gate_proj", "up_proj"))])
+    return renamed(both, [
+        (r"^model\.embed_tokens", "transformer.token_embeddings"), (r"^model\.", "transformer."), (r"self_attn\.([qk])_norm", r"attn.\1_norm"),
+        (r"self_attn\.o_proj", "attn.out_proj"), (r"mlp\.down_proj", "ffn.proj_2"), (r"input_layernorm", "attn_norm"),
+        (r"post_attention_layernorm", "ffn_norm")])
+
+
+def as_openelm(state, path):
+    config = json.load(open(path + "/config.json"))
+    theta = config["rope_parameters"]["rope_theta"]
+    published = dict(
+        model_type="openelm", architectures=["OpenELMForCausalLM"], activation_fn_name="swish", ffn_with_glu=True, head_dim=8,
+        max_context_length=128, model_dim=24, normalization_layer_name="rms_norm", normalize_qk_projections=True, num_gqa_groups=2,
+        num_transformer_layers=3, qkv_multipliers=[0.5, 1.0], rope_freq_constant=int(theta), rope_max_length=256,
+        share_input_output_layers=True, vocab_size=53, **ELM)
+    json.dump(published, open(path + "/config.json", "w"), indent=2)
+    return {k: v for k, v in openelm(state).items() if not k.startswith("lm_head")}
+
+
+def as_deci(state, path):
+    blocks = [dict(attention=dict(n_heads_in_group=group, no_op=not group, num_sink_tokens=None, replace_with_linear=False, sparsify=None,
+                                  unshifted_sink=False, use_prefill_window_in_sink_attention=False, window_length=None),
+                   ffn=dict(ffn_mult=multiplier, no_op=not multiplier, replace_with_linear=False, sparsify=None)) for group, multiplier in DECI]
+    config = write_config(path, model_type="nemotron-nas", architectures=["DeciLMForCausalLM"], block_configs=blocks, head_dim=None)
+    config |= dict(num_key_value_heads=None, intermediate_size=None)
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    return less(state, deci_sizes, len(DECI))
+
+
+def as_baichuan2(state, path):
+    """The rows of the output matrix have lengths of their own, which do not count."""
+    state["lm_head.weight"] = state["lm_head.weight"] * torch.rand(53, 1, generator=torch.Generator().manual_seed(3)).add(0.5)
+    return baichuan(state, write_config(path, model_type="baichuan", architectures=["BaichuanForCausalLM"], attention_bias=None, z_loss_weight=0,
+                                        mlp_bias=None, head_dim=None, num_key_value_heads=None, model_max_length=128))
+
+
 EXPERTS = dict(decoder_sparse_step=None, mlp_only_layers=None, shared_expert_intermediate_size=None, qkv_bias=None, layer_types=None,
                use_sliding_window=None, sliding_window=None, max_window_layers=None, output_router_logits=None, router_aux_loss_coef=None)
 
@@ -196,6 +283,60 @@ def mend(converter):
     converter.modify_tensors = modify_tensors
 
 
+# Nomic-BERT with experts, whose code lies beside its checkpoint (nomic-embed-text-v2-moe).
+NOMIC_MOE = dict(
+    model_type="nomic_bert", architectures=["NomicBertModel"], activation_function="gelu", add_pooling_layer=False, attn_pdrop=0.0, causal=False,
+    expert_choice_router=False, ffn_div=1, layer_norm_epsilon=1e-5, max_trained_positions=2048, mlp_fc1_bias=True, mlp_fc2_bias=True,
+    moe_every_n_layers=2, moe_impl="megablocks", moe_normalize_expert_weights=False, moe_top_k=2, n_embd=24, n_head=3, n_inner=40, n_layer=4,
+    n_positions=2048, num_experts=5, num_shared_experts=0, prenorm=False, qkv_proj_bias=True, rotary_emb_base=10000, rotary_emb_fraction=1.0,
+    rotary_emb_interleaved=False, rotary_emb_scale=1.0, rotary_emb_scale_base=None, type_vocab_size=1, use_rms_norm=False, vocab_size=53)
+
+
+def nomic_moe_shapes(c):
+    dim, inner, experts = c["n_embd"], c["n_inner"], c["num_experts"]
+    shapes = {"embeddings.word_embeddings.weight": [c["vocab_size"], dim], "embeddings.token_type_embeddings.weight": [1, dim]}
+    shapes |= {f"emb_ln.{kind}": [dim] for kind in ("weight", "bias")}
+    for i in range(c["n_layer"]):
+        own = {"attn.Wqkv.weight": [3 * dim, dim], "attn.Wqkv.bias": [3 * dim], "attn.out_proj.weight": [dim, dim], "attn.out_proj.bias": [dim],
+               "norm1.weight": [dim], "norm1.bias": [dim], "norm2.weight": [dim], "norm2.bias": [dim]}
+        own |= {"mlp.router.layer.weight": [experts, dim], "mlp.experts.mlp.w1": [experts * inner, dim], "mlp.experts.mlp.w2": [experts * inner, dim],
+                "mlp.experts.bias": [dim]} if i % c["moe_every_n_layers"] == 1 else {
+            "mlp.fc1.weight": [inner, dim], "mlp.fc1.bias": [inner], "mlp.fc2.weight": [dim, inner], "mlp.fc2.bias": [dim]}
+        shapes |= {f"encoder.layers.{i}.{name}": shape for name, shape in own.items()}
+    return shapes
+
+
+def nomic_moe(state, c, ids):
+    """States of one text, from the published description: post-norms, rotated halves, every second feed-forward the sum of the two likeliest
+    experts without gates, weighted by their probabilities among all."""
+    n, heads, dim = len(ids), c["n_head"], c["n_embd"]
+
+    def norm(x, name):
+        return torch.nn.functional.layer_norm(x, (dim,), state[name + ".weight"], state[name + ".bias"], c["layer_norm_epsilon"])
+
+    def linear(x, name):
+        return torch.nn.functional.linear(x, state[name + ".weight"], state.get(name + ".bias"))
+
+    half = dim // heads // 2
+    angles = torch.arange(n)[:, None] * c["rotary_emb_base"] ** -(torch.arange(half) / half)
+    cos, sin = (torch.cat([f(angles)] * 2, -1)[:, None] for f in (torch.cos, torch.sin))
+    turned = lambda x: x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+    x = norm(state["embeddings.word_embeddings.weight"][ids] + state["embeddings.token_type_embeddings.weight"][0], "emb_ln")
+    for i in range(c["n_layer"]):
+        at = f"encoder.layers.{i}."
+        q, k, v = linear(x, at + "attn.Wqkv").view(n, 3, heads, -1).unbind(1)
+        scores = torch.einsum("qhd,khd->hqk", turned(q), turned(k)) * (2 * half) ** -0.5
+        x = norm(x + linear(torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).reshape(n, dim), at + "attn.out_proj"), at + "norm1")
+        if i % c["moe_every_n_layers"] == 1:
+            w1, w2 = (state[at + "mlp.experts.mlp." + w].view(c["num_experts"], -1, dim) for w in ("w1", "w2"))
+            weights, chosen = linear(x, at + "mlp.router.layer").softmax(-1).topk(c["moe_top_k"])
+            fed = torch.stack([sum(w * (torch.nn.functional.gelu(w1[e] @ row) @ w2[e]) for w, e in zip(*one)) for row, one in zip(x, zip(weights, chosen))])
+        else:
+            fed = linear(torch.nn.functional.gelu(linear(x, at + "mlp.fc1")), at + "mlp.fc2")
+        x = norm(x + fed, at + "norm2")
+    return x
+
+
 class WithAlibi:
     """A Llama without rotation, whose scores are biased by distance."""
 
@@ -218,6 +359,14 @@ class WithAlibi:
 
 def computed(model, name):
     """What computes the golden logits."""
+    sizes = dict(openelm=elm_sizes, deci=deci_sizes).get(name)
+    for i, layer in enumerate(model.model.layers if sizes else ()):
+        cut(layer, *sizes(i))
+    for key, bias in model.named_buffers() if name == "axk1_released" else ():
+        if key.endswith("e_score_correction_bias"):
+            bias.zero_()
+    if name.startswith("baichuan2"):
+        model.lm_head.weight.data = torch.nn.functional.normalize(model.lm_head.weight.data)
     return WithAlibi(model) if name.startswith("baichuan_alibi") else model
 
 
@@ -249,6 +398,12 @@ def rows(plain_heads, rope):
         "qwen": lambda: (T.Qwen2Config(**plain_heads() | dict(num_key_value_heads=3)), True),
         "chatglm": lambda: (T.GlmConfig(**glm(attention_bias=True, rope_parameters=rope(5e6, partial_rotary_factor=0.5))), True),
         "chatglm_heads": lambda: (T.GlmConfig(**glm(num_key_value_heads=3, rope_parameters=rope(partial_rotary_factor=0.5))), False),
+        "baichuan2": lambda: (T.LlamaConfig(**plain_heads() | dict(num_key_value_heads=3)), False),
+        "openelm": lambda: (T.Qwen3Config(**glm(num_hidden_layers=3, intermediate_size=40, num_attention_heads=4, num_key_value_heads=2,
+                                                rms_norm_eps=1e-6, tie_word_embeddings=True)), True),
+        "deci": lambda: (T.LlamaConfig(**glm(
+            num_hidden_layers=5, intermediate_size=256, hidden_size=32, num_attention_heads=4, num_key_value_heads=4, head_dim=8,
+            rope_parameters=rope(5e5))), True),
         "minicpm": lambda: (T.GraniteConfig(**granite(tie_word_embeddings=True)), True),
         "minicpm_untied": lambda: (T.GraniteConfig(**granite(num_key_value_heads=3)), True),
         "deepseek": lambda: (T.Qwen2MoeConfig(**mixture(num_hidden_layers=3, mlp_only_layers=[0])), True),
@@ -261,4 +416,4 @@ def rows(plain_heads, rope):
 WHOLE = {"internlm2": as_internlm2, "internlm2_tied": as_internlm2, "xverse": as_xverse, "orion": as_orion, "baichuan": as_baichuan,
          "baichuan_alibi": as_baichuan_alibi, "qwen": as_qwen, "chatglm": as_chatglm, "chatglm_heads": as_chatglm, "minicpm": as_minicpm,
          "minicpm_untied": as_minicpm, "deepseek": as_deepseek, "deepseek_normed": as_deepseek,
-         "bailing_moe": as_bailing}
+         "bailing_moe": as_bailing, "baichuan2": as_baichuan2, "openelm": as_openelm, "deci": as_deci}

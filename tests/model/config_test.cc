@@ -1063,7 +1063,46 @@ TEST(Config, BaichuanHasDistancesWhereItHasNoRotation) {
   EXPECT_EQ(bias("baichuan", "model.gguf", {{"baichuan.attention.max_alibi_bias", 4}}), 4.0f);
   Changed second(kModels / "baichuan");
   second.json_config()["z_loss_weight"] = 0;
-  EXPECT_THAT(error_of(second), HasSubstr("Baichuan 2"));
+  const auto config = read_config(second);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_TRUE(config->output.unit_rows);
+}
+
+TEST(Config, NormsBehindExpertsAreInDenseLayersToo) {
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  Changed source(kModels / "axk1");
+  TensorInfo norm = source.tensors()[0];
+  for (const TensorInfo& tensor : source.tensors())
+    if (tensor.name == "model.layers.1.post_mlp_layernorm.weight") norm = tensor;
+  norm.name = "model.layers.0.post_mlp_layernorm.weight";
+  source.tensor_list().push_back(norm);
+  EXPECT_EQ(try_model(source, *ops), "");
+  source.tensor_list().back().name = "model.layers.0.post_mlp_norm.weight";
+  EXPECT_THAT(try_model(source, *ops), HasSubstr("post_mlp_norm"));
+}
+
+TEST(Config, LayersOfDeciLackWhatTheFileSays) {
+  const auto config = read_config(Changed(kModels / "deci"));
+  ASSERT_TRUE(config) << config.error().message;
+  std::vector<bool> attend, feed;
+  for (const LayerConfig& layer : config->layers) {
+    attend.push_back(layer.attention);
+    feed.push_back(layer.feed_forward);
+  }
+  EXPECT_EQ(attend, std::vector<bool>({true, false, true, false, true}));
+  EXPECT_EQ(feed, std::vector<bool>({true, true, false, false, true}));
+  Changed linear(kModels / "deci");
+  linear.json_config()["block_configs"][1]["attention"]["replace_with_linear"] = true;
+  EXPECT_THAT(error_of(linear), HasSubstr("replace_with_linear"));
+}
+
+TEST(Config, LayersBehindTheLastWholeGroupOfLing3AreRefused) {
+  Changed source(kModels / "bailing_hybrid");
+  source.json_config()["layer_group_size"] = 3;
+  EXPECT_THAT(error_of(source), HasSubstr("layer_group_size"));
+  source.json_config()["layer_types"] = {"linear_attention", "full_attention", "linear_attention",
+                                         "full_attention"};
+  EXPECT_EQ(error_of(source), "");
 }
 
 TEST(Config, TensorOfAnotherModelIsRefused) {

@@ -163,7 +163,8 @@ INSTANTIATE_TEST_SUITE_P(
         "cohere2_moe", "laguna", "laguna_full", "sarvam_moe", "bailing_moe_v2", "afmoe_plain",
         "nanochat", "minicpm3", "minicpm3_scales", "xglm", "internlm2", "internlm2_tied", "xverse",
         "orion", "baichuan", "baichuan_alibi", "qwen", "minicpm", "minicpm_untied", "deepseek",
-        "deepseek_normed", "bailing_moe", "mimo_v2_flash", "mamba", "falcon_mamba", "jamba"));
+        "deepseek_normed", "bailing_moe", "mimo_v2_flash", "mamba", "falcon_mamba", "jamba",
+        "baichuan2", "deci"));
 
 // Its parameters are tensors in one format and settings in the other.
 TEST(Quantize, ActivationsKeepTheirParameters) {
@@ -226,7 +227,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "granitemoehybrid", "granitemoehybrid_dense", "granitemoehybrid_rope",
                       "bamba", "bamba_biases", "kimi_linear", "mistral4", "mistral4_groups",
                       "granitemoe_swa", "granitemoe_swa_shared", "qwen3_vl_moe",
-                      "qwen3_vl_moe_saved", "minimax_m3"));
+                      "qwen3_vl_moe_saved", "minimax_m3", "dbrx", "dbrx_plain",
+                      "bailing_hybrid", "openelm"));
 
 TEST(Quantize, SeveralTablesOfNgramsAreRefused) {
   const TempDir dir;

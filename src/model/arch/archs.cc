@@ -17,6 +17,9 @@ extern const Architecture kQwen;
 extern const Architecture kMiniCpm;
 extern const Architecture kDeepSeekMoe;
 extern const Architecture kBailing;
+extern const Architecture kOpenElm;
+extern const Architecture kMuseGlimmer;
+extern const Architecture kDeci;
 extern const Architecture kInternLm3;
 extern const Architecture kIQuestCoder;
 extern const Architecture kYoutu;
@@ -87,6 +90,9 @@ extern const Architecture kXglm;
 extern const Architecture kOpt;
 extern const Architecture kOlmo;
 extern const Architecture kMixtral;
+extern const Architecture kDbrx;
+extern const Architecture kAxk1;
+extern const Architecture kLing3;
 extern const Architecture kQwen3Moe;
 extern const Architecture kQwen3VlMoe;
 extern const Architecture kMellum;
@@ -137,10 +143,12 @@ extern const Architecture kBert;
 extern const Architecture kRoberta;
 extern const Architecture kDistilBert;
 extern const Architecture kElectra;
+extern const Architecture kAlbert;
 extern const Architecture kJinaV3;
 extern const Architecture kGte;
 extern const Architecture kEuroBert;
 extern const Architecture kNomicBert;
+extern const Architecture kNomicBertMoe;
 extern const Architecture kModernBert;
 
 namespace {
@@ -158,6 +166,9 @@ constexpr const Architecture* kArchitectures[] = {
     &kMiniCpm,
     &kDeepSeekMoe,
     &kBailing,
+    &kOpenElm,
+    &kMuseGlimmer,
+    &kDeci,
     &kInternLm3,
     &kIQuestCoder,
     &kYoutu,
@@ -230,6 +241,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kOlmo,
     // Decoders with experts.
     &kMixtral,
+    &kDbrx,
     &kQwen3Moe,
     &kQwen3VlMoe,
     &kMellum,
@@ -250,6 +262,8 @@ constexpr const Architecture* kArchitectures[] = {
     &kGlmDsa,
     &kGlm5Next,
     &kGlm4MoeLite,
+    &kAxk1,
+    &kLing3,
     &kLlama4,
     &kGptOss,
     &kGlm4Moe,
@@ -282,10 +296,12 @@ constexpr const Architecture* kArchitectures[] = {
     &kRoberta,
     &kDistilBert,
     &kElectra,
+    &kAlbert,
     &kJinaV3,
     &kGte,
     &kEuroBert,
     &kNomicBert,
+    &kNomicBertMoe,
     &kModernBert,
 };
 

@@ -1,4 +1,4 @@
-// Encoders with bidirectional attention: BERT, DistilBERT; RoBERTa and XLM-R, whose positions begin
+// Encoders with bidirectional attention: BERT, DistilBERT, ALBERT; RoBERTa and XLM-R, whose positions begin
 // after the padding's; Jina v3 (rotated), Nomic-BERT and GTE (rotated, with gates); ModernBERT
 // (norms before sub-layers, windows in most layers); EuroBERT, which is Llama.
 #include <nlohmann/json.hpp>
@@ -55,14 +55,25 @@ void configure_bert(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-// ELECTRA's token table may be narrower than the model.
+// Tables of embeddings may be narrower than the model.
+void read_embedding_width(ConfigReader& reader, ModelConfig& config) {
+  const int width = reader.integer({"", "embedding_size"}, 1, 1 << 20, 128);
+  if (width != config.model_dim) config.embedding.width = width;
+}
+
 void configure_electra(ConfigReader& reader, ModelConfig& config) {
   configure_bert(reader, config);
-  const int width = reader.integer({"", "embedding_size"}, 1, 1 << 20, 128);
-  if (width != config.model_dim)
-    reader.fail(
-        ErrorCode::kUnsupported,
-        fmt::format("embedding_size: expected hidden_size ({}), got {}", config.model_dim, width));
+  read_embedding_width(reader, config);
+}
+
+// All layers are one. Each has a copy of its weights, which are few.
+void configure_albert(ConfigReader& reader, ModelConfig& config) {
+  configure_bert(reader, config);
+  // The projection is there even where it changes no width.
+  config.embedding.width = reader.integer({"", "embedding_size"}, 1, 1 << 20, 128);
+  for (const std::string_view key : {"num_hidden_groups", "inner_group_num"})
+    if (reader.integer({"", key}, 1, 1 << 20, 1) != 1)
+      reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected 1", key));
 }
 
 // The first rows of the position table are unused; GGUF files omit them.
@@ -95,6 +106,23 @@ void bert_names(NameTable& names, const ModelConfig&) {
   names[tensor::kFfnNorm] = "output.LayerNorm";
 }
 
+void electra_names(NameTable& names, const ModelConfig& config) {
+  bert_names(names, config);
+  names.embedding_projection = "embeddings_project";
+}
+
+void albert_names(NameTable& names, const ModelConfig& config) {
+  bert_names(names, config);
+  names.prefixes = {"", "albert."};
+  names.embedding_projection = "encoder.embedding_hidden_mapping_in";
+  names.layer = "encoder.albert_layer_groups.0.albert_layers.0.";
+  names[tensor::kQ] = "attention.query", names[tensor::kK] = "attention.key";
+  names[tensor::kV] = "attention.value", names[tensor::kO] = "attention.dense";
+  names[tensor::kAttnNorm] = "attention.LayerNorm";
+  names[tensor::kUp] = "ffn", names[tensor::kDown] = "ffn_output";
+  names[tensor::kFfnNorm] = "full_layer_layer_norm";
+}
+
 void distilbert_names(NameTable& names, const ModelConfig& config) {
   bert_names(names, config);
   names.prefixes = {"", "distilbert."};
@@ -112,14 +140,31 @@ void bert_gguf_names(NameTable& names, const ModelConfig&) {
   names[tensor::kAttnNorm] = "attn_output_norm", names[tensor::kFfnNorm] = "layer_output_norm";
 }
 
+// Experts without gates in the second of every n layers; no layer has gates.
+void read_nomic_experts(ConfigReader& reader, ModelConfig& config) {
+  const auto every =
+      static_cast<size_t>(reader.integer({"moe_every_n_layers", "moe_every_n_layers"}, 2, 1024));
+  config.ffn.gated = false;
+  read_experts(reader, config);
+  config.experts.ffn_dim = config.ffn_dim;
+  config.experts.routing.normalize = false;
+  for (const std::string_view key : {"moe_normalize_expert_weights", "expert_choice_router"})
+    reader.expect_flag(key, false);
+  if (reader.integer({"", "num_shared_experts"}, 0, 1024, 0) > 0)
+    reader.fail(ErrorCode::kUnsupported, "num_shared_experts: expected 0");
+  for (size_t i = 0; i < config.layers.size(); ++i) config.layers[i].moe = i % every == 1;
+  config.experts.zero_bias = reader.has_tensor("encoder.layers.1.mlp.experts.bias");
+}
+
 void configure_nomic_bert(ConfigReader& reader, ModelConfig& config) {
   configure_encoder(reader, config);
   config.residual.norms = NormPlacement::kAfter;
-  config.ffn.activation = Activation::kSilu;
-  const std::string activation = reader.text({"", "hidden_act"}, "silu");
-  if (activation != "silu" && activation != "swiglu") {
-    reader.fail(ErrorCode::kUnsupported,
-                fmt::format("activation: expected silu or swiglu, got '{}'", activation));
+  const bool moe = reader.integer({"moe_every_n_layers", "moe_every_n_layers"}, 0, 1024, 0) > 0;
+  config.ffn.activation = moe ? Activation::kGelu : Activation::kSilu;
+  const std::string activation = reader.text({"", "hidden_act"}, moe ? "gelu" : "silu");
+  if (moe ? activation != "gelu" : activation != "silu" && activation != "swiglu") {
+    reader.fail(ErrorCode::kUnsupported, fmt::format("activation: expected {}, got '{}'",
+                                                     moe ? "gelu" : "silu or swiglu", activation));
   }
   read_token_types(reader, config);
   const auto refuse = [&](std::string_view key, bool wanted) {
@@ -130,8 +175,7 @@ void configure_nomic_bert(ConfigReader& reader, ModelConfig& config) {
     refuse(key, false);
   if (reader.number({"", "rotary_emb_fraction"}, 0.0f, 1.0f, 1.0f) != 1.0f)
     reader.fail(ErrorCode::kUnsupported, "rotary_emb_fraction: expected 1");
-  if (reader.integer({"moe_every_n_layers", "moe_every_n_layers"}, 0, 1024, 0) > 0)
-    reader.fail(ErrorCode::kUnsupported, "moe_every_n_layers: encoders with experts are not known");
+  if (moe) read_nomic_experts(reader, config);
 }
 
 void configure_jina_v3(ConfigReader& reader, ModelConfig& config) {
@@ -173,7 +217,7 @@ void configure_eurobert(ConfigReader&, ModelConfig& config) {
   config.embedding.tied = true;
 }
 
-void nomic_bert_names(NameTable& names, const ModelConfig&) {
+void nomic_bert_names(NameTable& names, const ModelConfig& config) {
   names.prefixes = {"", "nomic_bert.", "bert."};
   names.embedding = "embeddings.word_embeddings",
   names.token_types = "embeddings.token_type_embeddings";
@@ -182,6 +226,13 @@ void nomic_bert_names(NameTable& names, const ModelConfig&) {
   names[tensor::kAttnNorm] = "norm1", names[tensor::kFfnNorm] = "norm2";
   names[tensor::kUp] = "mlp.fc11", names[tensor::kGate] = "mlp.fc12",
   names[tensor::kDown] = "mlp.fc2";
+  if (config.experts.count == 0) return;
+  names[tensor::kUp] = "mlp.fc1", names[tensor::kGate] = "";
+  names[tensor::kRouter] = "mlp.router.layer";
+  names.experts_flat = true;
+  names[tensor::kExpertUp] = "mlp.experts.mlp.w1";
+  names[tensor::kExpertDown] = "mlp.experts.mlp.w2";
+  names[tensor::kExpertsZero] = "mlp.experts.bias";
 }
 
 // Reads rope 0 for layers with full attention and rope 1 for layers with a window.
@@ -327,10 +378,23 @@ extern constinit const Architecture kElectra = {
     .hf_types = {"electra", "ElectraModel"},
     .directories_only = true,
     .configure = configure_electra,
-    .hf_names = bert_names,
+    .hf_names = electra_names,
     .forward = bert_forward,
     .hf_defaults = R"({"hidden_act": "gelu", "layer_norm_eps": 1e-12,
     "intermediate_size": 1024, "max_position_embeddings": 512})",
+    .gguf_names = bert_gguf_names,
+};
+
+extern constinit const Architecture kAlbert = {
+    .name = "albert",
+    .title = "ALBERT (encoder)",
+    .hf_types = {"albert", "AlbertModel"},
+    .directories_only = true,
+    .configure = configure_albert,
+    .hf_names = albert_names,
+    .forward = bert_forward,
+    .hf_defaults = R"({"hidden_act": "gelu_new", "layer_norm_eps": 1e-12,
+    "intermediate_size": 16384, "max_position_embeddings": 512})",
     .gguf_names = bert_gguf_names,
 };
 
@@ -383,7 +447,19 @@ extern constinit const Architecture kNomicBert = {
     .hf_aliases =
         R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
     "n_inner": "intermediate_size", "n_positions": "max_position_embeddings", "rotary_emb_base": "rope_theta",
-    "layer_norm_epsilon": "layer_norm_eps", "activation_function": "hidden_act"})",
+    "layer_norm_epsilon": "layer_norm_eps", "activation_function": "hidden_act",
+    "moe_top_k": "num_experts_per_tok"})",
+    .gguf_names = bert_gguf_names,
+};
+
+// The GGUF name of those with experts; the row above reads their config.json files.
+extern constinit const Architecture kNomicBertMoe = {
+    .name = "nomic-bert-moe",
+    .title = "Nomic-BERT with experts (encoder)",
+    .hf_types = {"nomic_bert", "NomicBertModel"},
+    .configure = configure_nomic_bert,
+    .hf_names = nomic_bert_names,
+    .forward = bert_forward,
     .gguf_names = bert_gguf_names,
 };
 

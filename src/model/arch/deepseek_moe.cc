@@ -38,9 +38,7 @@ void describe_deepseek_moe(ConfigWriter& writer, const ModelConfig& config) {
 
 // GGUF files have the output matrix as norm_head has it.
 void configure_bailing(ConfigReader& reader, ModelConfig& config) {
-  if (reader.flag({"", "norm_head"}, false))
-    reader.fail(ErrorCode::kUnsupported,
-                "norm_head: expected false; convert with llama.cpp, which applies it");
+  config.output.unit_rows = reader.flag({"", "norm_head"}, false);
   configure_deepseek_moe(reader, config);
 }
 

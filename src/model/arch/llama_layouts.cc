@@ -38,13 +38,12 @@ void describe_orion(ConfigWriter& writer, const ModelConfig& config) {
 
 constexpr int kLayersOf13B = 40, kVocabOf2 = 125696;
 
+// GGUF files have the output matrix with rows of length one.
 // Configurations of models with ALiBi have no max_position_embeddings; in GGUF files only the
 // number of layers tells.
 void configure_baichuan(ConfigReader& reader, ModelConfig& config) {
-  if (reader.has({"", "z_loss_weight"}) || (!reader.gguf() && config.vocab_size == kVocabOf2))
-    reader.fail(ErrorCode::kUnsupported,
-                "z_loss_weight: Baichuan 2, whose output rows are divided by their lengths, is not "
-                "supported as a directory");
+  config.output.unit_rows =
+      reader.has({"", "z_loss_weight"}) || (!reader.gguf() && config.vocab_size == kVocabOf2);
   const float usual = config.n_layers == kLayersOf13B ? 8.0f : 0.0f;
   const bool rotates = reader.has({"", "max_position_embeddings"});
   config.max_seq_len = reader.integer({"context_length", "model_max_length"}, 1, kMaxContextLength,
@@ -62,6 +61,7 @@ void baichuan_names(NameTable& names, const ModelConfig&) {
 
 void describe_baichuan(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "model_max_length"}, config.max_seq_len);
+  if (config.output.unit_rows) writer.set({"", "z_loss_weight"}, 0);
   if (config.attention.alibi_max_bias <= 0.0f) return;
   writer.set({"attention.max_alibi_bias", ""}, config.attention.alibi_max_bias);
   writer.erase({"", "max_position_embeddings"});
@@ -136,7 +136,7 @@ extern constinit const Architecture kOrion = {
 
 extern constinit const Architecture kBaichuan = {
     .name = "baichuan",
-    .title = "Baichuan 1",
+    .title = "Baichuan 1, 2",
     .hf_types = {"baichuan", "BaichuanForCausalLM", "BaiChuanForCausalLM"},
     .configure = configure_baichuan,
     .hf_names = baichuan_names,

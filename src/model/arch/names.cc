@@ -180,7 +180,8 @@ bool is_of_a_head(std::string_view name) {
   for (const std::string_view part :
        {"lm_head.", "cls.", "pooler.", "classifier.", "head.", "decoder.", "score.", "qa_outputs.",
         "output.weight", "dense_2.", "dense_3.", "pre_classifier.", "vocab_transform.",
-        "vocab_layer_norm.", "vocab_projector.", "generator_", "discriminator_"}) {
+        "vocab_layer_norm.", "vocab_projector.", "generator_", "discriminator_", "predictions.",
+        "sop_classifier."}) {
     if (name.starts_with(part) || name.find("." + std::string(part)) == name.find('.')) return true;
   }
   return false;
@@ -207,6 +208,7 @@ bool is_of_another_modality(std::string_view name, std::string_view prefix) {
                                          "merger",
                                          "projector",
                                          "resampler",
+                                         "vision_adapter",
                                          "vision_encoder",
                                          "vision_projection",
                                          "vit_merger",

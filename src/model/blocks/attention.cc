@@ -39,7 +39,8 @@ void visit_qk_norms(TensorVisitor& v, AttentionWeights& w) {
   const bool stores = c.layers[static_cast<size_t>(i)].kv_layer < 0;
   switch (c.attention.qk_norm) {
     case QkNorm::kNone:
-    case QkNorm::kPlain: return;
+    case QkNorm::kPlain:
+    case QkNorm::kBare: return;
     case QkNorm::kHead:
       v.norm({&tensor::kQNorm, c.head_dim_of(i)}, w.q_norm);
       if (stores) v.norm({&tensor::kKNorm, c.head_dim_of(i)}, w.k_norm);
@@ -259,7 +260,8 @@ void AttentionBlock::norm_heads(int i, const Heads& heads) {
     if (x.cols > 0) s_.ops.norm(rows, params, rows);
   };
   if (s_.config.attention.value_norm) norm(heads.v, {nullptr, nullptr, s_.config.norm.eps}, false);
-  const bool plain_there = s_.config.layers[static_cast<size_t>(i)].rope >= 0;
+  const bool plain_there = s_.config.attention.qk_norm == QkNorm::kBare ||
+                           s_.config.layers[static_cast<size_t>(i)].rope >= 0;
   if (s_.config.attention.qk_norm != QkNorm::kNone &&
       (s_.config.attention.qk_norm != QkNorm::kPlain || plain_there)) {
     const bool row = s_.config.attention.qk_norm == QkNorm::kRow;

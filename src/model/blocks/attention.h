@@ -30,6 +30,7 @@ enum class QkNorm : uint8_t {
   kHeads,  // over head_dim values of each head; each head has its own weights
   kRow,    // over all heads of a token together
   kPlain,  // over head_dim values of each head, without weights, in layers with rotation (Llama 4)
+  kBare,   // the same in every layer (Muse Glimmer)
 };
 
 struct AttentionConfig {

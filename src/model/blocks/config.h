@@ -64,6 +64,8 @@ inline constexpr float kNoCutoff = -std::numeric_limits<float>::infinity();
 
 struct LayerConfig {
   bool attention = true;
+  // The layer has a feed-forward, or experts. In models whose layers may lack either (deci_forward).
+  bool feed_forward = true;
   // Mixer that replaces attention, or that is computed beside it; null: none. Layers with equal
   // mixers share one object.
   std::shared_ptr<const Mixer> mixer;
@@ -120,6 +122,8 @@ struct LayerConfig {
   float gate_cutoff = kNoCutoff;
 
   bool carries_state() const { return mixer != nullptr; }
+  // The layer has none of what reads the stream before the feed-forward.
+  bool has_no_mixer() const { return !attention && mixer == nullptr; }
 };
 
 // Sizes, layers, and the configuration of every block.
@@ -207,7 +211,8 @@ struct ModelConfig {
   }
   bool has_feed_forward(int layer) const {
     const LayerConfig& kind = layers[static_cast<size_t>(layer)];
-    return !residual.one_mixer || (!kind.attention && !kind.carries_state());
+    if (!residual.one_mixer) return kind.feed_forward;
+    return !kind.attention && !kind.carries_state();
   }
   bool has_states() const;
   // Number of values of a sequence's state in a layer: of its mixer, of an indexer's open block, of

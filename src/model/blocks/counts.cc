@@ -107,12 +107,14 @@ class ParameterCounter final : public TensorVisitor {
 
 int64_t frame_parameters(const ModelConfig& c, bool active) {
   const int64_t dim = c.model_dim, beside = c.per_layer.dim, streams = c.altup.n_streams;
-  int64_t total = dim + (c.embedding.tied ? 1 : 2) * dim * c.vocab_size;
+  const int64_t width = c.embedding.width > 0 ? c.embedding.width : dim;
+  int64_t total = dim + (width + (c.embedding.tied ? 0 : dim)) * c.vocab_size;
+  if (c.embedding.width > 0) total += width * dim;
   // an embedding lookup reads one row
   if (active && !c.embedding.tied) total -= dim * c.vocab_size;
   if (beside > 0) total += beside * c.n_layers * (dim + (active ? 0 : c.per_layer_rows())) + beside;
   if (streams > 0) total += 2 * (streams - 1) * dim * dim;
-  if (c.positions.learned && !c.positions.computed && !active) total += dim * c.max_seq_len;
+  if (c.positions.learned && !c.positions.computed && !active) total += width * c.max_seq_len;
   return total;
 }
 
@@ -141,6 +143,7 @@ WeightCounts count_weights(const ModelConfig& config, ModelWeights& weights, Sha
   for (const auto* table : {&weights.positions, &weights.token_types, &weights.per_layer.table})
     counter.add(table->get(), 0.0);
   counter.add(weights.lm_head.get());
+  counter.add(weights.embedding_projection.weight.get());
   counter.add(weights.per_layer.projection.weight.get());
   counter.add(weights.streams_in), counter.add(weights.streams_out);
   for (size_t i = 0; i < weights.layers.size(); ++i) {

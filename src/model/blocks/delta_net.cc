@@ -111,14 +111,15 @@ std::string_view DeltaNet::difference(const Mixer& other) const {
                  a.key_dim == b.key_dim && a.value_dim == b.value_dim &&
                  a.decay_by_key == b.decay_by_key && a.sigmoid_gate == b.sigmoid_gate &&
                  a.write_factor == b.write_factor && a.norm_eps == b.norm_eps &&
-                 a.lowest_log_decay == b.lowest_log_decay
+                 a.lowest_log_decay == b.lowest_log_decay && a.full_rank == b.full_rank
              ? ""
              : "delta networks";
 }
 
 // Visits the separate projections of Kimi Delta Attention.
 void DeltaNet::visit_by_key(TensorVisitor& v, DeltaNetWeights& w) const {
-  const int dim = v.config().model_dim, inner = c_.key_dim, keys = c_.keys(), values = c_.values();
+  const int dim = v.config().model_dim, inner = c_.full_rank ? dim : c_.key_dim, keys = c_.keys(),
+            values = c_.values();
   const ModelCuts::HeadCut own = own_heads(v.cuts());
   const Shard::Range own_keys = times(own.groups, c_.key_dim),
                      own_values = times(own.heads, c_.value_dim);
@@ -127,12 +128,16 @@ void DeltaNet::visit_by_key(TensorVisitor& v, DeltaNetWeights& w) const {
   v.linear({&tensor::kQ, WeightRole::kQ, keys, dim, rows_of(own_keys), site}, w.q);
   v.linear({&tensor::kK, WeightRole::kK, keys, dim, rows_of(own_keys), site}, w.k);
   v.linear({&tensor::kV, WeightRole::kV, values, dim, rows_of(own_values), site}, w.v);
-  v.linear({&tensor::kDeltaAIn, role, inner, dim, {}, site}, w.a_in);
-  v.linear({&tensor::kDeltaZIn, role, inner, dim, {}, site}, w.z_in);
+  if (!c_.full_rank) {
+    v.linear({&tensor::kDeltaAIn, role, inner, dim, {}, site}, w.a_in);
+    v.linear({&tensor::kDeltaZIn, role, inner, dim, {}, site}, w.z_in);
+  }
   v.linear({&tensor::kDeltaB, role, c_.n_value_heads, dim, rows_of(own.heads), site}, w.b);
-  v.linear({&tensor::kDeltaA, role, c_.decays(), inner, rows_of(times(own.heads, c_.key_dim))},
+  const Site inner_site = c_.full_rank ? site : Site::kNone;
+  v.linear({&tensor::kDeltaA, role, c_.decays(), inner, rows_of(times(own.heads, c_.key_dim)),
+            inner_site},
            w.a);
-  v.linear({&tensor::kDeltaZ, role, values, inner, rows_of(own_values)}, w.z);
+  v.linear({&tensor::kDeltaZ, role, values, inner, rows_of(own_values), inner_site}, w.z);
 }
 
 void DeltaNet::visit_by_head(TensorVisitor& v, DeltaNetWeights& w) const {
@@ -195,7 +200,7 @@ void DeltaNet::visit_vectors(TensorVisitor& v, DeltaNetWeights& w) const {
             .size = c_.n_value_heads,
             .part = own.heads,
             .shape = by_head ? VectorSpec::Shape::kLine : VectorSpec::Shape::kDeepColumn,
-            .form = VectorSpec::Form::kRate,
+            .form = c_.positive_rates ? VectorSpec::Form::kPositiveRate : VectorSpec::Form::kRate,
             .heads = value_heads(0, 1)},
            w.rate);
   v.vector({.name = &tensor::kDeltaBias,
@@ -233,7 +238,7 @@ MixerScratch DeltaNet::scratch(Sublayer& s) const {
   for (const Scratch each : {kZ, kOut}) scratch[each] = s.ops.new_tensor(s.n, c_.values());
   scratch[kA] = s.ops.new_tensor(s.n, c_.decays(), TensorRole::kLogits);
   scratch[kB] = s.ops.new_tensor(s.n, c_.n_value_heads, TensorRole::kLogits);
-  if (!c_.decay_by_key) return scratch;
+  if (!c_.decay_by_key || c_.full_rank) return scratch;
   for (const Scratch each : {kAIn, kZIn}) scratch[each] = s.ops.new_tensor(s.n, c_.key_dim);
   return scratch;
 }
@@ -254,6 +259,12 @@ void DeltaNet::project(Sublayer& s, const DeltaNetWeights& w, const MixerScratch
     const LinearTarget all[] = {w.q.into(q), w.k.into(k), w.v.into(v), rest[0], rest[1], rest[2]};
     return s.ops.norm_linear(s.rounded(h), all);
   }
+  const LinearTarget decays = w.a.into(scratch[kA]), gates = w.z.into(scratch[kZ]);
+  if (c_.full_rank) {
+    const LinearTarget all[] = {w.q.into(q), w.k.into(k), w.v.into(v),
+                                decays,      gates,       w.b.into(scratch[kB])};
+    return s.ops.norm_linear(s.rounded(h), all);
+  }
   const LinearTarget projections[] = {w.q.into(q),
                                       w.k.into(k),
                                       w.v.into(v),
@@ -261,7 +272,6 @@ void DeltaNet::project(Sublayer& s, const DeltaNetWeights& w, const MixerScratch
                                       w.z_in.into(scratch[kZIn]),
                                       w.b.into(scratch[kB])};
   s.ops.norm_linear(s.rounded(h), projections);
-  const LinearTarget decays = w.a.into(scratch[kA]), gates = w.z.into(scratch[kZ]);
   s.ops.linear(scratch[kAIn], {&decays, 1});
   s.ops.linear(scratch[kZIn], {&gates, 1});
 }

@@ -45,6 +45,10 @@ struct DeltaConfig {
   // Kimi Delta Attention: a decay for each row of a head's state, and sigmoid gates, both projected
   // through key_dim dimensions; queries, keys and values have separate tensors.
   bool decay_by_key = false;
+  // With decays by key: decays and gates are projected from the stream directly (Ling 3).
+  bool full_rank = false;
+  // GGUF files store rates of decay as positive numbers (Ling 3).
+  bool positive_rates = false;
   // Queries, keys and values have tensors and convolutions of their own, as with decays by key
   // (OLMo Hybrid).
   bool separate = false;

@@ -11,6 +11,11 @@ struct EmbeddingConfig {
   float scale = 1.0f;
   // A norm follows the embedding.
   bool norm = false;
+  // That norm has no weights (Muse Glimmer).
+  bool bare_norm = false;
+  // Features of the embedding tables, from which a projection makes those of the stream; 0 = the
+  // stream's (ALBERT).
+  int width = 0;
   // Number of token types, each with a vector that is added to the embeddings (BERT); 0 = none.
   int n_token_types = 0;
   // Number of leading layers behind each of which a level of the given rows is added (GivenRows;
@@ -46,6 +51,8 @@ struct OutputConfig {
   float scale = 1.0f;
   // Soft bound of logits, softcap * tanh(logit / softcap); 0 = no bound.
   float softcap = 0.0f;
+  // Rows of the file's output matrix are divided by their lengths (Baichuan 2).
+  bool unit_rows = false;
 };
 
 std::string_view difference(const EmbeddingConfig& a, const EmbeddingConfig& b);

@@ -11,7 +11,7 @@ std::string_view difference(const ExpertsConfig& a, const ExpertsConfig& b) {
       {{"experts", a.count == b.count && a.ffn_dim == b.ffn_dim && a.latent_dim == b.latent_dim &&
                        a.shared_dim == b.shared_dim && a.shared_gate == b.shared_gate &&
                        a.shared_factor == b.shared_factor && a.router_softcap == b.router_softcap &&
-                       a.beside_dense == b.beside_dense},
+                       a.beside_dense == b.beside_dense && a.normed == b.normed},
        {"choice of experts",
         (a.count == 0 || a.routing == b.routing) && a.selection_bias == b.selection_bias}});
 }
@@ -63,6 +63,14 @@ void visit(TensorVisitor& v, MixtureWeights& w) {
               .shape = VectorSpec::Shape::kRow,  // ERNIE's layout
               .is_bias = true},
              w.selection_bias);
+  std::unique_ptr<Vector> none;
+  if (c.experts.zero_bias)
+    v.vector({.name = &tensor::kExpertsZero,
+              .size = dim,
+              .part = {0, dim},
+              .form = VectorSpec::Form::kZeros,
+              .is_bias = true},
+             none);
   if (c.experts.shared_dim > 0) visit_shared_experts(v, w);
 }
 

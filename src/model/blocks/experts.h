@@ -30,6 +30,8 @@ inline constexpr TensorName kSharedGateUp{"", ""};
 inline constexpr TensorName kSharedDown{"ffn_down_shexp", "mlp.shared_experts.down_proj"};
 inline constexpr TensorName kSharedRouter{"ffn_gate_inp_shexp", ""};
 inline constexpr TensorName kSelectionBias{"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"};
+// A whole name of a vector that is zero in the files that have it (Nomic-BERT with experts).
+inline constexpr TensorName kExpertsZero{"", ""};
 inline constexpr TensorName kExpertNorm{"pre_ffw_norm_2", ""};
 inline constexpr TensorName kDensePostNorm{"post_ffw_norm_1", ""};
 inline constexpr TensorName kExpertPostNorm{"post_ffw_norm_2", ""};
@@ -58,6 +60,10 @@ struct ExpertsConfig {
   bool shared_gate = false;
   // Factor of the output of shared experts (Cohere 2 with experts).
   float shared_factor = 1.0f;
+  // The file has tensor::kExpertsZero.
+  bool zero_bias = false;
+  // A norm follows mixtures, with their shared experts (A.X K1); dense layers have none.
+  bool normed = false;
   // Mixtures are computed beside the dense feed-forward of a layer, each with norms of its own
   // (Gemma 4).
   bool beside_dense = false;

@@ -42,24 +42,28 @@ void visit_feed_forward(TensorVisitor& v, LayerWeights& w) {
 void visit_layer(TensorVisitor& v, LayerWeights& w) {
   const ModelConfig& c = v.config();
   const int i = v.layer(), dim = c.model_dim;
-  const NormPlacement norms = c.layers[static_cast<size_t>(i)].norms.value_or(c.residual.norms);
+  const LayerConfig& kind = c.layers[static_cast<size_t>(i)];
+  const NormPlacement norms = kind.norms.value_or(c.residual.norms);
   const bool post = norms == NormPlacement::kPost || norms == NormPlacement::kBoth;
   const bool pre = norms != NormPlacement::kPost && norms != NormPlacement::kNone;
-  if (pre && (i > 0 || c.residual.first_norm))
+  const bool begins = c.residual.one_mixer || !kind.has_no_mixer();
+  if (pre && begins && (i > 0 || c.residual.first_norm))
     v.norm({&tensor::kAttnNorm, dim, Part::kAttentionNorm}, w.attn_norm);
   visit_mixer(v, w);
   if (post) v.norm({&tensor::kAttnPostNorm, dim}, w.attn_post_norm);
   if (c.residual.column_scales) visit_scale(v, &tensor::kAttnScale, w.attn_post_norm);
-  if (pre && (!c.residual.parallel || c.residual.parallel_norms) && !c.residual.one_mixer)
+  if (pre && (!c.residual.parallel || c.residual.parallel_norms) && !c.residual.one_mixer &&
+      kind.feed_forward)
     v.norm({&tensor::kFfnNorm, dim, Part::kFeedForwardNorm}, w.ffn_norm);
   if (c.has_feed_forward(i)) visit_feed_forward(v, w);
-  if (post) v.norm({&tensor::kFfnPostNorm, dim}, w.ffn_post_norm);
+  if (post || (c.experts.normed && kind.moe)) v.norm({&tensor::kFfnPostNorm, dim}, w.ffn_post_norm);
+  if (c.experts.normed && !kind.moe) v.unused(&tensor::kFfnPostNorm);
   if (c.residual.column_scales) visit_scale(v, &tensor::kFfnScale, w.ffn_post_norm);
   if (c.per_layer.dim > 0) visit(v, w.per_layer);
   if (c.altup.n_streams > 0) visit(v, w.altup);
   if (c.streams.count > 0) visit(v, w.streams);
   if (c.mixed_streams.count > 0) visit(v, w.mixed_streams);
-  if (c.layers[static_cast<size_t>(i)].ngrams >= 0) visit(v, w.ngrams);
+  if (kind.ngrams >= 0) visit(v, w.ngrams);
   if (c.residual.layer_scales) v.number(&tensor::kOutputScale, w.output_scale);
 }
 

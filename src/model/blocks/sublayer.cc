@@ -8,9 +8,9 @@
 namespace penstock {
 
 std::string_view difference(const NormConfig& a, const NormConfig& b) {
-  return first_difference(
-      {{"norms", nearly(a.eps, b.eps) && a.layer_norm == b.layer_norm && a.biases == b.biases &&
-                     a.bare == b.bare && a.sub_norms == b.sub_norms}});
+  return first_difference({{"norms", nearly(a.eps, b.eps) && nearly(a.post_eps, b.post_eps) &&
+                                         a.layer_norm == b.layer_norm && a.biases == b.biases &&
+                                         a.bare == b.bare && a.sub_norms == b.sub_norms}});
 }
 
 std::string_view difference(const ResidualConfig& a, const ResidualConfig& b) {
@@ -82,7 +82,9 @@ void Sublayer::add(Tensor delta, bool partial, Tensor x, const NormWeights& post
   if (post.scales) {
     ops.scale_columns(delta, *post.weight);
   } else {
-    ops.norm(delta, norm_params(config, post), delta);
+    NormParams params = norm_params(config, post);
+    if (config.norm.post_eps > 0) params.eps = config.norm.post_eps;
+    ops.norm(delta, params, delta);
   }
   ops.add_whole(x, delta, config.residual.scale, next);
 }

@@ -16,6 +16,8 @@ struct ModelWeights;
 struct NormConfig {
   // Added to the variance under the root: 0..1.
   float eps = 1e-5f;
+  // The same of norms behind sub-layers; 0 = eps.
+  float post_eps = 0.0f;
   // Layer norms, which subtract the mean; false: values are divided by their root mean square.
   bool layer_norm = false;
   // Layer norms have biases.
@@ -24,6 +26,9 @@ struct NormConfig {
   bool bare = false;
   // Added to stored weights: 1 in files that store them less one (Gemma).
   float offset = 0.0f;
+  // The final norm's weights are stored as applied, whatever the offset of the others (Muse
+  // Glimmer).
+  bool plain_final = false;
   // Inputs of output and down projections are normed too (BitNet).
   bool sub_norms = false;
 };

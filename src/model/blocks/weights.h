@@ -46,6 +46,7 @@ struct ModelWeights {
   std::unique_ptr<Weight> positions;
   std::unique_ptr<Weight> token_types;  // [n_token_types, model_dim] or null
   NormWeights embedding_norm;
+  LinearWeights embedding_projection;  // [model_dim, EmbeddingConfig::width] or empty
   PerLayerFrame per_layer;
   // [n_streams - 1], [model_dim, model_dim]
   std::vector<std::unique_ptr<Weight>> streams_in, streams_out;

@@ -67,8 +67,10 @@ void DecoderParts::dense_beside_experts(int i, const NormedInput& h, Tensor x) {
   experts_->beside_dense(i, h, *dense_, x);
 }
 
-void embed_input(const ModelConfig& config, const ModelWeights& weights, StepShape shape, Tensor x,
-                 Ops& ops) {
+namespace {
+
+void embed(const ModelConfig& config, const ModelWeights& weights, StepShape shape, Tensor x,
+           Ops& ops) {
   if (weights.shares_vocabulary) {
     ops.embed_share(*weights.embedding, weights.first_token, config.embedding.scale, x);
     ops.all_reduce(x);
@@ -79,6 +81,18 @@ void embed_input(const ModelConfig& config, const ModelWeights& weights, StepSha
   if (weights.positions != nullptr) ops.embed_positions(*weights.positions, x);
   if (weights.token_types != nullptr) ops.embed_token_types(*weights.token_types, x);
   if (weights.embedding_norm) ops.norm(x, norm_params(config, weights.embedding_norm), x);
+  if (config.embedding.bare_norm) ops.norm(x, {nullptr, nullptr, config.norm.eps}, x);
+}
+
+}  // namespace
+
+void embed_input(const ModelConfig& config, const ModelWeights& weights, StepShape shape, Tensor x,
+                 Ops& ops) {
+  if (config.embedding.width == 0) return embed(config, weights, shape, x, ops);
+  const Tensor narrow = ops.new_tensor(shape.tokens, config.embedding.width);
+  embed(config, weights, shape, narrow, ops);
+  const LinearTarget target = weights.embedding_projection.into(x);
+  ops.linear(narrow, {&target, 1});
 }
 
 LayerRange layers_of(const ModelConfig& config, const ModelWeights& weights,

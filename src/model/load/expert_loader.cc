@@ -211,6 +211,8 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
                            Part& part, std::vector<std::unique_ptr<Weight>>& out) {
   const std::string stored = fmt::format("{}/{}", name, lie.first);
   const int total_rows = lie.total;
+  const bool turned = names_.experts_flat ? lie.turned : names_.experts_transposed;
+  TensorInfo by_expert;  // a flat tensor, seen as one matrix for each expert
   const TensorInfo *plain = nullptr, *blocks = nullptr, *scales = nullptr;
   if (!tensors_.restores() && tensors_.find(name + "_blocks") != nullptr) {
     const int64_t shape[] = {config_.experts.count, total_rows, cols / 32, 16};
@@ -224,14 +226,21 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
                       quant_info(tensor->type).name);
     }
   } else if (!tensors_.restores()) {
-    const bool turned = names_.experts_transposed;
-    const int64_t shape[] = {config_.experts.count, turned ? cols : total_rows,
-                             turned ? total_rows : cols};
-    ASSIGN_OR_RETURN(plain, tensors_.require(name, shape));
+    const int64_t n = config_.experts.count, lines = turned ? cols : total_rows,
+                  length = turned ? total_rows : cols;
+    const int64_t shape[] = {n, lines, length}, flat[] = {n * lines, length};
+    ASSIGN_OR_RETURN(plain,
+                     tensors_.require(name, names_.experts_flat ? std::span<const int64_t>(flat)
+                                                                : std::span<const int64_t>(shape)));
     RETURN_IF_ERROR(tensors_.check_type(*plain));
+    if (names_.experts_flat) {
+      by_expert = *plain;
+      by_expert.shape.assign(std::begin(shape), std::end(shape));
+      plain = &by_expert;
+    }
   }
   // Strided rows are gathered with only this rank's inputs; otherwise inputs are cut afterwards.
-  const bool gathers = blocks != nullptr || names_.experts_transposed;
+  const bool gathers = blocks != nullptr || turned;
   const int unit = blocks != nullptr ? kMxfp4Inputs : 1;
   const Range columns = gathers ? part.columns : Range{0, cols};
   const int first_input = columns.first / unit * unit,
@@ -250,7 +259,7 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
       tensors_.read_ahead(mxfp4_lines(*blocks, e, own));
       tensors_.read_ahead(mxfp4_lines(*scales, e, own));
       one.view = gathered_mxfp4(*blocks, *scales, e, own, storage);
-    } else if (names_.experts_transposed) {
+    } else if (turned) {
       tensors_.read_ahead(transposed_lines(*plain, e, own));
       one.view = transposed(*plain, e, own, storage);
     } else {
@@ -282,6 +291,23 @@ Status ExpertLoader::load_fused(const std::string& at, ExpertWeights& gates, Exp
   downs.partial = narrow.columns.count < ffn, downs.lead = narrow.lead;
   for (ExpertWeights* own : {&ups, &gates, &downs}) own->mapped = tensors_.maps_experts();
   return names_.fused_expert_biases ? fused_biases(gate_up, down, gates, ups, downs) : Status();
+}
+
+// Loads matrices of all experts that are one each.
+Status ExpertLoader::load_flat(const std::string& at, bool gated, ExpertWeights& gates,
+                               ExpertWeights& ups, ExpertWeights& downs) {
+  const int dim = config_.model_dim, ffn = config_.experts.ffn_dim;
+  Part wide{.rows = tensors_.cuts().expert_ffn(), .columns = {0, dim}, .experts = true},
+      narrow{.rows = {0, dim}, .columns = tensors_.cuts().expert_ffn(), .experts = true};
+  const auto name = [&](const TensorName& part) { return at + std::string(names_[part]); };
+  if (gated)
+    RETURN_IF_ERROR(fused(name(tensor::kExpertGate), {ffn, 0, 1}, ffn, dim, wide, gates.weights));
+  RETURN_IF_ERROR(fused(name(tensor::kExpertUp), {ffn, 0, 1}, ffn, dim, wide, ups.weights));
+  RETURN_IF_ERROR(
+      fused(name(tensor::kExpertDown), {dim, 0, 1, true}, dim, ffn, narrow, downs.weights));
+  downs.partial = narrow.columns.count < ffn, downs.lead = narrow.lead;
+  for (ExpertWeights* own : {&ups, &gates, &downs}) own->mapped = tensors_.maps_experts();
+  return {};
 }
 
 Status ExpertLoader::fused_biases(const std::string& gate_up, const std::string& down,
@@ -346,7 +372,9 @@ Status ExpertLoader::load(const std::string& at, const ExpertsSpec& spec, Expert
   if (tensors_.source().naming() == Naming::kGguf &&
       !tensors_.has_matrix(name(downs_names) + ".weight"))
     gates = "ffn_gate.{}", ups_names = "ffn_up.{}", downs_names = "ffn_down.{}";
-  if (has_fused(at)) {
+  if (names_.experts_flat) {
+    RETURN_IF_ERROR(load_flat(at, spec.gated, gate, up, down));
+  } else if (has_fused(at)) {
     RETURN_IF_ERROR(load_fused(at, gate, up, down));
   } else {
     if (spec.gated) RETURN_IF_ERROR(ups(spec, name(gates), gate));

@@ -48,12 +48,15 @@ class ExpertLoader {
     int total;  // rows of one expert in the tensor
     // first row of a matrix among them, and the distance of its rows
     int first, step;
+    bool turned = false;  // of NameTable::experts_flat: stored [cols, rows]
   };
   Status fused(const std::string& name, const FusedRows& lie, int rows, int cols, Part& part,
                std::vector<std::unique_ptr<Weight>>& out);
   Status fused_biases(const std::string& gate_up, const std::string& down, ExpertWeights& gate,
                       ExpertWeights& up, ExpertWeights& downs);
   bool has_fused(const std::string& at) const;
+  Status load_flat(const std::string& at, bool gated, ExpertWeights& gate, ExpertWeights& up,
+                   ExpertWeights& down);
   Status load_fused(const std::string& at, ExpertWeights& gate, ExpertWeights& up,
                     ExpertWeights& down);
 

@@ -96,6 +96,7 @@ Status FrameLoader::load_per_layer(PerLayerFrame& out) {
 
 Status FrameLoader::load(ModelWeights& weights) {
   const int dim = config_.model_dim, vocab = config_.vocab_size;
+  const int width = config_.embedding.width > 0 ? config_.embedding.width : dim;
   RETURN_IF_ERROR(load_ropes(weights));
   const Range own = tensors_.cuts().vocabulary();
   weights.first_token = own.first, weights.shares_vocabulary = own.count < vocab;
@@ -105,7 +106,7 @@ Status FrameLoader::load(ModelWeights& weights) {
       stage_.last() && config_.output.has_head && (config_.embedding.tied || !cuts_vocabulary_);
   if (stage_.first() || on_last) {
     ASSIGN_OR_RETURN(weights.embedding, tensors_.weight_rows(tensors_.name(names_.embedding), vocab,
-                                                             dim, own, WeightUse::kTable));
+                                                             width, own, WeightUse::kTable));
   }
   RETURN_IF_ERROR(load_streams(weights));
   if (config_.attention.alibi_max_bias > 0) {
@@ -121,14 +122,18 @@ Status FrameLoader::load(ModelWeights& weights) {
     visit_last(loader, weights.last_gates);
     RETURN_IF_ERROR(loader.status());
   }
-  if (!names_.final_norm.empty())
-    RETURN_IF_ERROR(tensors_.norm(tensors_.name(names_.final_norm), dim, weights.final_norm));
+  if (!names_.final_norm.empty()) {
+    const float offset = config_.norm.plain_final ? 0.0f : config_.norm.offset;
+    RETURN_IF_ERROR(
+        tensors_.norm(tensors_.name(names_.final_norm), dim, weights.final_norm, offset));
+  }
   return load_head(weights);
 }
 
 // Loads the weights that make the input of the first layer, and those that merge several streams.
 Status FrameLoader::load_streams(ModelWeights& weights) {
   const int dim = config_.model_dim;
+  const int width = config_.embedding.width > 0 ? config_.embedding.width : dim;
   const int others = config_.altup.n_streams - 1;
   if (others >= 0 && stage_.last())
     RETURN_IF_ERROR(ExpertLoader(tensors_).many_weights(tensors_.name(names_[tensor::kStreamsOut]),
@@ -140,17 +145,20 @@ Status FrameLoader::load_streams(ModelWeights& weights) {
     const int skipped = config_.positions.skipped,
               rows = config_.positions.first + config_.max_seq_len;
     ASSIGN_OR_RETURN(weights.positions,
-                     tensors_.weight_rows(tensors_.name(names_.positions), skipped + rows, dim,
+                     tensors_.weight_rows(tensors_.name(names_.positions), skipped + rows, width,
                                           {skipped, rows}, WeightUse::kTable));
   }
   if (config_.embedding.n_token_types > 0) {
     ASSIGN_OR_RETURN(weights.token_types,
                      tensors_.weight(tensors_.name(names_.token_types),
-                                     config_.embedding.n_token_types, dim, WeightUse::kTable));
+                                     config_.embedding.n_token_types, width, WeightUse::kTable));
   }
   if (config_.embedding.norm)
     RETURN_IF_ERROR(
-        tensors_.norm(tensors_.name(names_.embedding_norm), dim, weights.embedding_norm));
+        tensors_.norm(tensors_.name(names_.embedding_norm), width, weights.embedding_norm));
+  if (config_.embedding.width > 0)
+    RETURN_IF_ERROR(tensors_.linear(tensors_.name(names_.embedding_projection), dim, width,
+                                    weights.embedding_projection));
   if (config_.per_layer.dim > 0) RETURN_IF_ERROR(load_per_layer(weights.per_layer));
   if (others < 0) return {};
   return ExpertLoader(tensors_).many_weights(tensors_.name(names_[tensor::kStreamsIn]), others, dim,
@@ -205,8 +213,9 @@ void FrameLoader::pass_over_other_stages(Range own) {
   frame({names_[tensor::kNgramTable]});  // of one stage's layer
   if (!stage_.first()) {
     frame({names_.embedding, names_.positions, names_.token_types, names_.embedding_norm,
-           names_[tensor::kPerLayerTable], names_[tensor::kPerLayerFrame],
-           names_[tensor::kPerLayerFrameNorm], names_[tensor::kStreamsIn]});
+           names_.embedding_projection, names_[tensor::kPerLayerTable],
+           names_[tensor::kPerLayerFrame], names_[tensor::kPerLayerFrameNorm],
+           names_[tensor::kStreamsIn]});
   }
   if (stage_.last()) return;
   frame({names_.final_norm, names_[tensor::kStreamsOut], names_[tensor::kLastStreamsNorm],

@@ -127,8 +127,17 @@ Status LayerLoader::load_vector(const VectorSpec& spec, std::unique_ptr<Vector>&
   ASSIGN_OR_RETURN(std::vector<float> values,
                    numbers(spec, name_of(spec.name) + std::string(spec.suffix)));
   if (spec.form == VectorSpec::Form::kIgnored) return {};
-  if (spec.form == VectorSpec::Form::kRate && tensors_.source().naming() == Naming::kHuggingFace)
+  if (spec.form == VectorSpec::Form::kZeros) {
+    if (std::ranges::all_of(values, [](float value) { return value == 0.0f; })) return {};
+    return errorf(ErrorCode::kUnsupported, "{}: tensor {}: expected zeros",
+                  tensors_.source().path().string(), name_of(spec.name));
+  }
+  const bool positive = spec.form == VectorSpec::Form::kPositiveRate;
+  const bool by_log = tensors_.source().naming() == Naming::kHuggingFace;
+  if (by_log && (positive || spec.form == VectorSpec::Form::kRate))
     for (float& value : values) value = -std::exp(value);
+  if (positive && !by_log)
+    for (float& value : values) value = -value;
   if (spec.divisor != 1.0f)
     for (float& value : values) value /= spec.divisor;
   ASSIGN_OR_RETURN(out, tensors_.ops().pack_vector(part_of(values, spec.part)));

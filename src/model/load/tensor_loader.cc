@@ -108,16 +108,21 @@ Result<std::vector<float>> TensorLoader::optional_vector(const std::string& name
   return vector(name, size);
 }
 
-Status TensorLoader::norm(const std::string& name, int64_t size, NormWeights& out) {
-  return norm(name, size, config_.norm.layer_norm && config_.norm.biases, out);
+Status TensorLoader::norm(const std::string& name, int64_t size, NormWeights& out, float offset) {
+  return norm(name, size, config_.norm.layer_norm && config_.norm.biases, out, offset);
 }
 
 Status TensorLoader::norm(const std::string& name, int64_t size, bool has_bias, NormWeights& out) {
+  return norm(name, size, has_bias, out, config_.norm.offset);
+}
+
+Status TensorLoader::norm(const std::string& name, int64_t size, bool has_bias, NormWeights& out,
+                          float offset) {
   std::vector<float> weight(static_cast<size_t>(size), 1.0f);
   if (!config_.norm.bare) {
     ASSIGN_OR_RETURN(weight, vector(name + ".weight", size));
   }
-  for (float& value : weight) value += config_.norm.offset;
+  for (float& value : weight) value += offset;
   ASSIGN_OR_RETURN(out.weight, ops_.pack_vector(weight));
   if (!has_bias) return {};
   ASSIGN_OR_RETURN(const std::vector<float> bias, vector(name + ".bias", size));
@@ -349,9 +354,37 @@ Result<std::unique_ptr<Weight>> TensorLoader::restore_columns(const std::string&
   return weight;
 }
 
+// Divides rows by their lengths, in numbers of the same type.
+Status TensorLoader::make_unit_rows(const std::string& stem, FileMatrix& m) {
+  constexpr float kLeastLength = 1e-12f;  // as torch's normalize()
+  const QuantType type = m.view.type;
+  if (m.grouped || (type != QuantType::kF32 && type != QuantType::kF16 && type != QuantType::kBF16))
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: tensor {}.weight: expected plain numbers, since its rows are divided by "
+                  "their lengths",
+                  source_.path().string(), stem);
+  const auto cols = static_cast<int64_t>(m.view.cols);
+  const size_t line = quant_bytes(type, cols);
+  m.storage.assign(m.view.bytes.begin(), m.view.bytes.end());
+  std::vector<float> row(static_cast<size_t>(cols));
+  for (int r = 0; r < m.view.rows; ++r) {
+    std::byte* const at = m.storage.data() + static_cast<size_t>(r) * line;
+    dequantize_row(type, at, row.data(), cols);
+    double square = 0;
+    for (const float value : row) square += static_cast<double>(value) * value;
+    const float length = std::max(static_cast<float>(std::sqrt(square)), kLeastLength);
+    for (float& value : row) value /= length;
+    quantize_row(type, row.data(), at, cols);
+  }
+  m.view.bytes = m.storage;
+  return {};
+}
+
 Result<std::unique_ptr<Weight>> TensorLoader::weight_rows(const std::string& stem, int rows,
                                                           int cols, Range part, WeightUse use) {
-  ASSIGN_OR_RETURN(const FileMatrix m, matrix(stem, rows, cols, use));
+  ASSIGN_OR_RETURN(FileMatrix m, matrix(stem, rows, cols, use));
+  if (use == WeightUse::kOutput && config_.output.unit_rows && !restores())
+    RETURN_IF_ERROR(make_unit_rows(stem, m));
   ASSIGN_OR_RETURN(auto packed, pack_rows(m, part.first, part.count, stem + ".weight"));
   if (m.tensor != nullptr) done(*m.tensor);
   return packed;

@@ -87,8 +87,13 @@ class TensorLoader {
   }
   Result<std::vector<float>> vector(const std::string& name, std::span<const int64_t> shape);
   Result<std::vector<float>> optional_vector(const std::string& name, int64_t size);
-  Status norm(const std::string& name, int64_t size, NormWeights& out);
+  Status norm(const std::string& name, int64_t size, NormWeights& out) {
+    return norm(name, size, out, config_.norm.offset);
+  }
+  // offset: what is added to stored weights.
+  Status norm(const std::string& name, int64_t size, NormWeights& out, float offset);
   Status norm(const std::string& name, int64_t size, bool has_bias, NormWeights& out);
+  Status norm(const std::string& name, int64_t size, bool has_bias, NormWeights& out, float offset);
   Status head_norm(const std::string& pattern, int n_heads, Range part, NormWeights& out);
   Result<FileMatrix> matrix(const std::string& name, int rows, int cols, WeightUse use);
   Result<bool> find_prequantized(const std::string& stem, int rows, int cols, FileMatrix& out);
@@ -136,6 +141,7 @@ class TensorLoader {
   static std::string stored_name(const std::string& name, int first_row) {
     return fmt::format("{}:{}", name, first_row);
   }
+  Status make_unit_rows(const std::string& stem, FileMatrix& m);
   Status unpack_ternary(const std::string& stem, int rows, int cols, FileMatrix& out);
   Status order_rows(const std::string& stem, std::span<const int> order, FileMatrix& out) const;
   void add_site(const std::string& stem, int matrix_rows, Range rows, int cols,

@@ -49,7 +49,8 @@ class NameTable {
     return changed_.emplace_back(&name, gguf_ ? name.gguf : name.hf).second;
   }
 
-  std::string_view embedding, embedding_norm, positions, token_types, final_norm, lm_head;
+  std::string_view embedding, embedding_norm, embedding_projection, positions, token_types,
+      final_norm, lm_head;
   // prefix of a layer's tensors; {} is the index of the layer
   std::string_view layer;
   // Heads of GroupedHeads are stored strided: the first head of every group, then the second of
@@ -63,6 +64,9 @@ class NameTable {
   // Layout of fused experts. experts_transposed: [n_experts, in, out]. experts_interleaved: gate
   // and up rows alternate; false: all gate rows, then all up rows.
   bool experts_transposed = false, experts_interleaved = false;
+  // Matrices of all experts are one, in tensors of whole names: gate and up [n_experts * ffn, dim],
+  // down transposed to the same shape (DBRX).
+  bool experts_flat = false;
   // biases have the names of fused matrices with the suffix "_bias"
   bool fused_expert_biases = false;
   // Prefix of the tensors of the layer that predicts one token further (NextTokenLayer); "" where

@@ -161,8 +161,9 @@ struct VectorSpec {
   // [size]; kRow: [1, size].
   int per_row = 1;
   // Conversion of the stored numbers. kRate: GGUF files store the negative rate, Hugging Face
-  // directories its logarithm. kIgnored: files have the vector, which has no effect here.
-  enum class Form : uint8_t { kPlain, kRate, kIgnored } form = Form::kPlain;
+  // directories its logarithm; kPositiveRate: GGUF files store the rate. kIgnored: files have the
+  // vector, which has no effect here; kZeros: likewise, and other numbers than 0 are refused.
+  enum class Form : uint8_t { kPlain, kRate, kPositiveRate, kIgnored, kZeros } form = Form::kPlain;
   float divisor = 1.0f;
   bool is_bias = false;  // not counted by n_parameters()
   GroupedHeads heads = {};

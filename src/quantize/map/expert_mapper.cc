@@ -29,6 +29,7 @@ void turn(std::span<MappedTensor> experts) {
 }  // namespace
 
 bool TensorMapper::is_whole(const NameTable& names, Naming naming, std::string_view name) {
+  if (names.experts_flat) return true;
   if (names[tensor::kExpertGateUp].empty()) return false;
   return name == names[tensor::kExpertGateUp] ||
          (naming == Naming::kHuggingFace && name == names[tensor::kExpertDown]);
@@ -58,7 +59,13 @@ void TensorMapper::each_expert(const ExpertsSpec& experts, Spec spec) {
     if (is_whole(out_, out_naming_, out)) tensor.out = out_name(out, layer_);
     tensor.is_linear = true;
     tensor.expert = e;
-    if (in.find("{}") == std::string::npos) tensor.in_expert = e;
+    if (in_.experts_flat) {
+      const int lines = spec.part == Part::kDown ? spec.cols : spec.rows;
+      tensor.in_first_row = e * lines, tensor.in_rows = experts.n_experts * lines;
+      tensor.in_transposed = spec.part == Part::kDown;
+    } else if (in.find("{}") == std::string::npos) {
+      tensor.in_expert = e;
+    }
     if (out.find("{}") == std::string::npos) tensor.out_experts = experts.n_experts;
   }
 }

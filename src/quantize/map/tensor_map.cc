@@ -88,7 +88,7 @@ Status Mapper::check_writable() const {
         "{}: architecture {} is an encoder, which is read from both formats and not rewritten",
         source_.path().string(), config_.arch);
   }
-  const bool fused_out = out.experts_transposed || out.experts_interleaved ||
+  const bool fused_out = out.experts_transposed || out.experts_interleaved || out.experts_flat ||
                          (!out[tensor::kSharedGateUp].empty() &&
                           (out_naming_ != Naming::kGguf || in[tensor::kSharedGateUp].empty())) ||
                          (config_.latent.kv_rank > 0 && out[tensor::kLatentKeys].empty() &&
@@ -132,6 +132,7 @@ void Mapper::map_frame(TensorMap& map) {
                     config_.positions.skipped + config_.max_seq_len, dim});
   if (config_.embedding.norm) layers_.norm(in.embedding_norm, out.embedding_norm, dim);
   if (!in.final_norm.empty()) layers_.norm(in.final_norm, out.final_norm, dim);
+  if (config_.norm.plain_final) map.outside.back().add = 0;
   StreamGateWeights none;
   if (config_.streams.count > 0) visit_last(layers_, none);
   if (config_.per_layer.dim > 0) per_layer_frame();
@@ -146,6 +147,8 @@ void Mapper::map_frame(TensorMap& map) {
                         WeightRole::kOutput, config_.vocab_size, dim});
     if (!config_.embedding.tied) head.in = std::string(in.lm_head) + ".weight";
     head.out = std::string(out.lm_head) + ".weight";
+    if (layers_.crossing() && config_.output.unit_rows)
+      head.function = MappedTensor::Function::kUnitRows;
   }
 }
 
@@ -235,6 +238,7 @@ void Mapper::map_next_token(TensorMap& map) {
 ModelConfig config_in(const ModelConfig& config, Naming naming) {
   const Architecture* row = find_architecture(config.arch);
   ModelConfig there = config;
+  if (naming == Naming::kGguf) there.output.unit_rows = false;  // the map makes them so
   if (naming != Naming::kGguf || row == nullptr || !row->gguf_multiplied) return there;
   if (config.embedding.scale != config.output.scale) there.embedding.tied = false;
   there.attention.in_factor = there.attention.out_factor = there.attention.key_factor = 1.0f;
@@ -261,6 +265,7 @@ std::string arch_in(const ModelConfig& config, Naming naming) {
 static std::string_view unsaid_in_gguf(const ModelConfig& config) {
   if (config.residual.adds_to_norm) return "apply_residual_connection_post_layernorm: true";
   if (config.attention.alibi_scaled) return "alibi: true";
+  if (config.attention.qk_norm == QkNorm::kBare) return "qk_scale_factor";
   const auto same = [](const LayerConfig& layer) { return layer.score_factor == 1.0f; };
   return std::ranges::all_of(config.layers, same) ? "" : "scale_attn_by_inverse_layer_idx: true";
 }

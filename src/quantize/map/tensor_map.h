@@ -44,9 +44,10 @@ struct MappedTensor {
   std::vector<int> cols_from;  // likewise for inputs
   // the rows of the in_rows stored ones; empty: in_first_row and the following
   std::vector<int> picked;
-  enum class Function : uint8_t { kNone, kMinusExp, kLogOfMinus, kOne };
-  Function function = Function::kNone;  // applied to every element
-  float add = 0;                        // added to every element (norms stored minus one)
+  enum class Function : uint8_t { kNone, kMinusExp, kLogOfMinus, kExp, kLog, kOne, kUnitRows };
+  // applied to every element; kUnitRows divides rows by their lengths
+  Function function = Function::kNone;
+  float add = 0;  // added to every element (norms stored minus one)
   // Factor of every row of the output (vectors: of every element); empty: none.
   std::vector<float> factors;
 };

@@ -117,6 +117,11 @@ MappedTensor& TensorMapper::vector(const std::string& in, const std::string& out
 
 void TensorMapper::norm(std::string_view in, std::string_view out, int size, Part part) {
   if (config_.norm.bare) return;
+  if (crossing_ && out.empty() && state_)
+    state_ = errorf(ErrorCode::kUnsupported,
+                    "{}: norms of queries and keys have no tensors in directories of architecture "
+                    "{}: write a GGUF file",
+                    source_.path().string(), config_.arch);
   MappedTensor& weight = vector(std::string(in) + ".weight", std::string(out) + ".weight", size);
   weight.part = part;
   if (crossing_ && find_architecture(config_.arch)->hf_norms_less_one)
@@ -315,6 +320,8 @@ void TensorMapper::vector(const VectorSpec& spec, std::unique_ptr<Vector>&) {
   }
   if (crossing_ && spec.form == VectorSpec::Form::kRate)
     tensor->function = into_gguf ? Function::kMinusExp : Function::kLogOfMinus;
+  if (crossing_ && spec.form == VectorSpec::Form::kPositiveRate)
+    tensor->function = into_gguf ? Function::kExp : Function::kLog;
   // GGUF cannot mark it as unused, so it is written as ones.
   if (crossing_ && spec.form == VectorSpec::Form::kIgnored) tensor->function = Function::kOne;
   if (spec.heads.each > 0) tensor->rows_from = in_groups(spec.heads);

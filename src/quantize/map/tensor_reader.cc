@@ -140,12 +140,30 @@ std::vector<float> ordered_columns(const std::vector<float>& in, const std::vect
 
 }  // namespace
 
+namespace {
+
+void make_unit_rows(int cols, std::vector<float>& values) {
+  const auto width = static_cast<size_t>(cols);
+  for (size_t at = 0; at < values.size(); at += width) {
+    double square = 0;
+    for (size_t c = 0; c < width; ++c)
+      square += static_cast<double>(values[at + c]) * values[at + c];
+    const float length = std::max(static_cast<float>(std::sqrt(square)), 1e-12f);
+    for (size_t c = 0; c < width; ++c) values[at + c] /= length;
+  }
+}
+
+}  // namespace
+
 void to_output(const MappedTensor& tensor, std::vector<float>& values) {
+  if (tensor.function == MappedTensor::Function::kUnitRows) make_unit_rows(tensor.cols, values);
   to_output_rows(tensor, tensor.is_matrix ? static_cast<size_t>(tensor.cols) : 1, values);
   if (!tensor.cols_from.empty()) values = ordered_columns(values, tensor.cols_from);
   for (float& value : values) {
     if (tensor.function == MappedTensor::Function::kMinusExp) value = -std::exp(value);
     if (tensor.function == MappedTensor::Function::kLogOfMinus) value = std::log(-value);
+    if (tensor.function == MappedTensor::Function::kExp) value = std::exp(value);
+    if (tensor.function == MappedTensor::Function::kLog) value = std::log(value);
     if (tensor.function == MappedTensor::Function::kOne) value = 1.0f;
     value += tensor.add;
   }

@@ -30,7 +30,10 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(
                   "{}: calibration does not know attention over latents: use --method rtn",
                   source.path().string());
   }
-  if (runner->config_.layers_differ() || runner->config_.per_layer.dim > 0 ||
+  const bool lacks = std::ranges::any_of(runner->config_.layers, [](const LayerConfig& layer) {
+    return !layer.feed_forward || layer.has_no_mixer();
+  });
+  if (lacks || runner->config_.layers_differ() || runner->config_.per_layer.dim > 0 ||
       runner->config_.experts.beside_dense || runner->config_.residual.one_mixer) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: calibration does not know architecture {} with layers that differ or read "
