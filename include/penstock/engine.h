@@ -200,6 +200,8 @@ struct EngineInfo {
   int64_t weight_bytes = 0;
   // part of weight_bytes: experts that are mapped from a file (experts_offload)
   int64_t offloaded_bytes = 0;
+  // layers of a mixture on a GPU whose experts the CPU computes, "0-11 of 24"; "": none
+  std::string cpu_experts;
   int n_threads = 0;
   // Costs of one token: the numerators of the roofline.
   int64_t active_weight_bytes = 0;  // weight bytes that a decoded token reads

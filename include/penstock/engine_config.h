@@ -33,7 +33,13 @@ struct EngineConfig {
   // Where packed weights are kept on disk: on, off or a folder; "" = PENSTOCK_PACKED_CACHE, else
   // off.
   std::string packed_cache;
-  bool experts_offload = false;         // experts' weights are mapped from a file
+  bool experts_offload = false;  // experts' weights are mapped from a file
+  // Of a mixture on a GPU: the experts of this many first layers are the CPU's; -1 = as many as do
+  // not fit. cpu_moe: those of all layers.
+  int n_cpu_moe = -1;
+  bool cpu_moe = false;
+  // PATTERN=CPU or =CUDA0, several with commas: where experts are by the names of their tensors
+  std::string override_tensor;
   std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8, fp8
   // type of recurrent layers' states: auto, float32, bfloat16
   std::string mamba_ssm_cache_dtype = "auto";
@@ -127,6 +133,14 @@ struct EngineConfig {
       "map a mixture's experts from a file, of which the system keeps in memory what is used: a "
       "model may be larger than memory; the file is packed_cache's, else a nameless one in the "
       "user's cache folder");
+    v("n_cpu_moe", c.n_cpu_moe,
+      "of a mixture on a GPU: the first layers whose experts stay in the host's memory and are "
+      "computed by the CPU; -1 is as many as do not fit the GPU");
+    v("cpu_moe", c.cpu_moe, "of a mixture on a GPU: as n_cpu_moe, for all layers");
+    v("override_tensor", c.override_tensor,
+      "of a mixture on a GPU: PATTERN=CPU or PATTERN=CUDA0, several with commas: where a layer's "
+      "experts are whose tensors (blk.0.ffn_up_exps.weight) the expression finds; before "
+      "n_cpu_moe");
     v("kv_cache_dtype", c.kv_cache_dtype, "auto, f32, f16, bf16, int8, or fp8 (backend cuda)");
     v("mamba_ssm_cache_dtype", c.mamba_ssm_cache_dtype,
       "of recurrent states: auto, float32 or bfloat16");

@@ -478,7 +478,7 @@ RULES: Dict[str, Rule] = {
     "num_gpu_blocks_override": _refused("give the size of the cache by kv_cache_memory_bytes"),
     **_own("max_num_seqs", "max_num_batched_tokens", "memory_utilization", "kv_cache_memory", "block_size",
            "enable_prefix_caching", "prefix_cache_file", "kv_store", "prefix_history", "state_snapshot_interval", "kv_layout", "preemption", "swap_dir",
-           "packed_cache", "experts_offload", "prefill_chunk", "policy", "max_batch_size", "max_wait_ms",
+           "packed_cache", "experts_offload", "n_cpu_moe", "cpu_moe", "override_tensor", "prefill_chunk", "policy", "max_batch_size", "max_wait_ms",
            "max_tokens_per_batch", "priority_ageing_s", "preset", "max_queued_requests", "max_queued_tokens"),
     "max_num_active_seqs": _at_least(1, _at_most("max_num_seqs")),
     "max_num_scheduled_tokens": _at_least(1, _at_most("max_num_batched_tokens")),

@@ -121,6 +121,9 @@ class EngineArgs:
     swap_dir: Optional[str] = None
     packed_cache: Optional[str] = None
     experts_offload: Optional[bool] = None
+    n_cpu_moe: Optional[int] = None
+    cpu_moe: Optional[bool] = None
+    override_tensor: Optional[str] = None
     enable_chunked_prefill: Optional[bool] = None
     prefill_chunk: Optional[int] = None
     max_num_partial_prefills: int = 1

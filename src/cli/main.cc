@@ -2,6 +2,7 @@
 #include "cli/console/program.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #ifdef __GLIBC__
 #include <execinfo.h>
@@ -9,6 +10,8 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/commands/commands.h"
@@ -49,6 +52,16 @@ std::string readable_file(const std::string& path) {
   return readable || readable.error().code == ErrorCode::kNotFound ? "" : readable.error().message;
 }
 
+// Returns the long name of a flag that llama.cpp writes with one dash and several letters, which
+// the parser would take for a flag of one letter and its value; other arguments as they are.
+const char* spelled_out(const char* argument) {
+  constexpr std::pair<std::string_view, const char*> kFlags[] = {
+      {"-ot", "--override-tensor"}, {"-cmoe", "--cpu-moe"}, {"-ncmoe", "--n-cpu-moe"}};
+  for (const auto& [flag, name] : kFlags)
+    if (argument == flag) return name;
+  return argument;
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app{"Penstock: fast, exact inference for large language models.", "penstock"};
   app.set_version_flag("--version", std::string("penstock ") + kVersion);
@@ -68,6 +81,7 @@ int run_main(int argc, char** argv) {
     subs.push_back(sub);
   }
   std::vector<const char*> args(argv, argv + argc);
+  std::ranges::transform(args, args.begin(), spelled_out);
   const bool story = argc == 1;
   if (story) args = {argv[0], "generate"};
   try {

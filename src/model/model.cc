@@ -12,6 +12,7 @@
 #include "model/blocks/counts.h"
 #include "model/blocks/cuts.h"
 #include "model/forward/decoder.h"
+#include "model/load/expert_places.h"
 #include "model/load/load_weights.h"
 #include "model/load/stages.h"
 #include "model/sources/packed_cache.h"
@@ -53,7 +54,8 @@ Result<std::unique_ptr<Model>> Model::load_shard(const WeightSource& source, Ops
   const ShardOptions shard{ops.shard(), how.cuts_vocabulary, how.stage};
   if (shard.is_part()) source.expect_parts();
   ASSIGN_OR_RETURN(model->config_, read_config(source));
-  if (how.packed.cache != nullptr || !how.packed.experts_folder.empty()) {
+  if (how.packed.cache != nullptr || !how.packed.experts_folder.empty() ||
+      !how.packed.host_experts.empty()) {
     RETURN_IF_ERROR(model->load_packed(source, ops, progress, how.packed, shard));
   } else {
     if (!shard.is_part()) model->reading_ = BackgroundRead(tensors_of(source, model->config_));
@@ -103,8 +105,16 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
 
 namespace {
 
-// Returns the name of the packed form: the encoding, and for a part of a model its rank and stage.
-std::string packed_form(std::string_view recoding, const ShardOptions& how) {
+// Returns the name of the packed form: the encoding, the layers whose experts the host has, and for
+// a part of a model its rank and stage.
+std::string packed_form(std::string_view recoding, const std::vector<bool>& host_experts, Ops& ops,
+                        const ShardOptions& how) {
+  if (std::ranges::find(host_experts, true) != host_experts.end()) {
+    std::string layers;
+    for (const bool on_host : host_experts) layers += on_host ? '1' : '0';
+    return fmt::format("{}, experts of layers {} as {}", recoding, layers,
+                       ops.host()->stored_form());
+  }
   if (!how.is_part()) return std::string(recoding);
   return fmt::format("{}, rank {} of {}{}, stage {} of {}", recoding, how.shard.rank,
                      how.shard.n_ranks, how.cuts_vocabulary ? "" : " with all of the vocabulary",
@@ -121,8 +131,24 @@ Status check_maps_experts(const WeightSource& source, const ModelConfig& config,
   if (!ops.restores_in_place()) {
     return errorf(
         ErrorCode::kUnsupported,
-        "experts_offload: expected backend cpu, got {}, which has weights in its own memory",
+        "experts_offload: expected backend cpu, or one rank of a GPU's, got {}, which has "
+        "weights in its own memory only",
         ops.name());
+  }
+  return {};
+}
+
+Status check_host_experts(const WeightSource& source, const ModelConfig& config, Ops& ops,
+                          const ShardOptions& shard) {
+  if (config.experts.count == 0) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "experts on the host: {}: expected a mixture of experts, got architecture {} "
+                  "without any",
+                  source.path().string(), config.arch);
+  }
+  if (shard.is_part() || ops.host() == nullptr) {
+    return errorf(ErrorCode::kUnsupported,
+                  "experts on the host: expected one rank of a GPU's backend, got {}", ops.name());
   }
   return {};
 }
@@ -131,10 +157,15 @@ Status check_maps_experts(const WeightSource& source, const ModelConfig& config,
 
 Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& progress,
                           const PackedUse& use, const ShardOptions& shard) {
-  const std::string form = packed_form(use.recoding, shard);
   PackedWeights packed;
   packed.maps_experts = !use.experts_folder.empty();
-  if (packed.maps_experts) RETURN_IF_ERROR(check_maps_experts(source, config_, ops));
+  packed.on_host = use.host_experts;
+  if (packed.maps_experts && !shard.is_part() && ops.host() != nullptr)
+    packed.on_host.assign(static_cast<size_t>(config_.n_layers), true);
+  Ops& keeper = packed.on_host.empty() || ops.host() == nullptr ? ops : *ops.host();
+  if (packed.maps_experts) RETURN_IF_ERROR(check_maps_experts(source, config_, keeper));
+  if (!packed.on_host.empty()) RETURN_IF_ERROR(check_host_experts(source, config_, ops, shard));
+  const std::string form = packed_form(use.recoding, packed.on_host, ops, shard);
   if (use.cache != nullptr) packed.from = use.cache->find(source, form, ops);
   if (packed.from != nullptr) {
     const Status mapped = load_mapped(source, ops, progress, packed, shard);
@@ -178,6 +209,9 @@ void Model::set_weights(std::unique_ptr<ModelWeights> weights, Naming naming, Sh
   weights_ = std::move(weights);
   rank_config_ = config_;
   adapters_ = std::make_unique<AdapterSlots>(config_, naming, weights_->sites, layers());
+  ExpertPlaces places;
+  for (const LayerWeights& layer : weights_->layers) places.push_back(layer.experts.down.on_host);
+  host_experts_ = std::ranges::find(places, true) == places.end() ? "" : describe(places);
   const WeightCounts counts = count_weights(config_, *weights_, shard);
   weight_bytes_ = counts.bytes;
   table_bytes_ = counts.tables;

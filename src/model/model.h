@@ -37,6 +37,9 @@ struct PackedUse {
   // Folder for a nameless file from which experts are mapped if the cache has none; empty: experts
   // are kept in memory.
   std::filesystem::path experts_folder;
+  // Layers whose experts Ops::host() computes; beyond its end none. With an experts_folder the
+  // experts of all layers are there if the backend has a host beside it.
+  std::vector<bool> host_experts = {};
 };
 
 struct ShardLoad {
@@ -92,6 +95,9 @@ class Model {
   // n-grams.
   int64_t offloaded_bytes() const { return offloaded_bytes_; }
   int64_t table_bytes() const { return table_bytes_; }  // the part of those that are tables
+  // Layers whose experts Ops::host() computes, as describe() names them (load/expert_places.h); "":
+  // none.
+  const std::string& host_experts() const { return host_experts_; }
   // Packed bytes read for one decoded token: the chosen share of the experts, no embedding lookup.
   int64_t active_weight_bytes() const { return active_weight_bytes_; }
   // Number of weights of 16 or 32 bits among them.
@@ -139,6 +145,7 @@ class Model {
   ModelConfig rank_config_;  // the part of it that this process computes
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<AdapterSlots> adapters_;
+  std::string host_experts_;
   int64_t weight_bytes_ = 0;
   int64_t mapped_bytes_ = 0;
   int64_t offloaded_bytes_ = 0;

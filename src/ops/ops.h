@@ -218,6 +218,7 @@ struct MoeParams {
   int down_lead = 0;
   // the experts are in a mapped file and may not be in memory
   bool mapped = false;
+  bool on_host = false;  // weights, vectors and adapters are of Ops::host(), which computes this
 };
 
 // Rows of a step's tensors: as many as the batch has, or more in backends with fixed sizes. Rows
@@ -278,6 +279,9 @@ class Ops {
   // for.
   virtual bool recover() { return status().has_value(); }
   virtual bool can_cache(KvDType dtype) const { return dtype != KvDType::kF8; }
+  // Returns the backend beside a device that computes mixtures with experts in the host's memory
+  // (MoeParams::on_host), made by the first call; null: there is none. Makes weights and vectors.
+  virtual Ops* host() { return nullptr; }
   // Measures limits. read_bytes: size of the memory that is read repeatedly, 0 = more than caches
   // hold. With the bytes that a model reads for a token it shows the effect of caches. Takes about
   // half a second and at most 512 MiB. Returns the best of several rounds; too low beside other
@@ -418,6 +422,8 @@ class Ops {
   // (Gemma 3n's sparse activations).
   virtual void keep_above(Tensor x, float deviations) = 0;
   virtual void scale_by_position(Tensor x, const PositionScale& scale) = 0;
+  // Announces moe() with these arguments: operations between the two may be computed beside it.
+  virtual void start_moe(Tensor /*x*/, Tensor /*router_logits*/, const MoeParams& /*params*/) {}
   // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits:
   // [n_tokens, n_experts].
   virtual void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) = 0;

@@ -91,6 +91,7 @@ nb::dict ModelSession::info() const {
   fields["kv_bytes"] = info.kv_bytes;
   fields["weight_bytes"] = info.weight_bytes;
   fields["offloaded_bytes"] = info.offloaded_bytes;
+  fields["cpu_experts"] = info.cpu_experts.c_str();
   fields["n_threads"] = info.n_threads;
   fields["eos_token_ids"] = list_of(info.eos_token_ids);
   return fields;

@@ -178,6 +178,17 @@ class Offload(unittest.TestCase):
         self.assertIn(f"experts_offload: folder {self.folder}/cache/penstock: ", done.stderr.decode())
         self.assertIn(f"limit {64 * MIB}", done.stderr.decode())
 
+    def test_places_on_the_cpus_backend(self):
+        """llama.cpp's flags, of which each is true where the CPU has all experts; what is not is refused by name."""
+        wanted = self.tokens()
+        self.assertEqual(self.tokens("-ncmoe", 1, "-cmoe", "-ot", "blk.0.*exps=CPU", "-ot", "exps=CPU"), wanted)
+        for value, words in (("exps=CUDA0", "expected backend cuda"), ("ffn_norm=CPU", "finds blk.0.ffn_norm.weight too"),
+                             ("exps", "expected PATTERN=CPU or PATTERN=CUDA0")):
+            done = self.run_it("--override-tensor", value)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("override_tensor: ", done.stderr.decode())
+            self.assertIn(words, done.stderr.decode())
+
     def test_plan(self):
         def plan(*args):
             done = subprocess.run([PROGRAM, "plan", *map(str, args), "--memory", "24GiB"], capture_output=True, timeout=60)

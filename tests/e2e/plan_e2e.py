@@ -27,6 +27,44 @@ def ranks(*args):
     return penstock_json(*args)["ranks"]
 
 
+class Gpu(unittest.TestCase):
+    QWEN = ("plan", "--shape", "qwen3-30b-a3b", "--type", "q4_k", "--gpu-gbps", 500, "--host-gbps", 50, "--tokens", 4096, "--json")
+
+    def plan(self, *args):
+        return penstock_json(*self.QWEN, *args)["gpu"]
+
+    def test_what_does_not_fit_is_the_cpus(self):
+        whole, some, few = (self.plan("--gpu-memory", memory) for memory in ("80GiB", "14GiB", "8GiB"))
+        self.assertEqual((whole["cpu_expert_layers"], whole["cpu_expert_bytes"], whole["fits"]), (0, 0, True))
+        self.assertTrue(0 < some["cpu_expert_layers"] < few["cpu_expert_layers"] < 48)
+        for row in (some, few):
+            self.assertTrue(row["fits"])
+            self.assertLess(row["weight_bytes"], row["memory_bytes"])
+            self.assertEqual(row["weight_bytes"] + row["cpu_expert_bytes"], whole["weight_bytes"])
+        self.assertTrue(whole["tokens_per_second"] > some["tokens_per_second"] > few["tokens_per_second"] > few["tokens_per_second_cpu_moe"])
+        self.assertFalse(self.plan("--gpu-memory", "512MiB")["fits"])
+
+    def test_predicted_is_what_reading_takes(self):
+        asked = self.plan("--gpu-memory", "80GiB", "--n-cpu-moe", 12)
+        all_layers = self.plan("--gpu-memory", "80GiB", "--cpu-moe")
+        self.assertEqual((asked["cpu_expert_layers"], all_layers["cpu_expert_layers"]), (12, 48))
+        self.assertEqual(asked["cpu_expert_bytes"] * 4, all_layers["cpu_expert_bytes"])
+        # 8 of 128 experts in each of 12 layers by the CPU in place of the GPU, and 30 us a layer besides what the link takes.
+        read = asked["cpu_expert_bytes"] * 8 / 128
+        slower = 1 / asked["tokens_per_second"] - 1 / self.plan("--gpu-memory", "80GiB")["tokens_per_second"]
+        self.assertAlmostEqual(slower, read / 50e9 - read / 500e9 + 12 * (30e-6 + 4 * (2 * 2048 + 128) / 25e9), places=9)
+        self.assertAlmostEqual(asked["tokens_per_second_cpu_moe"], all_layers["tokens_per_second"])
+
+    def test_refusals(self):
+        for args, words in ((("--gpu-memory", "much"), "--gpu-memory: expected a size"),
+                            (("--gpu-memory", "8GiB", "--override-tensor", "attn=CPU"), "override_tensor: attn=CPU: finds blk.0.attn_")):
+            code, out, err = penstock(*self.QWEN, *args)
+            self.assertEqual((code, out), (2, b""))
+            self.assertIn(words, err)
+        text = penstock(*self.QWEN[:-1], "--gpu-memory", "8GiB")[1].decode()
+        self.assertIn("experts on the CPU      layers 0-", text)
+
+
 class Ranks(unittest.TestCase):
     def test_tensor_parallel(self):
         plan = ("plan", "--shape", "llama-3.1-70b", "--type", "bf16", "--tensor-parallel-size", "1,2,8,64", "--batch", 4, "--json")

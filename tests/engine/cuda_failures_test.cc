@@ -19,6 +19,7 @@ struct FailureCase {
   const char* name;
   const char* model;
   const char* spec = "off";
+  int n_cpu_moe = 0;  // layers whose experts are the CPU's
 };
 void PrintTo(const FailureCase& of, std::ostream* out) { *out << of.name; }
 
@@ -37,6 +38,7 @@ class CudaFailures : public testing::TestWithParam<FailureCase> {
     config.threads = 1;
     config.max_num_seqs = 4;
     config.max_model_len = 48;
+    config.n_cpu_moe = GetParam().n_cpu_moe > 0 ? GetParam().n_cpu_moe : -1;
     config.spec = GetParam().spec;
     config.spec_length = config.spec == "off" ? "auto" : "3";
     if (config.spec == "draft") config.draft_model = config.model;
@@ -189,7 +191,8 @@ TEST_P(CudaFailures, WhileItOpens) {
 INSTANTIATE_TEST_SUITE_P(Tiny, CudaFailures,
                          testing::Values(FailureCase{"plain", "llama2"},
                                          FailureCase{"drafts", "llama2", "draft"},
-                                         FailureCase{"experts", "mixtral"}),
+                                         FailureCase{"experts", "mixtral"},
+                                         FailureCase{"experts_on_cpu", "qwen2_moe", "off", 2}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -27,8 +27,10 @@ struct CudaCase {
   bool beams = true;            // not beside recurrent states, whose blocks are few here
   // not where windows give blocks back early, or how long an adapter loads decides
   bool preempts = true;
-  double blocks = 8;   // of the cache: of six sequences some have no place
-  int exit_layer = 0;  // spec_exit_layer
+  double blocks = 8;        // of the cache: of six sequences some have no place
+  int exit_layer = 0;       // spec_exit_layer
+  const char* on_cpu = "";  // override_tensor
+  const char* adapter = "lora/llama2";
 };
 
 void PrintTo(const CudaCase& of, std::ostream* out) { *out << of.name; }
@@ -45,6 +47,7 @@ EngineConfig config_of(const CudaCase& of) {
   config.max_num_seqs = 6;
   config.max_model_len = 48;
   config.spec = "off";
+  config.override_tensor = of.on_cpu;
   config.enable_prefix_caching = false;
   return config;
 }
@@ -142,7 +145,7 @@ class CudaOperations : public testing::TestWithParam<CudaCase> {
   }
   static std::shared_ptr<const Adapter> adapter_in(Engine& engine) {
     if (!GetParam().adapters) return nullptr;
-    auto adapter = engine.open_adapter(golden("lora/llama2"));
+    auto adapter = engine.open_adapter(golden(GetParam().adapter));
     EXPECT_TRUE(adapter) << adapter.error().message;
     return adapter.value_or(nullptr);
   }
@@ -289,6 +292,19 @@ INSTANTIATE_TEST_SUITE_P(
             .name = "swap", .model = "models/llama2", .swap = true, .cache = "fp8", .blocks = 6},
         CudaCase{.name = "windows", .model = "models/gemma3", .beams = false, .preempts = false},
         CudaCase{.name = "experts", .model = "models/mixtral"},
+        CudaCase{.name = "experts_on_cpu",
+                 .model = "models/qwen2_moe",
+                 .spec = "early-exit",
+                 .swap = true,
+                 .blocks = 6,
+                 .exit_layer = 1,
+                 .on_cpu = "blk.1.*exps=CPU"},
+        CudaCase{.name = "experts_on_cpu_with_adapters",
+                 .model = "models/mixtral",
+                 .adapters = true,
+                 .preempts = false,
+                 .on_cpu = "exps=CPU",
+                 .adapter = "lora/mixtral.each/together"},
         CudaCase{.name = "states", .model = "models/qwen3_next", .beams = false},
         CudaCase{.name = "states_bf16",  // more of them have a place
                  .model = "models/qwen3_next",

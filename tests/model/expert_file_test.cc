@@ -234,18 +234,29 @@ TEST_F(ExpertFileTest, NeedsAFolder) {
   EXPECT_EQ(expert_folder("off").value(), "/home/me/.cache/penstock");
 }
 
-#ifdef PENSTOCK_CUDA_EMULATION
-TEST_F(ExpertFileTest, ADeviceIsRefused) {
-  const auto source = open_weights(tests_dir() / "golden" / "models" / "mixtral").value();
-  const auto ops = make_ops("cuda_emulated", {}).value();
-  ShardLoad how;
-  how.packed.experts_folder = folder_;
-  const auto model = Model::load_shard(*source, *ops, {}, how);
-  ASSERT_FALSE(model);
-  EXPECT_EQ(model.error().code, ErrorCode::kUnsupported);
-  EXPECT_THAT(model.error().message, HasSubstr("experts_offload: expected backend cpu, got cuda"));
+// Beside a device the CPU computes them where they are mapped, in both kinds of files.
+TEST_F(ExpertFileTest, BesideADevice) {
+  if (const auto made = make_ops("cuda_emulated", {}); !made) GTEST_SKIP() << made.error().message;
+  for (const char* name : {"mixtral", "gpt_oss", "deepseek_v3"}) {
+    SCOPED_TRACE(name);
+    const auto source = open_weights(tests_dir() / "golden" / "models" / name).value();
+    const Rows in_memory = load(*source, false).logits;
+    const PackedCache cache(dir_ / "packed");
+    Rows before;
+    for (const bool cached : {false, true, true}) {
+      const auto ops = make_ops("cuda_emulated", {.n_threads = 1, .batch_invariant = true}).value();
+      ShardLoad how;
+      how.packed = {cached ? &cache : nullptr, "", folder_};
+      const auto model = Model::load_shard(*source, *ops, {}, how);
+      ASSERT_TRUE(model) << model.error().message;
+      EXPECT_GT((*model)->offloaded_bytes(), 0);
+      const Rows logits = Runner(**model, *ops).run(0, kExpertTokens);
+      EXPECT_LE(testing::max_difference(logits, in_memory), 1e-3f);
+      if (before.empty()) before = logits;
+      EXPECT_EQ(logits, before);
+    }
+  }
 }
-#endif
 
 // By the names of both formats: experts, not what is shared or dense.
 TEST_F(ExpertFileTest, BytesOfExpertsInAFile) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ranges>
 
 #include "base/memory.h"
@@ -15,17 +16,19 @@
 #include "cli/console/terminal.h"
 #include "cli/options/flags.h"
 #include "cli/options/models.h"
+#include "cli/planning/plan_gpu.h"
 #include "cli/planning/plan_ranks.h"
 #include "cli/planning/plan_spec.h"
 #include "formats/weight_source.h"
 #include "model/arch/read_config.h"
 #include "model/load/stages.h"
+#include "model/sources/synthetic.h"
 
 namespace penstock {
 namespace {
 
 struct PlanCommand {
-  explicit PlanCommand(CLI::App& app) : spec(app), ranks(app) {
+  explicit PlanCommand(CLI::App& app) : gpu(app), spec(app), ranks(app) {
     std::string names;
     for (const NamedShape& shape : named_shapes())
       names += (names.empty() ? "" : ", ") + std::string(shape.name);
@@ -60,6 +63,7 @@ struct PlanCommand {
   int64_t tokens = 0;
   int block_size = 16;
   bool experts_offload = false, json = false;
+  GpuPlan gpu;
   SpecPlan spec;
   RanksPlan ranks;
 };
@@ -80,6 +84,7 @@ CacheTypes types_of(const PlanCommand& command) {
 
 struct Plan {
   std::string name;
+  std::optional<GpuPlan::Outcome> gpu;
   ModelConfig config;
   int64_t weight_bytes = 0, offloaded_bytes = 0, token_bytes = 0, state_bytes = 0, tokens = 0,
           sequence_bytes = 0, memory = 0, n_sequences = 0;
@@ -91,6 +96,20 @@ int64_t expert_parameters(const ModelConfig& c) {
       std::ranges::count_if(c.layers, [](const LayerConfig& layer) { return layer.moe; });
   return int64_t{n_layers} * (c.ffn.gated ? 3 : 2) * c.experts.count * c.expert_dim() *
          c.experts.ffn_dim;
+}
+
+Result<std::optional<GpuPlan::Outcome>> plan_gpu(const PlanCommand& command,
+                                                 const ModelConfig& config,
+                                                 int64_t sequence_bytes) {
+  if (command.ranks.wanted()) return std::optional<GpuPlan::Outcome>();
+  std::unique_ptr<WeightSource> source;
+  if (!command.shape.empty()) {
+    ASSIGN_OR_RETURN(source, make_synthetic_source(command.shape, command.type));
+  } else {
+    ASSIGN_OR_RETURN(const auto path, find_model(command.model));
+    ASSIGN_OR_RETURN(source, open_weights(path));
+  }
+  return command.gpu.plan(*source, config, sequence_bytes);
 }
 
 Result<Plan> make_plan(const PlanCommand& command) {
@@ -134,6 +153,7 @@ Result<Plan> make_plan(const PlanCommand& command) {
       return errorf(ErrorCode::kInvalidArgument, "--memory: {}", wrong);
     }
   }
+  ASSIGN_OR_RETURN(plan.gpu, plan_gpu(command, plan.config, plan.sequence_bytes));
   const int64_t left =
       std::max<int64_t>(0, plan.memory - (plan.weight_bytes - plan.offloaded_bytes));
   plan.n_sequences = left / std::max<int64_t>(1, plan.sequence_bytes);
@@ -184,19 +204,20 @@ int PlanCommand::run() const {
     return done ? kExitOk : fail(done.error());
   }
   if (json) {
-    const nlohmann::json object = {{"model", plan->name},
-                                   {"parameters", config.n_parameters()},
-                                   {"weight_bytes", plan->weight_bytes},
-                                   {"offloaded_bytes", plan->offloaded_bytes},
-                                   {"table_bytes", plan->table_bytes},
-                                   {"kv_cache_dtype", kv_dtype},
-                                   {"kv_bytes_per_token", plan->token_bytes},
-                                   {"mamba_ssm_cache_dtype", states},
-                                   {"state_bytes_per_sequence", plan->state_bytes},
-                                   {"tokens", plan->tokens},
-                                   {"kv_bytes_per_sequence", plan->sequence_bytes},
-                                   {"memory_bytes", plan->memory},
-                                   {"sequences_that_fit", plan->n_sequences}};
+    nlohmann::json object = {{"model", plan->name},
+                             {"parameters", config.n_parameters()},
+                             {"weight_bytes", plan->weight_bytes},
+                             {"offloaded_bytes", plan->offloaded_bytes},
+                             {"table_bytes", plan->table_bytes},
+                             {"kv_cache_dtype", kv_dtype},
+                             {"kv_bytes_per_token", plan->token_bytes},
+                             {"mamba_ssm_cache_dtype", states},
+                             {"state_bytes_per_sequence", plan->state_bytes},
+                             {"tokens", plan->tokens},
+                             {"kv_bytes_per_sequence", plan->sequence_bytes},
+                             {"memory_bytes", plan->memory},
+                             {"sequences_that_fit", plan->n_sequences}};
+    if (plan->gpu) object["gpu"] = GpuPlan::json(*plan->gpu);
     fmt::print("{}\n", object.dump());
     return kExitOk;
   }
@@ -228,6 +249,7 @@ int PlanCommand::run() const {
   fmt::print("sequences that fit      {} in {} (memory less weights{})\n", plan->n_sequences,
              format_bytes(static_cast<double>(plan->memory)),
              experts_offload ? " without those experts; what sequences take, experts lose" : "");
+  if (plan->gpu) GpuPlan::print(*plan->gpu);
   return kExitOk;
 }
 

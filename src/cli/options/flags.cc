@@ -158,7 +158,9 @@ SamplingParams SamplingFlags::over(const SamplingParams& defaults) const {
 void add_engine_flags(CLI::App& app, EngineConfig& config) {
   EngineConfig::visit(config, [&](const char* field, auto& value, const char* help) {
     if (std::string_view(field) == "seed") return;  // --seed is the flag of a request's seed
-    add_flag_for(app, flag_name(field), value, help + help_end(field))->group("Engine");
+    CLI::Option* const option = add_flag_for(app, flag_name(field), value, help + help_end(field));
+    option->group("Engine");
+    if (std::string_view(field) == "override_tensor") option->join(',');
   });
 }
 

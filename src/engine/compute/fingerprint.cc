@@ -112,6 +112,13 @@ uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config,
   return hash.low ^ hash.high;
 }
 
+uint64_t with_host_experts(uint64_t fingerprint, const std::string& layers) {
+  if (layers.empty()) return fingerprint;
+  const BlockHash hash =
+      root_hash(fmt::format("{:016x} experts on the host: {}", fingerprint, layers));
+  return hash.low ^ hash.high;
+}
+
 BlockHash store_identity(const WeightSource& source, uint64_t fingerprint) {
   std::string text = fmt::format("{} {:016x}\n", kVersion, fingerprint);
   for (const SourceFile& file : source.files()) {

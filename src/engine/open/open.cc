@@ -16,6 +16,7 @@
 #include "engine/open/cache_memory.h"
 #include "engine/open/engine_group.h"
 #include "engine/open/engine_impl.h"
+#include "engine/open/load_placed.h"
 #include "engine/ranks/meet_ranks.h"
 #include "engine/ranks/rank_worker.h"
 #include "engine/requests/prefix_salt.h"
@@ -130,6 +131,7 @@ Result<std::shared_ptr<Model>> load_model(const WeightSource& source, Ops& ops,
                                           const EngineConfig& config) {
   const RankGrid grid = grid_of(config);
   if (grid.size() == 1) return load_whole(source, ops, config, progress);
+  RETURN_IF_ERROR(check_one_rank(config, ops));
   RETURN_IF_ERROR(check_gives_text(source));
   return load_share(source, ops, config, grid.stage_of(0), progress);
 }
@@ -272,6 +274,7 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
           .kv_bytes = plan.bytes,
           .weight_bytes = model.weight_bytes(),
           .offloaded_bytes = model.offloaded_bytes(),
+          .cpu_experts = model.host_experts(),
           .n_threads = ops.n_host_threads(),
           .active_weight_bytes = model.active_weight_bytes(),
           .active_parameters = shape.n_active_parameters(),
@@ -334,10 +337,7 @@ Result<std::shared_ptr<Model>> load_whole(const WeightSource& source, Ops& ops,
                                           const EngineConfig& config,
                                           const LoadProgress& progress) {
   RETURN_IF_ERROR(check_gives_text(source));
-  ASSIGN_OR_RETURN(const auto folder, packed_cache_folder(config.packed_cache));
-  if (config.experts_offload) return load_share(source, ops, config, {}, progress);
-  if (folder.empty()) return Model::load(source, ops, progress);
-  return Model::load(source, ops, progress, PackedCache(folder), config.quantize);
+  return load_placed(source, ops, config, progress);
 }
 
 // Starts the drafter beside the model's cache; null if nothing drafts.
@@ -378,16 +378,16 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   }
   // Must be destroyed before the backend that packed its weights.
   ModelCopy copy = std::move(given);
-  // Before loading, which reads the whole file: this reads a few pages, which would wait behind the
-  // others.
-  const uint64_t fingerprint = fingerprint_of(*copy.source, config, ops->name());
-  const BlockHash identity = store_identity(*copy.source, fingerprint);
+  // Before loading, which reads the whole file: a few pages, which would wait behind the others.
+  const uint64_t of_files = fingerprint_of(*copy.source, config, ops->name());
   const bool shares_model = copy.model != nullptr;
   if (!shares_model) {
     ASSIGN_OR_RETURN(copy.model, load_model(*copy.source, *ops, progress, config));
   }
   const RankGrid grid = grid_of(config);
   const Model& model = *copy.model;
+  const uint64_t fingerprint = with_host_experts(of_files, model.host_experts());
+  const BlockHash identity = store_identity(*copy.source, fingerprint);
   ASSIGN_OR_RETURN(
       const RanksHere of_host,
       meet_ranks(ranks.get(), grid, fingerprint, model.weight_bytes() - model.offloaded_bytes()));

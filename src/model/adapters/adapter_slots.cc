@@ -239,14 +239,15 @@ Status AdapterSlots::put_match(int slot, const Match& match, Ops& ops) {
   const std::vector<LoraPair> pairs = lora_pairs(*match.module, match.turned);
   auto& weights = weights_[static_cast<size_t>(slot)];
   const LinearSite& first = *match.sites.front();
+  Ops& place = first.on_host ? *ops.host() : ops;
   for (size_t i = 0; i < pairs.size(); ++i) {
     ASSIGN_OR_RETURN(auto packed_a, pack_floats(columns_of_a(pairs[i].a, first), rank, first.n_cols,
-                                                first.wide, ops));
+                                                first.wide, place));
     weights.push_back(std::move(packed_a));
     const Weight* const shared_a = weights.back().get();
     for (LinearSite* site : match.sites) {
       ASSIGN_OR_RETURN(auto b, pack_floats(rows_of_b(match, *site, pairs[i].b), site->n_rows, rank,
-                                           site->wide, ops));
+                                           site->wide, place));
       weights.push_back(std::move(b));
       AdapterTerms& terms =
           site->all_terms()[match.expert >= 0 ? static_cast<size_t>(match.expert) : i];

@@ -61,7 +61,8 @@ void visit(TensorVisitor& v, MixtureWeights& w) {
               .size = c.experts.count,
               .part = {0, c.experts.count},
               .shape = VectorSpec::Shape::kRow,  // ERNIE's layout
-              .is_bias = true},
+              .is_bias = true,
+              .with_experts = true},
              w.selection_bias);
   std::unique_ptr<Vector> none;
   if (c.experts.zero_bias)
@@ -85,7 +86,10 @@ void visit(TensorVisitor& v, BesideWeights& w) {
             .part = {0, dim},
             .divisor = std::sqrt(static_cast<float>(dim))},
            w.router_norm.weight);
-  v.vector({.name = &tensor::kExpertScale, .size = c.experts.count, .part = {0, c.experts.count}},
+  v.vector({.name = &tensor::kExpertScale,
+            .size = c.experts.count,
+            .part = {0, c.experts.count},
+            .with_experts = true},
            w.expert_scale);
 }
 
@@ -109,8 +113,11 @@ ExpertsBlock::ExpertsBlock(Sublayer& sublayer) : s_(sublayer) {
 
 void ExpertsBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   const LayerWeights& layer = s_.weights.layers[static_cast<size_t>(i)];
-  mix(i, h, h);
-  if (layer.experts.shared_down.weight != nullptr) add_shared(layer, h, s_.out);
+  const bool has_shared = layer.experts.shared_down.weight != nullptr;
+  const MoeParams params = route(i, h, h);
+  if (has_shared) compute_shared(layer, h);
+  mix(layer, h, params);
+  if (has_shared) s_.ops.add(s_.out, shared_out_, s_.config.experts.shared_factor);
   s_.add(s_.out, layer.experts.down.partial, x, layer.ffn_post_norm, next);
 }
 
@@ -126,7 +133,7 @@ void ExpertsBlock::beside_dense(int i, const NormedInput& h, DenseBlock& dense, 
   const NormedInput input{x, norm_params(s_.config, beside.expert_norm), h.values};
   s_.ops.prepare(router);
   s_.ops.prepare(input);
-  mix(i, router, input);
+  mix(layer, input, route(i, router, input));
   if (layer.experts.down.partial) s_.ops.all_reduce(s_.out);
   s_.ops.norm(s_.out, norm_params(s_.config, beside.expert_post_norm), s_.out);
   s_.ops.add(s_.out, shared_out_, 1.0f);
@@ -134,9 +141,9 @@ void ExpertsBlock::beside_dense(int i, const NormedInput& h, DenseBlock& dense, 
   s_.ops.add_whole(x, s_.out, s_.config.residual.scale, nullptr);
 }
 
-// s_.out = weighted sum of the chosen experts.
-void ExpertsBlock::mix(int i, const NormedInput& router_input, const NormedInput& h) {
-  const LayerWeights& layer = s_.weights.layers[i];
+// Computes the router's logits and announces the mixture.
+MoeParams ExpertsBlock::route(int i, const NormedInput& router_input, const NormedInput& h) {
+  const LayerWeights& layer = s_.weights.layers[static_cast<size_t>(i)];
   const LinearTarget router = layer.experts.router.into(router_);
   s_.ops.norm_linear(router_input, {&router, 1});
   if (const float cap = s_.config.experts.router_softcap; cap > 0) s_.ops.scale(router_, 1.0f, cap);
@@ -154,16 +161,28 @@ void ExpertsBlock::mix(int i, const NormedInput& router_input, const NormedInput
       s_.config.layers[static_cast<size_t>(i)].expert_activation.value_or(layer.activation);
   params.down_lead = layer.experts.down.lead;
   params.mapped = layer.experts.down.mapped;
-  if (layer.experts.in.weight == nullptr)
-    return s_.ops.moe(s_.ops.materialize(h), router_, params, s_.out);
-  const LinearTarget in = layer.experts.in.into(latent_in_), out = layer.experts.out.into(s_.out);
-  s_.ops.norm_linear(h, {&in, 1});
+  params.on_host = layer.experts.down.on_host;
+  Tensor x = latent_in_;
+  if (layer.experts.in.weight == nullptr) {
+    x = s_.ops.materialize(h);
+  } else {
+    const LinearTarget in = layer.experts.in.into(latent_in_);
+    s_.ops.norm_linear(h, {&in, 1});
+  }
+  s_.ops.start_moe(x, router_, params);
+  return params;
+}
+
+// s_.out = weighted sum of the chosen experts.
+void ExpertsBlock::mix(const LayerWeights& layer, const NormedInput& h, const MoeParams& params) {
+  if (layer.experts.in.weight == nullptr) return s_.ops.moe(h.values, router_, params, s_.out);
   s_.ops.moe(latent_in_, router_, params, latent_out_);
+  const LinearTarget out = layer.experts.out.into(s_.out);
   s_.ops.linear(latent_out_, {&out, 1});
 }
 
-// to += output of the shared experts.
-void ExpertsBlock::add_shared(const LayerWeights& layer, const NormedInput& h, Tensor to) {
+// shared_out_ = output of the shared experts.
+void ExpertsBlock::compute_shared(const LayerWeights& layer, const NormedInput& h) {
   gated_product(s_, h, layer.experts.shared_gate, layer.experts.shared_up, layer.activation,
                 shared_gate_, shared_up_, kNoCutoff);
   if (layer.experts.shared_router.weight != nullptr) {
@@ -173,7 +192,6 @@ void ExpertsBlock::add_shared(const LayerWeights& layer, const NormedInput& h, T
   }
   const LinearTarget down = layer.experts.shared_down.into(shared_out_);
   s_.ops.linear(s_.padded(shared_gate_, layer.experts.shared_down), {&down, 1});
-  s_.ops.add(to, shared_out_, s_.config.experts.shared_factor);
 }
 
 }  // namespace penstock

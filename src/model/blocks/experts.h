@@ -102,8 +102,10 @@ class ExpertsBlock {
   void beside_dense(int layer, const NormedInput& h, DenseBlock& dense, Tensor x);
 
  private:
-  void mix(int layer, const NormedInput& router_input, const NormedInput& h);
-  void add_shared(const LayerWeights& layer, const NormedInput& h, Tensor to);
+  // Between route() and mix() a mixture on the host is computed beside what is asked for.
+  MoeParams route(int layer, const NormedInput& router_input, const NormedInput& h);
+  void mix(const LayerWeights& layer, const NormedInput& h, const MoeParams& params);
+  void compute_shared(const LayerWeights& layer, const NormedInput& h);
 
   Sublayer& s_;
   Tensor router_;                   // [n, n_experts]

@@ -359,6 +359,7 @@ void ExpertLoader::add_site(const std::string& at, ExpertProjection projection,
   site.first_row = down ? 0 : own.first, site.n_rows = first.rows();
   site.first_col = down ? own.first - out.lead : 0, site.n_cols = first.cols();
   site.wide = first.packed_bytes() >= int64_t{4} * first.rows() * first.cols();
+  site.on_host = tensors_.on_host();
   site.terms = std::make_unique<AdapterTerms[]>(out.weights.size());
   out.adapters = site.all_terms();
 }
@@ -381,6 +382,7 @@ Status ExpertLoader::load(const std::string& at, const ExpertsSpec& spec, Expert
     RETURN_IF_ERROR(ups(spec, name(ups_names), up));
     RETURN_IF_ERROR(downs(spec, name(downs_names), down));
   }
+  for (ExpertWeights* own : {&gate, &up, &down}) own->on_host = tensors_.on_host();
   add_site(at, ExpertProjection::kGate, spec, gate);
   add_site(at, ExpertProjection::kUp, spec, up);
   add_site(at, ExpertProjection::kDown, spec, down);

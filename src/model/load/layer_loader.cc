@@ -120,7 +120,9 @@ Result<std::vector<float>> LayerLoader::numbers(const VectorSpec& spec, const st
 }
 
 void LayerLoader::vector(const VectorSpec& spec, std::unique_ptr<Vector>& out) {
-  if (ok()) state_ = load_vector(spec, out);
+  if (!ok()) return;
+  const TensorLoader::WithExperts place(tensors_, spec.with_experts ? layer_ : -1);
+  state_ = load_vector(spec, out);
 }
 
 Status LayerLoader::load_vector(const VectorSpec& spec, std::unique_ptr<Vector>& out) {
@@ -190,7 +192,9 @@ Status LayerLoader::load_conv(const ConvSpec& spec, std::unique_ptr<Vector>& out
 
 void LayerLoader::experts(const ExpertsSpec& spec, ExpertWeights& gate, ExpertWeights& up,
                           ExpertWeights& down) {
-  if (ok()) state_ = ExpertLoader(tensors_).load(at_, spec, gate, up, down);
+  if (!ok()) return;
+  const TensorLoader::WithExperts place(tensors_, layer_);
+  state_ = ExpertLoader(tensors_).load(at_, spec, gate, up, down);
 }
 
 void LayerLoader::heads(const HeadsSpec& spec, ByHead& keys, ByHead& values) {

@@ -22,6 +22,12 @@ struct PackedWeights {
   // Experts are mapped: from `from`, or from the file to which they are moved.
   bool maps_experts = false;
   ExpertFile* experts = nullptr;
+  // Layers whose experts Ops::host() computes; beyond its end none.
+  std::vector<bool> on_host;
+  bool has_on_host(int layer) const {
+    return layer >= 0 && static_cast<size_t>(layer) < on_host.size() &&
+           on_host[static_cast<size_t>(layer)];
+  }
 };
 
 // Loads all weights. Checks every tensor's shape before use; a tensor that nothing uses is an

@@ -103,9 +103,9 @@ int64_t table_bytes(const WeightSource& source, const ModelConfig& config) {
   return bytes;
 }
 
-int64_t expert_bytes(const WeightSource& source, const ModelConfig& config) {
-  if (config.experts.count == 0) return 0;
-  const NameTable names = tensor_names(config, source.naming());
+int expert_layer_of(const WeightSource& source, const TensorInfo& tensor, const ModelConfig& config,
+                    const NameTable& names) {
+  if (config.experts.count == 0) return -1;
   // Older GGUF files have one tensor per expert.
   const bool gguf = source.naming() == Naming::kGguf;
   const std::string_view patterns[] = {
@@ -118,16 +118,21 @@ int64_t expert_bytes(const WeightSource& source, const ModelConfig& config) {
     if (head.empty() || !name.starts_with(head)) return false;
     return at == std::string_view::npos || (name.size() > at && name[at] >= '0' && name[at] <= '9');
   };
+  // Layers that predict further tokens are none of these.
+  const int layer = layer_of(tensor.name, names.layer);
+  if (tensor.name.starts_with("mtp.") || layer >= config.n_layers) return -1;
+  const std::string_view name = name_in_layer(tensor.name, names.layer);
+  const bool found =
+      std::ranges::any_of(patterns, [&](std::string_view pattern) { return is_of(name, pattern); });
+  return found ? layer : -1;
+}
+
+int64_t expert_bytes(const WeightSource& source, const ModelConfig& config) {
+  const NameTable names = tensor_names(config, source.naming());
   int64_t bytes = 0;
-  for (const TensorInfo& tensor : source.tensors()) {
-    // Skips layers that predict further tokens.
-    if (tensor.name.starts_with("mtp.") || layer_of(tensor.name, names.layer) >= config.n_layers)
-      continue;
-    const std::string_view name = name_in_layer(tensor.name, names.layer);
-    if (std::ranges::any_of(patterns,
-                            [&](std::string_view pattern) { return is_of(name, pattern); }))
+  for (const TensorInfo& tensor : source.tensors())
+    if (expert_layer_of(source, tensor, config, names) >= 0)
       bytes += static_cast<int64_t>(tensor.bytes.size());
-  }
   return bytes;
 }
 

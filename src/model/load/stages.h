@@ -22,6 +22,10 @@ LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config);
 
 // Bytes of routed experts of all layers in the file, which experts_offload need not keep in memory.
 int64_t expert_bytes(const WeightSource& source, const ModelConfig& config);
+// Returns the layer whose routed experts the tensor belongs to; -1: none. names: of the source's
+// format.
+int expert_layer_of(const WeightSource& source, const TensorInfo& tensor, const ModelConfig& config,
+                    const NameTable& names);
 // Whether the tensor has rows of a table of n-grams, which stays in its file. names: of the
 // source's format.
 bool is_of_table(std::string_view name, const ModelConfig& config, const NameTable& names);

@@ -25,7 +25,8 @@ TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config
       config_(config),
       cuts_(config, shard.shard, shard.cuts_vocabulary),
       reads_parts_(shard.is_part()),
-      ops_(ops),
+      device_(ops),
+      ops_(&ops),
       progress_(progress),
       packed_(packed),
       names_(tensor_names(config, source.naming())) {
@@ -123,10 +124,10 @@ Status TensorLoader::norm(const std::string& name, int64_t size, bool has_bias, 
     ASSIGN_OR_RETURN(weight, vector(name + ".weight", size));
   }
   for (float& value : weight) value += offset;
-  ASSIGN_OR_RETURN(out.weight, ops_.pack_vector(weight));
+  ASSIGN_OR_RETURN(out.weight, ops_->pack_vector(weight));
   if (!has_bias) return {};
   ASSIGN_OR_RETURN(const std::vector<float> bias, vector(name + ".bias", size));
-  ASSIGN_OR_RETURN(out.bias, ops_.pack_vector(bias));
+  ASSIGN_OR_RETURN(out.bias, ops_->pack_vector(bias));
   return {};
 }
 
@@ -147,7 +148,7 @@ Status TensorLoader::head_norm(const std::string& pattern, int n_heads, Range pa
   const auto dim = static_cast<size_t>(config_.head_dim);
   const auto own = std::span(weights).subspan(static_cast<size_t>(part.first) * dim,
                                               static_cast<size_t>(part.count) * dim);
-  ASSIGN_OR_RETURN(out.weight, ops_.pack_vector(own));
+  ASSIGN_OR_RETURN(out.weight, ops_->pack_vector(own));
   return {};
 }
 
@@ -264,7 +265,7 @@ Result<std::unique_ptr<Weight>> TensorLoader::pack(const QuantizedMatrix& view,
   if (view.bytes.size() >= view.size_bytes())
     read_ahead({view.bytes.first(std::min(view.row_bytes(), view.bytes.size())), view.stride(),
                 static_cast<size_t>(view.rows)});
-  auto packed = ops_.pack(view);
+  auto packed = ops_->pack(view);
   if (!packed) {
     return errorf(packed.error().code, "{}: tensor {}: {}", source_.path().string(), name,
                   packed.error().message);
@@ -290,7 +291,7 @@ Result<std::unique_ptr<Weight>> TensorLoader::pack_part(const FileMatrix& matrix
     return pack(part ? matrix.view.row_range(first, count) : matrix.view, name);
   }
   if (matrix.storage.empty()) read_ahead(matrix.grouped->lines_of_rows(first, count));
-  auto packed = ops_.pack_grouped(*matrix.grouped, first, count);
+  auto packed = ops_->pack_grouped(*matrix.grouped, first, count);
   if (!packed) {
     return errorf(packed.error().code, "{}: layer {}: {}", source_.path().string(), name,
                   packed.error().message);
@@ -327,7 +328,7 @@ Result<std::unique_ptr<Weight>> TensorLoader::restore(const std::string& name, i
   if (part == nullptr)
     return errorf(ErrorCode::kCorruptFile, "packed weights: {} is missing", name);
   ASSIGN_OR_RETURN(auto weight,
-                   ops_.restore({std::string(part->description), part->bytes}, packed_->from));
+                   ops_->restore({std::string(part->description), part->bytes}, packed_->from));
   if (weight->rows() != rows || weight->cols() != cols) {
     return errorf(ErrorCode::kCorruptFile, "packed weights: {}: expected {} x {}, got {} x {}",
                   name, rows, cols, weight->rows(), weight->cols());
@@ -345,7 +346,7 @@ Result<std::unique_ptr<Weight>> TensorLoader::restore_columns(const std::string&
   if (part == nullptr)
     return errorf(ErrorCode::kCorruptFile, "packed weights: {} is missing", name);
   ASSIGN_OR_RETURN(auto weight,
-                   ops_.restore({std::string(part->description), part->bytes}, packed_->from));
+                   ops_->restore({std::string(part->description), part->bytes}, packed_->from));
   if (weight->rows() != rows || lead < 0 || weight->cols() - columns.count < lead) {
     return errorf(ErrorCode::kCorruptFile,
                   "packed weights: {}: expected {} x {} behind {}, got {} x {}", name, rows,
@@ -413,7 +414,7 @@ Status TensorLoader::linear_columns(const std::string& stem, int rows, int cols,
   add_site(stem, rows, {0, rows}, cols, {}, out, part.first - out.lead);
   if (m.tensor != nullptr) done(*m.tensor);
   if (bias.empty() || cuts_.shard().rank > 0) return {};
-  ASSIGN_OR_RETURN(out.bias, ops_.pack_vector(bias));
+  ASSIGN_OR_RETURN(out.bias, ops_->pack_vector(bias));
   return {};
 }
 
@@ -477,7 +478,7 @@ Status TensorLoader::fused(const std::string& stem, std::span<const int> rows, i
     if (!bias.empty()) {
       const auto own = std::span(bias).subspan(static_cast<size_t>(first + part.first),
                                                static_cast<size_t>(part.count));
-      ASSIGN_OR_RETURN(out[i]->bias, ops_.pack_vector(own));
+      ASSIGN_OR_RETURN(out[i]->bias, ops_->pack_vector(own));
     }
     add_site(stem, total, {first + part.first, part.count}, cols, order, *out[i]);
     first += rows[i];

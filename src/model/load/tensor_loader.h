@@ -38,7 +38,23 @@ class TensorLoader {
   const WeightSource& source() const { return source_; }
   const ModelConfig& config() const { return config_; }  // of the whole model
   const ModelCuts& cuts() const { return cuts_; }
-  Ops& ops() { return ops_; }
+  // The backend that what is loaded now is for.
+  Ops& ops() { return *ops_; }
+  bool on_host() const { return ops_ != &device_; }
+  // While it lives, what is loaded is for the backend that computes the experts of this layer.
+  class WithExperts {
+   public:
+    WithExperts(TensorLoader& tensors, int layer) : tensors_(tensors) {
+      if (tensors.packed_ != nullptr && tensors.packed_->has_on_host(layer))
+        tensors.ops_ = tensors.device_.host();
+    }
+    ~WithExperts() { tensors_.ops_ = &tensors_.device_; }
+    WithExperts(const WithExperts&) = delete;
+    WithExperts& operator=(const WithExperts&) = delete;
+
+   private:
+    TensorLoader& tensors_;
+  };
   NameTable& names() { return names_; }
   // Returns the whole name of a tensor outside the layers.
   std::string name(std::string_view part) const { return prefix_ + std::string(part); }
@@ -75,7 +91,7 @@ class TensorLoader {
   void keep(const std::string& name, int first, const Weight& weight, int lead = 0) {
     if (packed_ == nullptr) return;
     const std::string behind = lead > 0 ? fmt::format("{}{}", kLeadMark, lead) : "";
-    packed_->made.push_back({stored_name(name, first) + behind, &weight});
+    packed_->made.push_back({stored_name(name, first) + behind, &weight, ops_});
   }
   bool maps_experts() const { return packed_ != nullptr && packed_->maps_experts; }
   ExpertFile* expert_file() { return packed_ == nullptr ? nullptr : packed_->experts; }
@@ -157,7 +173,8 @@ class TensorLoader {
   const ModelConfig& config_;
   const ModelCuts cuts_;
   const bool reads_parts_;
-  Ops& ops_;
+  Ops& device_;
+  Ops* ops_;  // device_ or device_.host()
   const LoadProgress& progress_;
   PackedWeights* packed_;
   // matrices in packed_->from, independent of their rows

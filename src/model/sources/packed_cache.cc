@@ -152,12 +152,13 @@ void PackedCache::save(const WeightSource& source, std::string_view recoding, co
     return;
   }
   std::vector<std::string> descriptions;
-  for (const NamedWeight& weight : weights) descriptions.push_back(ops.describe(*weight.weight));
+  for (const NamedWeight& weight : weights)
+    descriptions.push_back(weight.ops->describe(*weight.weight));
   std::vector<PartToWrite> parts;
   for (size_t i = 0; i < weights.size(); ++i) {
     const Weight& weight = *weights[i].weight;
     parts.push_back({weights[i].name, descriptions[i], static_cast<size_t>(weight.packed_bytes()),
-                     [&ops, &weight] { return ops.store(weight); }});
+                     [&weight, own = weights[i].ops] { return own->store(weight); }});
   }
   if (const Status status = write_packed_file(path, origin, parts); !status) {
     log().warn("packed weights are not kept: {}", status.error().message);

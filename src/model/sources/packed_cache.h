@@ -21,6 +21,7 @@ namespace penstock {
 struct NamedWeight {
   std::string name;
   const Weight* weight;
+  const Ops* ops;  // which made it
 };
 
 class PackedCache {

@@ -167,6 +167,7 @@ struct VectorSpec {
   float divisor = 1.0f;
   bool is_bias = false;  // not counted by n_parameters()
   GroupedHeads heads = {};
+  bool with_experts = false;  // is where the layer's experts are
 };
 
 // A depthwise convolution over the last `taps` tokens. Files store [channels, taps], in one tensor

@@ -41,6 +41,7 @@ struct ExpertWeights {
   std::span<const AdapterTerms> adapters;  // [n_experts], of their LinearSite, or empty
   // the experts are in a mapped file (PackedWeights::maps_experts)
   bool mapped = false;
+  bool on_host = false;  // weights and biases are of Ops::host()
 };
 
 // Matrix of an expert that a LinearSite describes.
@@ -61,6 +62,7 @@ struct LinearSite {
       // Columns of the file's matrix that the layer's weight has: all, or those of one rank.
       n_cols = 0;
   bool wide = false;                      // the weights are F32
+  bool on_host = false;                   // the terms are of Ops::host()
   std::unique_ptr<AdapterTerms[]> terms;  // [1], or [n_experts]
   std::span<AdapterTerms> all_terms() const {
     return {terms.get(), static_cast<size_t>(std::max(n_experts, 1))};

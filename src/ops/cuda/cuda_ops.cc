@@ -49,7 +49,8 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config,
       attention_(*device_, step_memory_, upload_, config.batch_invariant),
       layer_(*device_, config.batch_invariant),
       wide_(*device_, !config.batch_invariant),
-      experts_(*this, *device_, step_memory_, wide_) {
+      experts_(*this, *device_, step_memory_, wide_),
+      host_experts_(*this, *device_, graphs_, config) {
   graphs_.enable(!config.eager);
   if (ranks == nullptr) return;
   sums_ =
@@ -79,6 +80,7 @@ StepShape CudaOps::begin_step(const Batch* batch) {
   if (const Status done = upload_.set(host_batch_, draws, draws_.tokens_before()); !done)
     device_->give_up(done.error());
   layer_.begin_step(host_batch_);
+  host_experts_.begin_step(batch != nullptr ? &host_batch_ : nullptr);
   suits_graph_ = graphs_.suits(host_batch_);
   const auto rows = [&](int n) {
     if (suits_graph_) n = StepGraphs::rows_for(n);

@@ -19,6 +19,7 @@
 #include "ops/cuda/device_draws.h"
 #include "ops/cuda/device_rates.h"
 #include "ops/cuda/experts.h"
+#include "ops/cuda/host_experts.h"
 #include "ops/cuda/kernels/products.h"
 #include "ops/cuda/layer_products.h"
 #include "ops/cuda/packed_weight.h"
@@ -57,6 +58,8 @@ class CudaOps final : public Ops {
   Status status() const override { return device_->status(); }
   bool recover() override;
   bool can_cache(KvDType) const override { return true; }
+  Ops* host() override { return host_experts_.host(); }
+  int64_t expert_bytes_read() const override { return host_experts_.bytes_read(); }
   MachineLimits limits(int64_t read_bytes) override { return machine_limits(*device_, read_bytes); }
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
@@ -159,7 +162,11 @@ class CudaOps final : public Ops {
       Ops::linear_add(in, target, x, delta_scale, h);
   }
 
+  void start_moe(Tensor x, Tensor router_logits, const MoeParams& params) override {
+    if (params.on_host) host_experts_.send(x, router_logits);
+  }
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override {
+    if (params.on_host) return host_experts_.run(x, router_logits, params, out);
     const BatchOnDevice* const own = host_batch_.tokens.empty() ? nullptr : batch();
     experts_.run(x, router_logits, params, own, host_batch_.adapters, out);
   }
@@ -219,6 +226,7 @@ class CudaOps final : public Ops {
   LayerProducts layer_;
   WideProducts wide_;
   Experts experts_;
+  HostExperts host_experts_;
 };
 
 }  // namespace penstock::cuda

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace penstock::cuda {
 namespace {
@@ -44,38 +45,55 @@ StepGraphs::Entry& StepGraphs::entry_of(const Key& key) {
 StepOutputs StepGraphs::run(const Key& key, bool suits, StepFn fn, void* ctx) {
   if (!suits) return fn(ctx);
   if (n_released_ != device_.n_released()) {
-    for (Entry& entry : entries_) entry.recording.reset();
+    for (Entry& entry : entries_) entry.pieces.clear();
     n_released_ = device_.n_released();
   }
   Entry& entry = entry_of(key);
   const size_t begin = memory_.taken();
   // A step with this key was computed: its memory is known to fit, so nothing is allocated.
   if (entry.bytes > 0 && entry.begin == begin && !entry.refused && memory_.holds(entry.bytes)) {
-    if (entry.recording != nullptr) {
+    if (!entry.pieces.empty()) {
       memory_.skip(entry.bytes);
     } else if (!record(entry, fn, ctx)) {
       memory_.rewind(begin);
       return fn(ctx);
     }
-    device_.play(*entry.recording);
-    ++n_played_;
+    play(entry);
     return entry.outputs;
   }
   const StepOutputs outputs = fn(ctx);
-  entry.recording.reset();
+  entry.pieces.clear();
   entry.begin = begin, entry.bytes = memory_.taken() - begin;
   return outputs;
 }
 
 bool StepGraphs::record(Entry& entry, StepFn fn, void* ctx) {
   device_.start_early(starts_early_);
+  recorded_ = &entry.pieces;
   device_.begin_recording();
   entry.outputs = fn(ctx);
-  entry.recording = device_.end_recording();
+  entry.pieces.push_back({device_.end_recording(), {}});
+  recorded_ = nullptr;
   device_.start_early(false);
-  entry.refused = entry.recording == nullptr;
+  entry.refused = std::ranges::any_of(
+      entry.pieces, [](const Piece& piece) { return piece.recording == nullptr; });
+  if (entry.refused) entry.pieces.clear();
   if (!entry.refused) ++n_recorded_;
   return !entry.refused;
+}
+
+void StepGraphs::between(std::function<void()> work) {
+  if (recorded_ == nullptr) return work();
+  recorded_->push_back({device_.end_recording(), std::move(work)});
+  device_.begin_recording();
+}
+
+void StepGraphs::play(const Entry& entry) {
+  for (const Piece& piece : entry.pieces) {
+    device_.play(*piece.recording);
+    if (piece.work) piece.work();
+  }
+  ++n_played_;
 }
 
 }  // namespace penstock::cuda
