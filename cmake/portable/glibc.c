@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <link.h>
 #include <spawn.h>
 #include <stdint.h>
@@ -30,7 +31,7 @@ uint32_t arc4random(void) {
 // The files that are open when it is called. Those opened by other threads between it and the child's start are closed by O_CLOEXEC.
 int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t* actions, int first) {
   DIR* folder = opendir("/proc/self/fd");
-  if (!folder) return 0;
+  if (!folder) return errno;
   int error = 0;
   for (struct dirent* entry; !error && (entry = readdir(folder));) {
     const int fd = atoi(entry->d_name);

@@ -103,7 +103,8 @@ class LLM {
   // CompletionOutput::message (`text` and GenerateOptions::on_text have the unparsed text, with the
   // marks of reasoning and calls). Errors: those of generate(); kInvalidArgument when the template
   // raises an error or has no place for tools or images, for images of a model that does not see, and
-  // for invalid options; kUnsupported and kResourceExhausted for images that cannot be read.
+  // for invalid options; kUnsupported for images of a kind that is not
+  // read, kInvalidArgument for damaged ones and ones over a limit.
   virtual Result<RequestOutput> chat(std::span<const ChatMessage> messages,
                                      const SamplingParams& params,
                                      const GenerateOptions& options = {},

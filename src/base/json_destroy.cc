@@ -6,6 +6,7 @@ namespace {
 
 template <class T>
 void release(T* value) {
+  if (value == nullptr) return;  // of a value that could not be made
   std::destroy_at(value);
   std::allocator<T>().deallocate(value, 1);
 }

@@ -116,6 +116,12 @@ Result<PicturedPrompt> Session::place(const Prompt& prompt, std::vector<Picture>
     return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} pictures, got {}",
                   pictures.back().where, eyes_->limits().pictures, pictures.size());
   }
+  for (const Picture& picture : pictures) {
+    if (picture.is_sound != eyes_->hears()) {
+      return errorf(ErrorCode::kInvalidArgument, "{}: expected {}, which this model reads",
+                    picture.where, eyes_->hears() ? "a sound" : "a picture");
+    }
+  }
   PicturedPrompt result;
   ASSIGN_OR_RETURN(result.pictures.pictures, eyes_->plan(std::move(pictures), settings));
   const int most = engine_->info().max_model_len;

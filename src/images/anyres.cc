@@ -142,6 +142,7 @@ class AnyResolutionProcessor : public ViewProcessor {
 
   Status plan_views(int width, int height, ImagePlan& plan) const override {
     if (whole_) {
+      RETURN_IF_ERROR(check_square(width, height));
       plan.stitched.newline_behind = true;
       add_view(plan, tile_, tile_, base_);
       add_soft(plan, base_ + 1);

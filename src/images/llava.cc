@@ -57,6 +57,7 @@ class LlavaProcessor : public ViewProcessor {
     const int64_t longer = std::max(width, height), shorter = std::min(width, height),
                   side = size_.shortest_edge;
     constexpr int64_t kMostPixels = int64_t{1} << 26;
+    if (pad_) RETURN_IF_ERROR(check_square(width, height));
     if (!pad_ && side > 0 && side * longer / shorter > kMostPixels / side)
       return errorf(
           ErrorCode::kInvalidArgument,

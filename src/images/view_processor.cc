@@ -106,6 +106,15 @@ void ViewProcessor::add_view(ImagePlan& plan, int height, int width, int n_token
   plan.views.push_back(view);
 }
 
+Status ViewProcessor::check_square(int width, int height) {
+  constexpr int64_t kMostPixels = int64_t{1} << 27;
+  const int64_t side = std::max(width, height);
+  if (side <= kMostPixels / side) return {};
+  return errorf(ErrorCode::kInvalidArgument,
+                "image of {} x {}: expected a square around it of at most {} pixels, got {} x {}",
+                width, height, kMostPixels, side, side);
+}
+
 Result<ImagePlan> ViewProcessor::plan(int width, int height) const {
   if (width < 1 || height < 1)
     return errorf(ErrorCode::kInvalidArgument, "image: expected at least one pixel, got {} x {}",

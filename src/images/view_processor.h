@@ -43,6 +43,9 @@ class ViewProcessor : public ImageProcessor {
   std::string soft_token() const final { return soft_token_; }
 
  protected:
+  // Whether the square around a picture, on which it is padded, has at most 2^27 pixels. Error:
+  // kInvalidArgument.
+  static Status check_square(int width, int height);
   // Fills in all of a plan but the size of the picture.
   virtual Status plan_views(int width, int height, ImagePlan& plan) const = 0;
   // Returns the views of the plan, in its order and sizes.

@@ -43,12 +43,18 @@ std::string name_of_type(nb::handle object) {
       fmt::format("{}: expected {}, got {}", where, expected, name_of_type(got)).c_str());
 }
 
+// Clears the error that is expected of what was called; throws any other one.
+void clear_error(PyObject* expected) {
+  if (!PyErr_ExceptionMatches(expected)) throw nb::python_error();
+  PyErr_Clear();
+}
+
 // UTF-8 of a string.
 std::string text_of(nb::handle object, const std::string& where) {
   Py_ssize_t size = 0;
   if (const char* text = PyUnicode_AsUTF8AndSize(object.ptr(), &size))
     return {text, static_cast<size_t>(size)};
-  PyErr_Clear();
+  clear_error(PyExc_UnicodeEncodeError);
   throw nb::value_error(fmt::format("{}: the string has a lone surrogate", where).c_str());
 }
 
@@ -56,7 +62,7 @@ std::string text_of(nb::handle object, const std::string& where) {
 nb::object index_of(nb::handle object, const std::string& where) {
   nb::object index = nb::steal(PyNumber_Index(object.ptr()));
   if (index.is_valid()) return index;
-  PyErr_Clear();
+  clear_error(PyExc_TypeError);
   type_error(where, "an integer", object);
 }
 

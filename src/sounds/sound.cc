@@ -95,7 +95,7 @@ struct OpenSound {
 };
 
 Status check_info(const SoundInfo& info, const SoundLimits& limits) {
-  constexpr int kLeastRate = 4000, kMostRate = 768'000;
+  constexpr int kLeastRate = 4000, kMostRate = 192'000;
   if (info.n_frames < 1 || info.channels < 1)
     return make_error(ErrorCode::kInvalidArgument, "sound: it has no samples");
   if (info.n_frames == SF_COUNT_MAX) {
@@ -173,15 +173,20 @@ int64_t n_samples_at(const SoundInfo& info, int rate) {
   return (info.n_frames * rate + info.rate - 1) / info.rate;
 }
 
-Result<std::vector<float>> decode_sound(Bytes file, int rate, const SoundLimits& limits) {
+Result<std::vector<float>> decode_sound(Bytes file, int rate, const SoundLimits& limits,
+                                        const std::function<Status()>& goes_on) {
   ASSIGN_OR_RETURN(const auto sound, open_sound(file, limits));
   const SoundInfo& info = sound->info;
   ASSIGN_OR_RETURN(Resampler resampler, Resampler::open(info.rate, rate));
-  constexpr int64_t kPiece = 4096;
+  constexpr int64_t kPiece = 4096, kAsked = 64 * kPiece;
   const auto channels = static_cast<size_t>(info.channels);
   std::vector<float> frames(kPiece * channels), mono(kPiece), samples;
   samples.reserve(static_cast<size_t>(n_samples_at(info, rate)) + kPiece);
-  for (int64_t done = 0; done < info.n_frames;) {
+  for (int64_t done = 0, asked = 0; done < info.n_frames;) {
+    if (goes_on != nullptr && done - asked >= kAsked) {
+      asked = done;
+      RETURN_IF_ERROR(goes_on());
+    }
     const int64_t n =
         sf_readf_float(sound->handle.get(), frames.data(), std::min(kPiece, info.n_frames - done));
     if (n <= 0) {

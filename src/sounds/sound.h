@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,7 @@ std::string_view name_of(SoundFormat format);
 // What the header of a file says of its sound.
 struct SoundInfo {
   SoundFormat format = SoundFormat::kWav;
-  int rate = 0;          // samples a second of each channel
+  int rate = 0;          // samples a second of each channel, 4,000 to 192,000
   int channels = 0;      // at least 1
   int64_t n_frames = 0;  // samples of each channel, at least 1
 };
@@ -39,8 +40,9 @@ int64_t n_samples_at(const SoundInfo& info, int rate);
 
 // Decodes a file to samples from -1 to 1 of one channel at `rate` (8,000 to 192,000) a second.
 // Errors: those of read_sound_info(), and kInvalidArgument, if the file has fewer frames than its
-// header says.
+// header says. `goes_on` is asked every 262,144 frames; an error of it ends the decoding and is returned.
 Result<std::vector<float>> decode_sound(std::span<const std::byte> file, int rate,
-                                        const SoundLimits& limits = {});
+                                        const SoundLimits& limits = {},
+                                        const std::function<Status()>& goes_on = nullptr);
 
 }  // namespace penstock

@@ -136,6 +136,22 @@ TEST(ImageProcessorTest, PlansAreBounded) {
   EXPECT_EQ((*processor)->plan(0, 480).error().code, ErrorCode::kInvalidArgument);
 }
 
+// A picture of a few kilobytes as a file may be 200,000 pixels wide and one high.
+TEST(ImageProcessorTest, SquaresAreBounded) {
+  const auto golden = settings_of("llava_padded");
+  const auto padded = make_image_processor(files_of(golden), golden["kwargs"]);
+  ASSERT_TRUE(padded) << padded.error().message;
+  const auto tiles = make_image_processor(files_of(settings_of("llava_onevision")));
+  ASSERT_TRUE(tiles) << tiles.error().message;
+  const auto whole = (*tiles)->for_several();
+  ASSERT_NE(whole, nullptr);
+  for (const ImageProcessor* const processor : {padded->get(), whole.get()}) {
+    EXPECT_EQ(processor->plan(200'000, 1).error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(processor->plan(1, 11'586).error().code, ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(processor->plan(11'585, 1));
+  }
+}
+
 TEST(ImageProcessorTest, SettingsMayStandInTheProcessorsFile) {
   const auto golden = settings_of("gemma3");
   ImageProcessorFiles files = files_of(golden);

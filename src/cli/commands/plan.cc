@@ -101,7 +101,10 @@ int64_t expert_parameters(const ModelConfig& c) {
 Result<std::optional<GpuPlan::Outcome>> plan_gpu(const PlanCommand& command,
                                                  const ModelConfig& config,
                                                  int64_t sequence_bytes) {
-  if (command.ranks.wanted()) return std::optional<GpuPlan::Outcome>();
+  if (command.ranks.wanted()) {
+    RETURN_IF_ERROR(command.gpu.check_unused("several ranks"));
+    return std::optional<GpuPlan::Outcome>();
+  }
   std::unique_ptr<WeightSource> source;
   if (!command.shape.empty()) {
     ASSIGN_OR_RETURN(source, make_synthetic_source(command.shape, command.type));

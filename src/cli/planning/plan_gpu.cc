@@ -75,7 +75,22 @@ GpuPlan::GpuPlan(CLI::App& app) {
   app.add_flag("--cpu-moe", cpu_moe, "as serve's: the experts of all layers are the CPU's")
       ->group(group);
   app.add_option("--override-tensor", override_tensor, "as serve's: PATTERN=CPU or =CUDA0")
+      ->join(',')
       ->group(group);
+}
+
+Status GpuPlan::check_unused(std::string_view why) const {
+  const std::pair<const char*, bool> given[] = {{"--gpu-gbps", gpu_gbps != 0},
+                                                {"--host-gbps", host_gbps != 0},
+                                                {"--n-cpu-moe", n_cpu_moe >= 0},
+                                                {"--cpu-moe", cpu_moe},
+                                                {"--override-tensor", !override_tensor.empty()}};
+  for (const auto& [flag, is_given] : given) {
+    if (is_given)
+      return errorf(ErrorCode::kInvalidArgument, "{}: expected a GPU to plan for, got {}", flag,
+                    why);
+  }
+  return {};
 }
 
 Result<std::optional<GpuPlan::Outcome>> GpuPlan::plan(const WeightSource& source,
@@ -90,7 +105,10 @@ Result<std::optional<GpuPlan::Outcome>> GpuPlan::plan(const WeightSource& source
     if (gpu_gbps == 0) result.rates.gpu_read = kAssumedGpuGbps * kGiga;
   } else {
     const auto gpu = make_ops("cuda", {});
-    if (!gpu) return std::optional<Outcome>();
+    if (!gpu) {
+      RETURN_IF_ERROR(check_unused("no GPU and no --gpu-memory"));
+      return std::optional<Outcome>();
+    }
     const MemoryState state = (*gpu)->memory();
     result.memory = state.total, used = state.total - state.free;
     result.gpu_measured = gpu_gbps == 0;

@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "formats/weight_source.h"
 #include "model/blocks/config.h"
@@ -46,6 +47,8 @@ struct GpuPlan {
   static void print(const Outcome& result);
   static nlohmann::json json(const Outcome& result);
 
+  // Refuses flags that mean nothing without a GPU. why: what there is in its place.
+  Status check_unused(std::string_view why) const;
   // Whether a flag describes a GPU.
   bool wanted() const { return !memory.empty(); }
 

@@ -16,9 +16,11 @@ Result<ImagePlan> Ear::plan(std::span<const std::byte> file) const {
   return plan;
 }
 
-Result<std::vector<SoundView>> Ear::hear(std::span<const std::byte> file) const {
+Result<std::vector<SoundView>> Ear::hear(std::span<const std::byte> file,
+                                         const std::function<Status()>& goes_on) const {
   ASSIGN_OR_RETURN(const std::vector<float> samples,
-                   decode_sound(file, processor_->rate(), limits_));
+                   decode_sound(file, processor_->rate(), limits_, goes_on));
+  RETURN_IF_ERROR(goes_on());
   RETURN_IF_ERROR(processor_->plan(static_cast<int64_t>(samples.size())));
   return processor_->process(samples);
 }

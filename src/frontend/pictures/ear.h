@@ -2,6 +2,7 @@
 //
 // Thread-safe.
 #pragma once
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,8 +23,10 @@ class Ear {
   std::string soft_token() const { return processor_->soft_token(); }
   // Reads the header of a sound. Errors: those of read_sound_info() and SoundProcessor::plan().
   Result<ImagePlan> plan(std::span<const std::byte> file) const;
-  // Decodes a sound and makes its spectra. Errors: those of decode_sound().
-  Result<std::vector<SoundView>> hear(std::span<const std::byte> file) const;
+  // Decodes a sound and makes its spectra. Errors: those of decode_sound(), and what `goes_on`, which
+  // is asked meanwhile, returns.
+  Result<std::vector<SoundView>> hear(std::span<const std::byte> file,
+                                      const std::function<Status()>& goes_on) const;
 
  private:
   Ear(std::unique_ptr<SoundProcessor> processor, const SoundLimits& limits)

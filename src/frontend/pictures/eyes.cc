@@ -398,7 +398,9 @@ Result<std::shared_ptr<const EmbeddingRows>> Eyes::rows_of(const PlannedPicture&
 }
 
 Result<EmbeddingRows> Eyes::compute_sound(const PlannedPicture& planned, const GoesOn& goes_on) {
-  ASSIGN_OR_RETURN(const std::vector<SoundView> heard, ear_->hear(bytes_of(planned.picture)));
+  ASSIGN_OR_RETURN(const std::vector<SoundView> heard,
+                   ear_->hear(bytes_of(planned.picture), goes_on));
+  RETURN_IF_ERROR(goes_on());
   std::vector<PicturePixels> views;
   for (const SoundView& view : heard) views.push_back({view.values, 1, view.n_positions, 0, 0});
   return encoder_->encode(views, goes_on);

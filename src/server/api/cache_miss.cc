@@ -96,6 +96,7 @@ MessagePlaces MessageTexts::places_in(const Tokenizer& tokenizer,
   for (size_t i = 0; i < messages.size() && n_missing < kMostMissing; ++i) {
     bool any = false;
     for (const std::string& part : messages[i].texts) {
+      if (n_missing == kMostMissing) break;
       const size_t begin = find_in(text, part, at);
       n_missing += begin == std::string::npos;
       if (begin == std::string::npos) continue;

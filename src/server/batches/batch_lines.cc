@@ -192,6 +192,7 @@ net::awaitable<std::optional<LineResult>> LineComputer::compute(
                            0};
     }
     if (exchange.status() == 429 || (exchange.status() == 503 && tries < kMostTries)) {
+      if (services_.models.sleeps()) tries = 0;  // however long the server is asleep
       net::steady_timer again(executor_, kFullQueue);
       co_await again.async_wait(net::use_awaitable);
       continue;

@@ -120,25 +120,24 @@ net::awaitable<RouteDecision> Router::decide(const Table& table, const RouteFeat
                             table.config.threshold.value_or(table.score->threshold));
 }
 
-// Whether a model reads text only; false: it sees, or it cannot be loaded.
-net::awaitable<bool> Router::is_blind(const std::string& name) {
+net::awaitable<std::optional<bool>> Router::sees(const std::string& name) {
   const auto model = services_.models.named(name);
-  if (!model) co_return false;
+  if (!model) co_return std::nullopt;
   ModelLease lease = model->lease();
   if (lease == nullptr) {
     auto loaded = co_await services_.loads.lease(*model);
-    if (!loaded) co_return false;
+    if (!loaded) co_return std::nullopt;
     lease = *std::move(loaded);
   }
   const Eyes* const eyes = lease->pools() ? nullptr : lease->session().eyes();
-  co_return eyes == nullptr || eyes->hears();
+  co_return eyes != nullptr && !eyes->hears();
 }
 
 net::awaitable<RouteDecision> Router::seeing(const RouteConfig& config, RouteDecision decision) {
-  if (!co_await is_blind(decision.model)) co_return decision;
+  if (co_await sees(decision.model) != false) co_return decision;
   const std::array<const std::string*, 2> others = {&config.small, &config.large};
   for (const std::string* other : others) {
-    if (*other == decision.model || co_await is_blind(*other)) continue;
+    if (*other == decision.model || co_await sees(*other) != true) continue;
     decision.model = *other;
     decision.reason += "; the model chosen has no eyes";
     break;
@@ -176,8 +175,9 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Endpoint& e
   // Stored responses cannot be withdrawn, and background responses are answered before they exist.
   const bool is_kept =
       std::string_view(endpoint.path) == "/v1/responses" && services_.data.get() != nullptr;
-  const bool cascades = has_both && config.cascade && decision.may_cascade && !config.dry_run &&
-                        !is_kept && decision.model == config.small;
+  bool cascades = has_both && config.cascade && decision.may_cascade && !config.dry_run &&
+                  !is_kept && decision.model == config.small;
+  if (cascades && features.pictures) cascades = co_await sees(config.large) == true;
   if (cascades) {
     const bool answered = co_await try_small(table, endpoint, exchange, features.question, header);
     if (answered) co_return;

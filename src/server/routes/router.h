@@ -59,7 +59,8 @@ class Router {
   const Table& table_of(const RouteConfig& config) const;
   net::awaitable<RouteDecision> decide(const Table& table, const RouteFeatures& features,
                                        Exchange& exchange);
-  net::awaitable<bool> is_blind(const std::string& model);
+  // Whether a model sees; nothing: it cannot be loaded, which this tries.
+  net::awaitable<std::optional<bool>> sees(const std::string& model);
   // Replaces the chosen model by the small or the large one, if that one sees and it does not.
   net::awaitable<RouteDecision> seeing(const RouteConfig& config, RouteDecision decision);
   // Lets the small model answer; returns true if the answer was acceptable and has been sent.

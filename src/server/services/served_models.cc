@@ -281,10 +281,12 @@ Status ServedModels::reload(ServedModel& model) {
 void ServedModels::sleep(std::chrono::milliseconds patience) {
   const std::lock_guard lock(loading_);
   if (sleeps_.exchange(true)) return;
+  const auto end = Clock::now() + patience;
   for (const auto& model : models_) {
     if (!is_loaded(*model)) continue;
     to_wake_.push_back(model.get());
-    model->unload(patience);
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+    model->unload(std::max(left, std::chrono::milliseconds(0)));
   }
   log().info("asleep: {} models are unloaded", to_wake_.size());
 }

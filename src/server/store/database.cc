@@ -194,13 +194,16 @@ void Database::release_reserve() const {
   if (reserve_ > 0) ::unlink(reserve_path().c_str());
 }
 
-void Database::fill_reserve() const {
+void Database::fill_reserve() {
   constexpr int64_t kLeast = 64 << 10;
   if (reserve_ < kLeast) return;
+  reserve_is_short_ = true;
   const FileDescriptor file(::open(reserve_path().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   if (file.number() < 0) return;
   for (int64_t bytes = reserve_; bytes >= kLeast; bytes /= 2) {
-    if (posix_fallocate(file.number(), 0, bytes) == 0) return;
+    if (posix_fallocate(file.number(), 0, bytes) != 0) continue;
+    reserve_is_short_ = bytes < reserve_;
+    return;
   }
 }
 
@@ -208,6 +211,7 @@ Status Database::transact_removal(const std::function<Status()>& work) {
   const std::scoped_lock lock(mutex_);
   full_ = false;
   Status done = transact(work);
+  if (done && reserve_is_short_) fill_reserve();
   if (done || !full_ || reserve_ == 0) return done;
   release_reserve();
   done = transact(work);

@@ -75,11 +75,12 @@ class Database {
   Status script(const char* sql);
   tl::unexpected<Error> failure(int code, const char* sql);
   void release_reserve() const;
-  void fill_reserve() const;
+  void fill_reserve();
   std::string reserve_path() const { return path_.string() + "-reserve"; }
 
   std::filesystem::path path_;
-  int64_t reserve_ = 0;  // bytes
+  int64_t reserve_ = 0;            // bytes
+  bool reserve_is_short_ = false;  // the disk had no room for all of them
   sqlite3* database_ = nullptr;
   bool full_ = false;  // whether the last failure was for want of space
   std::recursive_mutex mutex_;
