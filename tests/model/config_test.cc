@@ -1094,6 +1094,9 @@ TEST(Config, LayersOfDeciLackWhatTheFileSays) {
   Changed linear(kModels / "deci");
   linear.json_config()["block_configs"][1]["attention"]["replace_with_linear"] = true;
   EXPECT_THAT(error_of(linear), HasSubstr("replace_with_linear"));
+  Changed window(kModels / "deci");
+  window.json_config()["block_configs"][0]["attention"]["window_length"] = 8192;
+  EXPECT_THAT(error_of(window), HasSubstr("window_length"));
 }
 
 TEST(Config, LayersBehindTheLastWholeGroupOfLing3AreRefused) {

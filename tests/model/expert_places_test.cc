@@ -107,5 +107,20 @@ TEST_F(ExpertPlacesTest, BytesAreThoseOfTheFile) {
   }
 }
 
+// Layers that predict further tokens are not loaded with the model.
+TEST_F(ExpertPlacesTest, BytesAreOfWhatIsLoaded) {
+  open("deepseek_v3_mtp");
+  const DeviceBytes bytes = device_bytes(*source_, config_);
+  int64_t file = 0, further = 0;
+  for (const TensorInfo& tensor : source_->tensors()) {
+    const auto size = static_cast<int64_t>(tensor.bytes.size());
+    file += size;
+    if (tensor.name.starts_with(fmt::format("model.layers.{}.", config_.n_layers))) further += size;
+  }
+  EXPECT_GT(further, 0);
+  EXPECT_GE(bytes.all(), file - further - 100);
+  EXPECT_LE(static_cast<double>(bytes.all()), 1.05 * static_cast<double>(file - further));
+}
+
 }  // namespace
 }  // namespace penstock

@@ -72,20 +72,20 @@ Result<int64_t> room_for_weights(const ModelConfig& shape, const EngineConfig& c
          step_bytes(shape, config.max_num_batched_tokens, config.max_num_seqs);
 }
 
-// Returns the places if nothing is asked for.
+// Returns the places if nothing is asked for; empty: no experts can be on the host. What
+// config.quantize makes of the weights is not known before it is made, so then none are, at first.
 Result<ExpertPlaces> automatic_places(const WeightSource& source, const ModelConfig& shape,
                                       const EngineConfig& config, Ops& ops) {
   const bool asked = wishes_of(config).any() || config.experts_offload;
-  if (asked || ops.computes_here() || shape.experts.count == 0) return ExpertPlaces();
+  if (asked || ops.computes_here() || shape.experts.count == 0 || ops.host() == nullptr)
+    return ExpertPlaces();
+  if (!config.quantize.empty()) return ExpertPlaces(static_cast<size_t>(shape.n_layers), false);
   ASSIGN_OR_RETURN(const int64_t room, room_for_weights(shape, config, ops));
-  const ExpertPlaces places = fitting_places(device_bytes(source, shape), room);
-  if (!has_host(places) || ops.host() == nullptr) return ExpertPlaces();
-  return places;
+  return fitting_places(device_bytes(source, shape), room);
 }
 
 // Puts a tenth more of the layers' experts on the host. Returns false if all are there.
 bool place_more(const ModelConfig& shape, ExpertPlaces& places) {
-  if (!has_host(places)) return false;
   int left = (shape.n_layers + 9) / 10;
   bool more = false;
   for (size_t i = 0; i < places.size() && left > 0; ++i) {

@@ -17,6 +17,12 @@ bool says(const json& block, const char* key) {
   return found != block.end() && *found == true;
 }
 
+// Whether a setting is neither null nor false.
+bool gives(const json& block, const char* key) {
+  const auto found = block.find(key);
+  return found != block.end() && !found->is_null() && *found != false;
+}
+
 // The next multiple of 256 of two thirds of the width, as the published code rounds.
 json deci_width(const json& multiplier, const json& dim) {
   constexpr int64_t kUnit = 256;
@@ -36,12 +42,16 @@ void usual_deci(json& object) {
   const json dim = object.value("hidden_size", json()),
              heads = object.value("num_attention_heads", json());
   json kv_heads = json::array(), widths = json::array();
-  bool linear = false;
+  bool linear = false, sparse = false;
   for (const json& block : *blocks) {
     const json attention = block.is_object() ? block.value("attention", json()) : json(),
                ffn = block.is_object() ? block.value("ffn", json()) : json();
     if (!attention.is_object() || !ffn.is_object()) return;
     linear |= says(attention, "replace_with_linear") || says(ffn, "replace_with_linear");
+    for (const char* key : {"window_length", "num_sink_tokens", "unshifted_sink", "sparsify",
+                            "use_prefill_window_in_sink_attention"})
+      sparse |= gives(attention, key);
+    sparse |= gives(ffn, "sparsify");
     const json group = attention.value("n_heads_in_group", json());
     const bool attends = !says(attention, "no_op") && group.is_number_integer() && group > 0 &&
                          heads.is_number_integer();
@@ -49,7 +59,7 @@ void usual_deci(json& object) {
     widths.push_back(says(ffn, "no_op") ? json(0) : deci_width(ffn.value("ffn_mult", json()), dim));
   }
   object["num_key_value_heads"] = kv_heads, object["intermediate_size"] = widths;
-  object["replace_with_linear"] = linear;
+  object["replace_with_linear"] = linear, object["sparsify"] = sparse;
 }
 
 // Which layers have a positive number in a list by layer; all of them if there is no list.
@@ -67,6 +77,10 @@ void configure_deci(ConfigReader& reader, ModelConfig& config) {
   if (reader.flag({"", "replace_with_linear"}, false))
     return reader.fail(ErrorCode::kUnsupported,
                        "block_configs: replace_with_linear: expected false in every layer");
+  if (reader.flag({"", "sparsify"}, false))
+    return reader.fail(ErrorCode::kUnsupported,
+                       "block_configs: window_length, num_sink_tokens, unshifted_sink, sparsify: "
+                       "expected null or false in every layer");
   const size_t n = config.layers.size();
   const std::vector<bool> attends =
       positive(reader, {"attention.head_count_kv", "num_key_value_heads"}, n);

@@ -77,11 +77,11 @@ void embed(const ModelConfig& config, const ModelWeights& weights, StepShape sha
   } else {
     ops.embed_tokens(*weights.embedding, config.embedding.scale, x);
   }
+  if (config.embedding.bare_norm) ops.norm(x, {nullptr, nullptr, config.norm.eps}, x);
   if (shape.given) ops.put_given(x);
   if (weights.positions != nullptr) ops.embed_positions(*weights.positions, x);
   if (weights.token_types != nullptr) ops.embed_token_types(*weights.token_types, x);
   if (weights.embedding_norm) ops.norm(x, norm_params(config, weights.embedding_norm), x);
-  if (config.embedding.bare_norm) ops.norm(x, {nullptr, nullptr, config.norm.eps}, x);
 }
 
 }  // namespace

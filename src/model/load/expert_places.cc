@@ -150,6 +150,10 @@ DeviceBytes device_bytes(const WeightSource& source, const ModelConfig& config) 
   DeviceBytes bytes{std::vector<int64_t>(static_cast<size_t>(config.n_layers), 0)};
   for (const TensorInfo& tensor : source.tensors()) {
     if (is_of_table(tensor.name, config, names)) continue;
+    // What the loader passes over.
+    if (is_of_further_tokens(tensor.name) || is_ignorable_tensor(tensor.name) ||
+        layer_of(tensor.name, names.layer) >= config.n_layers)
+      continue;
     const QuantTypeInfo& type = quant_info(tensor.type);
     const std::string_view name = type.name;
     double size = static_cast<double>(tensor.bytes.size());

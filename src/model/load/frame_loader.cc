@@ -195,6 +195,10 @@ Status FrameLoader::load_head(ModelWeights& weights) {
     ASSIGN_OR_RETURN(weights.output_bias,
                      tensors_.ops().pack_vector(part_of(bias, tensors_.cuts().vocabulary())));
   }
+  if (config_.embedding.tied && config_.output.unit_rows)
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: norm_head: expected an output layer of its own, got tie_word_embeddings",
+                  tensors_.source().path().string());
   if (config_.embedding.tied) return {};
   ASSIGN_OR_RETURN(
       weights.lm_head,

@@ -9,9 +9,7 @@
 #include "model/blocks/weights.h"
 
 namespace penstock {
-namespace {
 
-// Returns the layer of a tensor; -1: none.
 int layer_of(std::string_view name, std::string_view pattern) {
   const std::string_view head = pattern.substr(0, pattern.find("{}"));
   const size_t at = head.empty() ? std::string_view::npos : name.find(head);
@@ -21,6 +19,8 @@ int layer_of(std::string_view name, std::string_view pattern) {
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
   return error == std::errc() ? layer : -1;
 }
+
+namespace {
 
 // Returns the name of a tensor within its layer; "" if it belongs to no layer.
 std::string_view name_in_layer(std::string_view name, std::string_view pattern) {

@@ -22,6 +22,8 @@ LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config);
 
 // Bytes of routed experts of all layers in the file, which experts_offload need not keep in memory.
 int64_t expert_bytes(const WeightSource& source, const ModelConfig& config);
+// Returns the layer of a tensor; -1: none. pattern: NameTable::layer.
+int layer_of(std::string_view name, std::string_view pattern);
 // Returns the layer whose routed experts the tensor belongs to; -1: none. names: of the source's
 // format.
 int expert_layer_of(const WeightSource& source, const TensorInfo& tensor, const ModelConfig& config,

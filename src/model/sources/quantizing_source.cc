@@ -258,6 +258,8 @@ void plan_file_type(const WeightSource& source, const ModelConfig& config, const
     const auto place = place_of(tensor.name, plan.names);
     if (!place || tensor.shape.size() < 2 || tensor.n_elements() == 0 || !is_wide(tensor.type))
       continue;
+    // Rows of length one are made of plain numbers.
+    if (place->role == WeightRole::kOutput && config.output.unit_rows) continue;
     const QuantType type = choose_type(ftype, MixedModel::of(config), place->role, place->layer,
                                        static_cast<int>(tensor.shape.back()));
     if (quant_bytes(type, 1024) < quant_bytes(tensor.type, 1024)) plan.types.emplace(i, type);

@@ -68,18 +68,30 @@ StepOutputs StepGraphs::run(const Key& key, bool suits, StepFn fn, void* ctx) {
 }
 
 bool StepGraphs::record(Entry& entry, StepFn fn, void* ctx) {
-  device_.start_early(starts_early_);
-  recorded_ = &entry.pieces;
-  device_.begin_recording();
-  entry.outputs = fn(ctx);
-  entry.pieces.push_back({device_.end_recording(), {}});
-  recorded_ = nullptr;
-  device_.start_early(false);
-  entry.refused = std::ranges::any_of(
-      entry.pieces, [](const Piece& piece) { return piece.recording == nullptr; });
-  if (entry.refused) entry.pieces.clear();
-  if (!entry.refused) ++n_recorded_;
-  return !entry.refused;
+  std::vector<Piece> pieces;
+  {
+    // Ends also where memory for the step is refused, by an exception.
+    struct Scope {
+      StepGraphs& graphs;
+      ~Scope() {
+        if (graphs.recorded_ != nullptr) (void)graphs.device_.end_recording();
+        graphs.recorded_ = nullptr;
+        graphs.device_.start_early(false);
+      }
+    } scope{*this};
+    device_.start_early(starts_early_);
+    recorded_ = &pieces;
+    device_.begin_recording();
+    entry.outputs = fn(ctx);
+    pieces.push_back({device_.end_recording(), {}});
+    recorded_ = nullptr;
+  }
+  entry.refused =
+      std::ranges::any_of(pieces, [](const Piece& piece) { return piece.recording == nullptr; });
+  if (entry.refused) return false;
+  entry.pieces = std::move(pieces);
+  ++n_recorded_;
+  return true;
 }
 
 void StepGraphs::between(std::function<void()> work) {

@@ -266,7 +266,10 @@ static std::string_view unsaid_in_gguf(const ModelConfig& config) {
   if (config.residual.adds_to_norm) return "apply_residual_connection_post_layernorm: true";
   if (config.attention.alibi_scaled) return "alibi: true";
   if (config.attention.qk_norm == QkNorm::kBare) return "qk_scale_factor";
-  const auto same = [](const LayerConfig& layer) { return layer.score_factor == 1.0f; };
+  // Layers with latents of their own have a factor of these.
+  const auto same = [](const LayerConfig& layer) {
+    return layer.score_factor == 1.0f || layer.latent != nullptr;
+  };
   return std::ranges::all_of(config.layers, same) ? "" : "scale_attn_by_inverse_layer_idx: true";
 }
 
