@@ -141,14 +141,14 @@ TEST_P(Conversion, KeepsTheLogits) {
 INSTANTIATE_TEST_SUITE_P(
     Models, Conversion,
     ::testing::Values(
-        "llama2", "llama_mqa", "llama_linear", "mistral", "mixtral", "granite", "qwen2", "qwen3",
-        "qwen3_moe", "gemma2", "gemma3", "olmo2", "llama_yarn", "phi3", "phi3_longrope",
-        "phi4_partial_rotary", "gpt2", "smollm3", "cohere", "cohere_qk_norm", "cohere2",
-        "olmo3_plain", "exaone4_full", "ministral3", "seed_oss", "seed_oss_biases", "ernie4_5",
-        "hunyuan", "arcee", "glm4", "gpt_neox", "gpt_neox_serial", "falcon", "falcon_new",
-        "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi", "mpt", "bloom",
-        "gpt_bigcode", "gpt_bigcode_heads", "gptj", "opt", "olmo", "olmo_biases", "glm4_moe",
-        "glm4_moe_groups", "qwen2_moe", "minimax_m2", "minimax_m2_full", "ernie4_5_moe",
+        "minimax_m3", "llama2", "llama_mqa", "llama_linear", "mistral", "mixtral", "granite",
+        "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3", "olmo2", "llama_yarn", "phi3",
+        "phi3_longrope", "phi4_partial_rotary", "gpt2", "smollm3", "cohere", "cohere_qk_norm",
+        "cohere2", "olmo3_plain", "exaone4_full", "ministral3", "seed_oss", "seed_oss_biases",
+        "ernie4_5", "hunyuan", "arcee", "glm4", "gpt_neox", "gpt_neox_serial", "falcon",
+        "falcon_new", "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi",
+        "mpt", "bloom", "gpt_bigcode", "gpt_bigcode_heads", "gptj", "opt", "olmo", "olmo_biases",
+        "glm4_moe", "glm4_moe_groups", "qwen2_moe", "minimax_m2", "minimax_m2_full", "ernie4_5_moe",
         "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope", "lfm2", "lfm2_long_tail", "lfm2_moe",
         "lfm2_moe_plain", "qwen3_5_text", "qwen3_5_text_plain", "qwen3_5_moe", "gemma4",
         "gemma4_keys_are_values", "gemma4_experts", "gemma4_full", "gemma3n", "gemma3n_apart",
@@ -227,8 +227,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "granitemoehybrid", "granitemoehybrid_dense", "granitemoehybrid_rope",
                       "bamba", "bamba_biases", "kimi_linear", "mistral4", "mistral4_groups",
                       "granitemoe_swa", "granitemoe_swa_shared", "qwen3_vl_moe",
-                      "qwen3_vl_moe_saved", "minimax_m3", "dbrx", "dbrx_plain", "bailing_hybrid",
-                      "openelm"));
+                      "qwen3_vl_moe_saved", "dbrx", "dbrx_plain", "bailing_hybrid", "openelm"));
 
 TEST(Quantize, SeveralTablesOfNgramsAreRefused) {
   const TempDir dir;

@@ -130,6 +130,12 @@ void Mapper::map_frame(TensorMap& map) {
   if (config_.positions.learned && !config_.positions.computed)
     layers_.matrix({in.positions, out.positions, WeightRole::kRouter,
                     config_.positions.skipped + config_.max_seq_len, dim});
+  for (const RopeConfig& rope : config_.ropes) {
+    if (!rope.learned) continue;
+    layers_.vector(std::string(in[tensor::kRopeLogs]), std::string(out[tensor::kRopeLogs]),
+                   rope.rotary_dim / 2);
+    break;  // all layers have the same
+  }
   if (config_.embedding.norm) layers_.norm(in.embedding_norm, out.embedding_norm, dim);
   if (!in.final_norm.empty()) layers_.norm(in.final_norm, out.final_norm, dim);
   if (config_.norm.plain_final) map.outside.back().add = 0;
