@@ -93,6 +93,8 @@ void describe_image_sections(ConfigWriter& writer, const ModelConfig& config,
     published = {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3};
   writer.set({"rope.dimension_sections", ""},
              nlohmann::json{published[0], published[1], published[2], 0U});
+  if (config.embedding.deep_levels > 0)
+    writer.set({"n_deepstack_layers", ""}, config.embedding.deep_levels);
 }
 
 void describe_qwen_vl(ConfigWriter& writer, const ModelConfig& config) {
