@@ -52,6 +52,8 @@ class Opening:
     shutdown_timeout: float = 0.0
     profile_dir: str = ""
     enable_lora: bool = False
+    most_pictures: Optional[int] = None  # in a prompt
+    mm_processor_kwargs: Dict[str, Any] = field(default_factory=dict)
     n_outside: Tuple[int, int] = (1, 0)
     given: Dict[str, Any] = field(default_factory=dict)
 
@@ -435,6 +437,16 @@ def _own(*names: str) -> Dict[str, Rule]:
     return {name: _setting() for name in names}
 
 
+def _limit_mm(opening: Opening, name: str, value: Any) -> None:
+    """Reads {"image": N} and {"image": {"count": N}}; other kinds of input are refused everywhere."""
+    most = (value or {}).get("image")
+    if isinstance(most, Mapping):
+        most = most.get("count")
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
+        raise ValueError(f"{name}: expected a number of images, got {most!r}")
+    opening.most_pictures = most
+
+
 _TEXT_ONLY = _refused("models are given text or token ids")
 _ONE_HOST = "engines of several hosts are started by penstock serve --hosts (docs/parallel.md)"
 
@@ -519,15 +531,16 @@ RULES: Dict[str, Rule] = {
     "collect_detailed_traces": _refused("traces are the server's"),
     "enable_return_routed_experts": _refused("not supported"), "return_sampling_mask": _refused("not supported"),
     # Multimodal input, which text models ignore.
-    **dict.fromkeys(("allowed_local_media_path", "allowed_media_domains", "limit_mm_per_prompt", "mm_processor_kwargs",
-                     "media_io_kwargs", "mm_processor_cache_gb", "disable_mm_preprocessor_cache", "disable_chunked_mm_input",
+    "limit_mm_per_prompt": _limit_mm, "mm_processor_kwargs": _kept("mm_processor_kwargs", dict), **_own("mmproj"),
+    **dict.fromkeys(("allowed_local_media_path", "allowed_media_domains", "media_io_kwargs", "mm_processor_cache_gb",
+                     "disable_mm_preprocessor_cache", "disable_chunked_mm_input",
                      "interleave_mm_strings", "language_model_only", "skip_mm_profiling", "mm_encoder_tp_mode",
                      "mm_encoder_attn_backend", "mm_encoder_attn_dtype", "mm_encoder_fp8_scale_path",
                      "mm_encoder_fp8_scale_save_path", "mm_encoder_fp8_scale_save_margin", "mm_processor_cache_type",
                      "mm_processor_device", "mm_hasher_algorithm", "mm_shm_cache_max_object_size_mb", "mm_tensor_ipc",
                      "mm_ipc_gpu_memory_gb", "mm_device_do_normalize", "video_pruning_rate", "video_pruning_method",
                      "ec_manager_config"), _nothing),
-    "mm_encoder_only": _TEXT_ONLY, **_own("mmproj"),
+    "mm_encoder_only": _TEXT_ONLY,
     "enable_mm_embeds": _TEXT_ONLY, "enable_prompt_embeds": _TEXT_ONLY, "io_processor_plugin": _refused("not supported"),
     # Tuning of GPU engines.
     **dict.fromkeys(("compilation_config", "attention_config", "attention_backend", "kernel_config", "optimization_level",

@@ -24,10 +24,8 @@ def check_params(params: Any, args: Opening) -> None:
                 raise ValueError(f"{name}: expected at most max_logprobs ({args.max_logprobs}), got {asked}")
 
 
-def check_prompts(prompts: List[ParsedPrompt], mm_processor_kwargs: Any, args: Opening) -> None:
+def check_prompts(prompts: List[ParsedPrompt], args: Opening) -> None:
     """Checks that the engine supports the prompts. Errors: ValueError."""
-    if mm_processor_kwargs:
-        raise ValueError("mm_processor_kwargs: models are given text or token ids")
     if args.skip_tokenizer and any(prompt.token_ids is None for prompt in prompts):
         raise ValueError("prompt: expected token ids: the engine was opened with skip_tokenizer_init")
 

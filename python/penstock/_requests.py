@@ -48,6 +48,11 @@ def prepared(session: _core.ModelSession, params: AnyParams, opening: Opening) -
     return session.prepare(params._as_dict(dict.fromkeys(names, True)))
 
 
+def encoded(prompt: ParsedPrompt) -> Optional[_core.EncodedPictures]:
+    """Returns the rows of a prompt's pictures, which takes time; None: it has none. Errors: ValueError, MemoryError."""
+    return None if prompt.pictures is None else prompt.pictures.encode()
+
+
 def joined(first: RequestOutput, second: RequestOutput) -> RequestOutput:
     """Merges two consecutive outputs of a request with RequestOutputKind.DELTA."""
     parts = {part.index: part for part in first.outputs}
@@ -100,9 +105,12 @@ class Requests:
         return len(self._open)
 
     def submit(self, request_id: str, prompt: ParsedPrompt, params: AnyParams, ready: _core.PreparedParams, priority: int = 1,
-               stream: bool = False, lora: Optional[LoRARequest] = None, arrival: Optional[float] = None) -> int:
+               stream: bool = False, lora: Optional[LoRARequest] = None, arrival: Optional[float] = None,
+               pictures: Optional[_core.EncodedPictures] = None) -> int:
         """Submits a request and returns its number, for cancel(). arrival: its time of arrival, seconds since the epoch; None: now.
-        Errors: ValueError, MemoryError (the engine's queue is full)."""
+        pictures: encoded(prompt); None: encoded here. Errors: ValueError, MemoryError (the engine's queue is full)."""
+        if pictures is None:
+            pictures = encoded(prompt)
         processors = _NO_PROCESSORS
         given: List[Callable[..., Any]] = list(getattr(params, "logits_processors", None) or ())
         if self._opening.logits_processors:
@@ -116,7 +124,7 @@ class Requests:
         adapter = self._adapters.get(lora)
         with self._lock:
             number = self._core.submit(prompt.content, ready, processors, priority, prompt.cache_salt, stream,
-                                       adapter=adapter)
+                                       adapter=adapter, pictures=pictures)
             self._open[number] = entry
         return number
 

@@ -11,9 +11,10 @@ from ._arguments import takes_arguments_of
 from ._follower import Follower, Stream
 from ._lifetime import closes_at_exit
 from ._params import check_params, check_prompts, default_params, priority_level
+from ._pictures import placed
 from ._pooling import Pooler
 from ._profile import Profiler
-from ._requests import Requests, joined, prepared
+from ._requests import Requests, encoded, joined, prepared
 from .engine_args import AsyncEngineArgs, EngineArgs
 from .errors import EngineError
 from .inputs import parse_prompt, truncated
@@ -142,8 +143,9 @@ class AsyncLLM:
     def _submit(self, follower: Follower, prompt: Any, params: SamplingParams, request_id: Optional[str], level: int,
                 options: Optional[Dict[str, Any]], stream: Stream, lora: Optional[LoRARequest]) -> int:
         """Tokenizes and submits a request. Runs in the loop's thread pool, since tokenizing a long text takes time."""
-        parsed = parse_prompt(prompt)
-        check_prompts([parsed], None, self.args)
+        parsed = parse_prompt(prompt, images=True)
+        check_prompts([parsed], self.args)
+        parsed = placed(follower.session, self.args, parsed, options=options)
         encode = follower.session.tokenizer().encode
         if options:
             parsed = truncated(parsed, options, encode, follower.session.info()["max_model_len"])
@@ -151,10 +153,11 @@ class AsyncLLM:
             parsed.token_ids = encode(parsed.text or "")
         ready = prepared(follower.session, params, self.args)
         follower.adapters.get(lora)
+        pictures = encoded(parsed)
 
         def send(requests: Requests) -> int:
             return requests.submit(request_id or "", parsed, params, ready, level,
-                                   stream=params.output_kind is not RequestOutputKind.FINAL_ONLY, lora=lora)
+                                   stream=params.output_kind is not RequestOutputKind.FINAL_ONLY, lora=lora, pictures=pictures)
         return follower.submit(request_id, stream, send)
 
     async def encode(self, prompt: Any, pooling_params: Optional[PoolingParams] = None, request_id: Optional[str] = None, *,

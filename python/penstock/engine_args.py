@@ -217,7 +217,7 @@ class EngineArgs:
     jit_monitor_verbose: bool = False
     watchdog_config: Optional[Settings] = None
     fail_on_environ_validation: bool = False
-    # Multimodal input, which text models ignore.
+    # Pictures: limit_mm_per_prompt and mm_processor_kwargs act; text models ignore all of these.
     allowed_local_media_path: str = ""
     allowed_media_domains: Optional[List[str]] = None
     limit_mm_per_prompt: Optional[Dict[str, Any]] = None

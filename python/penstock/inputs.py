@@ -21,6 +21,9 @@ class TextPrompt(TypedDict):
 
     prompt: str
     cache_salt: NotRequired[str]  # prefix cache blocks are shared only between prompts with the same salt
+    # {"image": one or a list}: pictures, each for one placeholder of the prompt, as the model's chat template writes it
+    multi_modal_data: NotRequired[Dict[str, Any]]
+    mm_processor_kwargs: NotRequired[Dict[str, Any]]  # settings of the image processor
 
 
 class TokensPrompt(TypedDict):
@@ -29,6 +32,8 @@ class TokensPrompt(TypedDict):
     prompt_token_ids: List[int]
     prompt: NotRequired[str]
     cache_salt: NotRequired[str]
+    multi_modal_data: NotRequired[Dict[str, Any]]
+    mm_processor_kwargs: NotRequired[Dict[str, Any]]
 
 
 SingletonPrompt = Union[str, List[int], TextPrompt, TokensPrompt]
@@ -49,6 +54,9 @@ class ParsedPrompt:
     text: Optional[str]
     token_ids: Optional[List[int]]
     cache_salt: str = ""
+    images: Optional[List[bytes]] = None  # files of its pictures, whose placeholders it has
+    mm_processor_kwargs: Optional[Dict[str, Any]] = None
+    pictures: Any = None  # _core.PlacedPictures: token_ids has the tokens of these pictures
 
     @property
     def content(self) -> Union[str, List[int]]:
@@ -56,24 +64,24 @@ class ParsedPrompt:
         return self.token_ids if self.token_ids is not None else self.text or ""
 
 
-def parse_prompt(prompt: Any) -> ParsedPrompt:
-    """Parses one prompt in any form. Errors: TypeError, ValueError."""
+def parse_prompt(prompt: Any, images: bool = False) -> ParsedPrompt:
+    """Parses one prompt in any form. images: it may have pictures. Errors: TypeError, ValueError."""
     if isinstance(prompt, str):
         return ParsedPrompt(prompt, None)
     if isinstance(prompt, Mapping):
-        return _parse_mapping(prompt)
+        return _parse_mapping(prompt, images)
     if _is_ids(prompt):
         return ParsedPrompt(None, [int(token) for token in prompt])
     raise TypeError(f"prompt: expected a text, token ids, or a dictionary with prompt or prompt_token_ids, got "
                     f"{type(prompt).__name__}")
 
 
-def _parse_mapping(prompt: Mapping[str, Any]) -> ParsedPrompt:
+def _parse_mapping(prompt: Mapping[str, Any], images: bool) -> ParsedPrompt:
     for name in prompt:
         if name not in _KNOWN:
             raise ValueError(f"prompt: {name!r} is no key of a prompt; known are prompt, prompt_token_ids and cache_salt")
     for name in ("multi_modal_data", "prompt_embeds", "mm_processor_kwargs"):
-        if prompt.get(name):
+        if prompt.get(name) and (name == "prompt_embeds" or not images):
             raise ValueError(f"prompt: {name} is not supported: models are given text or token ids")
     text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
     if text is None and ids is None:
@@ -85,7 +93,13 @@ def _parse_mapping(prompt: Mapping[str, Any]) -> ParsedPrompt:
     salt = prompt.get("cache_salt")
     if salt is not None and not isinstance(salt, str):
         raise TypeError(f"cache_salt: expected a text, got {type(salt).__name__}")
-    return ParsedPrompt(text, None if ids is None else [int(token) for token in ids], salt or "")
+    parsed = ParsedPrompt(text, None if ids is None else [int(token) for token in ids], salt or "")
+    if images:
+        from ._pictures import files_of
+
+        parsed.images = files_of(prompt.get("multi_modal_data") or {}) or None
+        parsed.mm_processor_kwargs = prompt.get("mm_processor_kwargs")
+    return parsed
 
 
 def _is_ids(value: Any) -> bool:
@@ -94,16 +108,16 @@ def _is_ids(value: Any) -> bool:
     return all(hasattr(token, "__index__") and not isinstance(token, bool) for token in value)
 
 
-def parse_prompts(prompts: Any) -> List[ParsedPrompt]:
+def parse_prompts(prompts: Any, images: bool = False) -> List[ParsedPrompt]:
     """Parses one prompt or a list of prompts. A list of integers is one prompt. Errors: TypeError, ValueError."""
     if isinstance(prompts, (str, Mapping)):
-        return [parse_prompt(prompts)]
+        return [parse_prompt(prompts, images)]
     if isinstance(prompts, _NO_LISTS) or not hasattr(prompts, "__iter__"):
         raise TypeError(f"prompts: expected a prompt or a list of prompts, got {type(prompts).__name__}")
     listed: Sequence[Any] = list(prompts)
     if listed and _is_ids(listed):
         return [parse_prompt(listed)]
-    return [parse_prompt(prompt) for prompt in listed]
+    return [parse_prompt(prompt, images) for prompt in listed]
 
 
 def truncated(prompt: ParsedPrompt, options: Optional[Dict[str, Any]], encode: Any, max_model_len: int) -> ParsedPrompt:
@@ -115,6 +129,11 @@ def truncated(prompt: ParsedPrompt, options: Optional[Dict[str, Any]], encode: A
     for name in options:
         if name not in known:
             raise ValueError(f"tokenization_kwargs: {name!r} is not supported; known are {', '.join(sorted(known))}")
+    if prompt.pictures is not None:
+        for name in options:
+            if name != "add_special_tokens":
+                raise ValueError(f"tokenization_kwargs: {name!r}: a prompt with pictures is not cut")
+        return prompt
     ids = prompt.token_ids
     if ids is None:
         ids = encode(prompt.text or "", bool(options.get("add_special_tokens", True)))

@@ -13,6 +13,7 @@ from ._arguments import takes_arguments_of
 from ._engine_rules import Opening
 from ._lifetime import closes_at_exit
 from ._params import check_params, check_prompts, default_params, fitting, priority_level
+from ._pictures import chat_prompt, placed
 from ._pooling import ParamsOrList as PoolingParamsOrList
 from ._pooling import Pooler
 from ._profile import Profiler
@@ -154,18 +155,22 @@ class LLM:
         """Returns the completions of prompts, in their order; always whole ones, whatever `output_kind` is.
 
         Args:
-            prompts: a text, token ids, a dictionary with prompt or prompt_token_ids, or a list of those.
+            prompts: a text, token ids, a dictionary with prompt or prompt_token_ids, or a list of those. A dictionary's
+                multi_modal_data {"image": one or a list} has a picture (PIL image, array of bytes [height, width, 3], image file as
+                bytes) for each placeholder of the prompt.
             sampling_params: one for all prompts, or a list; None: get_default_sampling_params().
             use_tqdm: whether progress is shown; or a class in tqdm's manner.
             priority: for all, or one for each; lower runs earlier, with scheduling_policy="priority".
             tokenization_kwargs: add_special_tokens, truncate_prompt_tokens.
+            mm_processor_kwargs: settings of the image processor, over those of the checkpoint's files.
 
         Raises:
             ValueError: a prompt or parameter that the engine does not support; all requests of the call are cancelled.
         """
-        parsed = parse_prompts(prompts)
-        check_prompts(parsed, mm_processor_kwargs, self.args)
-        return self._generate(self._jobs(parsed, sampling_params, lora_request, priority, tokenization_kwargs), use_tqdm)
+        parsed = parse_prompts(prompts, images=True)
+        check_prompts(parsed, self.args)
+        return self._generate(self._jobs(parsed, sampling_params, lora_request, priority, tokenization_kwargs,
+                                         mm_processor_kwargs), use_tqdm)
 
     def chat(self, messages: Union[Messages, Sequence[Messages]], sampling_params: Optional[ParamsOrList] = None,
              use_tqdm: UseTqdm = True, lora_request: Any = None, priority: Union[None, int, Sequence[int]] = None,
@@ -175,38 +180,35 @@ class LLM:
              tokenization_kwargs: Optional[Dict[str, Any]] = None,
              mm_processor_kwargs: Optional[Dict[str, Any]] = None) -> List[RequestOutput]:
         """Returns the replies to one conversation or to several. Texts are unparsed: tool calls stay in them as the model wrote
-        them."""
+        them. Parts of messages may be pictures: {"type": "image_url", "image_url": {"url": data URL}}, {"type": "image_pil",
+        "image_pil": PIL image}."""
         prompts = self._rendered(messages, chat_template, chat_template_content_format, add_generation_prompt,
-                                 continue_final_message, tools, chat_template_kwargs)
-        check_prompts([], mm_processor_kwargs, self.args)
+                                 continue_final_message, tools, chat_template_kwargs, mm_processor_kwargs)
         return self._generate(self._jobs(prompts, sampling_params, lora_request, priority, tokenization_kwargs), use_tqdm)
 
     def _rendered(self, messages: Union[Messages, Sequence[Messages]], chat_template: Optional[str],
                   chat_template_content_format: str, add_generation_prompt: Optional[bool], continue_final_message: bool,
                   tools: Optional[Sequence[Dict[str, Any]]],
-                  chat_template_kwargs: Optional[Dict[str, Any]]) -> List[ParsedPrompt]:
+                  chat_template_kwargs: Optional[Dict[str, Any]],
+                  mm_processor_kwargs: Optional[Dict[str, Any]]) -> List[ParsedPrompt]:
         """Returns the prompts of the conversations of chat() and enqueue_chat()."""
         if add_generation_prompt is None:
             add_generation_prompt = not continue_final_message
         conversations = fitting(messages, add_generation_prompt, continue_final_message, chat_template_content_format)
         session = self._generator()
-        prompts = []
-        for conversation in conversations:
-            text, ids = session.render_chat(list(conversation), {
-                "tools": None if tools is None else list(tools), "variables": chat_template_kwargs,
-                "chat_template": chat_template or self.args.chat_template,
-                "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message})
-            prompts.append(ParsedPrompt(text, ids))
-        return prompts
+        options = {"tools": None if tools is None else list(tools), "variables": chat_template_kwargs,
+                   "chat_template": chat_template or self.args.chat_template,
+                   "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message}
+        return [chat_prompt(session, self.args, list(conversation), options, mm_processor_kwargs) for conversation in conversations]
 
     def enqueue(self, prompts: Any, sampling_params: Optional[ParamsOrList] = None, *, use_tqdm: UseTqdm = False,
                 lora_request: Any = None, priority: Union[None, int, Sequence[int]] = None,
                 tokenization_kwargs: Optional[Dict[str, Any]] = None,
                 mm_processor_kwargs: Optional[Dict[str, Any]] = None) -> List[str]:
         """Queues prompts for wait_for_completion(); returns the names of their requests."""
-        parsed = parse_prompts(prompts)
-        check_prompts(parsed, mm_processor_kwargs, self.args)
-        jobs = self._jobs(parsed, sampling_params, lora_request, priority, tokenization_kwargs)
+        parsed = parse_prompts(prompts, images=True)
+        check_prompts(parsed, self.args)
+        jobs = self._jobs(parsed, sampling_params, lora_request, priority, tokenization_kwargs, mm_processor_kwargs)
         self._queued += jobs
         return [job[0] for job in jobs]
 
@@ -219,8 +221,7 @@ class LLM:
                      mm_processor_kwargs: Optional[Dict[str, Any]] = None) -> List[str]:
         """Queues conversations for wait_for_completion(), as chat() takes them; returns the names of their requests."""
         prompts = self._rendered(messages, chat_template, chat_template_content_format, add_generation_prompt,
-                                 continue_final_message, tools, chat_template_kwargs)
-        check_prompts([], mm_processor_kwargs, self.args)
+                                 continue_final_message, tools, chat_template_kwargs, mm_processor_kwargs)
         jobs = self._jobs(prompts, sampling_params, lora_request, priority, tokenization_kwargs)
         self._queued += jobs
         return [job[0] for job in jobs]
@@ -236,7 +237,7 @@ class LLM:
     def beam_search(self, prompts: Any, params: BeamSearchParams, lora_request: Any = None, use_tqdm: UseTqdm = False,
                     concurrency_limit: Optional[int] = None, priority: Optional[int] = None) -> List[BeamSearchOutput]:
         """Returns the `params.beam_width` most likely texts of each prompt that a beam search finds, most likely first."""
-        jobs = self._jobs(parse_prompts(prompts), params, lora_request, priority, None)
+        jobs = self._jobs(parse_prompts(prompts, images=True), params, lora_request, priority, None)
         outputs = self._generate(jobs, use_tqdm, concurrency_limit or _MOST_IN_FLIGHT)
         tokenizer = self._generator().tokenizer()
         found = []
@@ -253,8 +254,9 @@ class LLM:
 
     def _jobs(self, prompts: List[ParsedPrompt], params: Optional[ParamsOrList], lora_request: Any,
               priority: Union[None, int, Sequence[int]],
-              tokenization_kwargs: Optional[Dict[str, Any]]) -> List[Job]:
+              tokenization_kwargs: Optional[Dict[str, Any]], mm_processor_kwargs: Optional[Dict[str, Any]] = None) -> List[Job]:
         session = self._generator()
+        prompts = [placed(session, self.args, prompt, mm_processor_kwargs, tokenization_kwargs) for prompt in prompts]
         adapters = self._adapters.for_each(lora_request, len(prompts))
         if params is None:
             params = self.get_default_sampling_params()

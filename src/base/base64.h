@@ -1,4 +1,4 @@
-// Base64 (RFC 4648) to bytes.
+// Base64 (RFC 4648).
 #pragma once
 #include <cstddef>
 #include <string>
@@ -17,5 +17,8 @@ enum class Base64 : unsigned char {
 // Returns the bytes, or the position of the first character that is none of base64. Padding may be
 // missing.
 tl::expected<std::string, size_t> decode_base64(std::string_view text, Base64 form);
+
+// Returns the text of bytes, with padding.
+std::string encode_base64(std::string_view bytes);
 
 }  // namespace penstock

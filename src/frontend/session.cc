@@ -103,24 +103,23 @@ Status Session::take_eyes(Result<std::unique_ptr<Eyes>> eyes, bool wanted) {
   return {};
 }
 
-tl::unexpected<Error> Session::no_eyes(const std::string& where) const {
-  return errorf(ErrorCode::kInvalidArgument, "{}: this model has no eyes, it reads text only{}{}",
-                where, blind_reason_.empty() ? "" : ": ", blind_reason_);
+Status Session::check_sense(const Picture& picture) const {
+  if (eyes_ != nullptr && eyes_->hears() == picture.is_sound) return {};
+  return errorf(ErrorCode::kInvalidArgument, "{}: this model has no {}, it reads text {}{}{}",
+                picture.where, picture.is_sound ? "ears" : "eyes",
+                eyes_ == nullptr ? "only"
+                : eyes_->hears() ? "and hears sounds"
+                                 : "and sees pictures",
+                blind_reason_.empty() ? "" : ": ", blind_reason_);
 }
 
 Result<PicturedPrompt> Session::place(const Prompt& prompt, std::vector<Picture> pictures,
                                       const PromptOptions& options,
                                       const nlohmann::json& settings) const {
-  if (eyes_ == nullptr) return no_eyes(pictures.empty() ? "prompt" : pictures[0].where);
+  for (const Picture& picture : pictures) RETURN_IF_ERROR(check_sense(picture));
   if (pictures.size() > eyes_->limits().pictures) {
     return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} pictures, got {}",
                   pictures.back().where, eyes_->limits().pictures, pictures.size());
-  }
-  for (const Picture& picture : pictures) {
-    if (picture.is_sound != eyes_->hears()) {
-      return errorf(ErrorCode::kInvalidArgument, "{}: expected {}, which this model reads",
-                    picture.where, eyes_->hears() ? "a sound" : "a picture");
-    }
   }
   PicturedPrompt result;
   ASSIGN_OR_RETURN(result.pictures.pictures, eyes_->plan(std::move(pictures), settings));

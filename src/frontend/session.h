@@ -45,11 +45,11 @@ class Session {
   Eyes* eyes() const { return eyes_.get(); }
   // Why the tower of a model that has one is not used; "": it is, or there is none.
   const std::string& blind_reason() const { return blind_reason_; }
-  // The error for a picture at this place of a request. REQUIRES: eyes() is null.
-  tl::unexpected<Error> no_eyes(const std::string& where) const;
+  // Checks that the model sees a picture, or hears a sound. Errors: kInvalidArgument, naming its place.
+  Status check_sense(const Picture& picture) const;
   // Returns the tokens of a prompt with a placeholder for each picture, as the model's chat template
-  // writes it, and the pictures' places. settings: Eyes::plan(). Errors: those of Eyes::plan() and of
-  // PicturePrompt; kInvalidArgument (the model has no eyes; not as many placeholders as pictures).
+  // writes it, and the pictures' places. settings: Eyes::plan(). REQUIRES: pictures. Errors: those of
+  // check_sense(), Eyes::plan() and PicturePrompt (not as many placeholders as pictures).
   Result<PicturedPrompt> place(const Prompt& prompt, std::vector<Picture> pictures,
                                const PromptOptions& options,
                                const nlohmann::json& settings = {}) const;

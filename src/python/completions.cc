@@ -73,6 +73,7 @@ struct RequestOptions {
   std::optional<double> timeout;
   bool add_special = true, parse_special = true;
   std::shared_ptr<const Adapter> adapter;
+  const EncodedPictures* pictures = nullptr;
 };
 
 class PyCompletions {
@@ -153,6 +154,7 @@ uint64_t PyCompletions::submit(nb::handle prompt, const PreparedParams& params,
     request.priority = Priority(std::clamp(options.priority, 0, 2));
     request.cache_salt = options.cache_salt;
     request.adapter = options.adapter;
+    if (options.pictures != nullptr) request.embeddings = options.pictures->embeddings;
     request.read_prefix_cache = params.read_prefix_cache;
     if (options.timeout) {
       request.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -262,14 +264,14 @@ void define_completions(nb::module_& module) {
           [](PyCompletions& self, nb::handle prompt, const PreparedParams& params,
              const nb::list& processors, int priority, const std::string& cache_salt, bool stream,
              std::optional<double> timeout, bool add_special, bool parse_special,
-             const OpenedAdapter* adapter) {
+             const OpenedAdapter* adapter, const EncodedPictures* pictures) {
             return self.submit(prompt, params, processors,
                                {priority, cache_salt, stream, timeout, add_special, parse_special,
-                                adapter != nullptr ? adapter->adapter : nullptr});
+                                adapter != nullptr ? adapter->adapter : nullptr, pictures});
           },
           "prompt"_a, "params"_a, "processors"_a = nb::list(), "priority"_a = 1,
           "cache_salt"_a = "", "stream"_a = false, "timeout"_a = nb::none(), "add_special"_a = true,
-          "parse_special"_a = true, "adapter"_a = nb::none())
+          "parse_special"_a = true, "adapter"_a = nb::none(), "pictures"_a = nb::none())
       .def("poll", &PyCompletions::poll, "seconds"_a)
       .def("cancel", &PyCompletions::cancel, "id"_a)
       .def_prop_ro("n_open", &PyCompletions::n_open);

@@ -76,22 +76,29 @@ nlohmann::ordered_json integer_of(nb::handle object, const std::string& where) {
   throw nb::value_error(fmt::format("{}: the integer has more than 64 bits", where).c_str());
 }
 
-nlohmann::ordered_json nested_json(nb::handle object, const std::string& where, int depth);
+struct NestedValue {
+  int depth = 0;
+  bool bytes = false;  // bytes objects are allowed
+  NestedValue inner() const { return {depth + 1, bytes}; }
+};
 
-nlohmann::ordered_json json_of_dict(const nb::dict& dict, const std::string& where, int depth) {
+nlohmann::ordered_json nested_json(nb::handle object, const std::string& where, NestedValue how);
+
+nlohmann::ordered_json json_of_dict(const nb::dict& dict, const std::string& where,
+                                    NestedValue how) {
   auto result = nlohmann::ordered_json::object();
   for (const auto& [key, value] : dict) {
     const bool text = nb::isinstance<nb::str>(key);
     if (!text && !PyLong_Check(key.ptr())) type_error(where, "strings as keys", key);
     std::string name = text_of(text ? nb::borrow(key) : nb::object(nb::str(key)), where);
-    nlohmann::ordered_json member = nested_json(value, where + "." + name, depth + 1);
+    nlohmann::ordered_json member = nested_json(value, where + "." + name, how.inner());
     result[std::move(name)] = std::move(member);
   }
   return result;
 }
 
-nlohmann::ordered_json nested_json(nb::handle object, const std::string& where, int depth) {
-  if (depth > kDeepest)
+nlohmann::ordered_json nested_json(nb::handle object, const std::string& where, NestedValue how) {
+  if (how.depth > kDeepest)
     throw nb::value_error(fmt::format("{}: nested too deeply", where.substr(0, 60)).c_str());
   if (object.is_none()) return nullptr;
   if (PyBool_Check(object.ptr())) return object.ptr() == Py_True;
@@ -99,10 +106,14 @@ nlohmann::ordered_json nested_json(nb::handle object, const std::string& where, 
   if (PyFloat_Check(object.ptr())) return PyFloat_AsDouble(object.ptr());
   if (nb::isinstance<nb::str>(object)) return text_of(object, where);
   if (nb::isinstance<nb::dict>(object))
-    return json_of_dict(nb::borrow<nb::dict>(object), where, depth);
+    return json_of_dict(nb::borrow<nb::dict>(object), where, how);
+  if (how.bytes && nb::isinstance<nb::bytes>(object)) {
+    const auto* data = static_cast<const uint8_t*>(nb::borrow<nb::bytes>(object).data());
+    return nlohmann::ordered_json::binary({data, data + PyBytes_GET_SIZE(object.ptr())});
+  }
   if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) {
     auto list = nlohmann::ordered_json::array();
-    for (const nb::handle item : object) list.push_back(nested_json(item, where, depth + 1));
+    for (const nb::handle item : object) list.push_back(nested_json(item, where, how.inner()));
     return list;
   }
   if (PyIndex_Check(object.ptr())) return integer_of(index_of(object, where), where);
@@ -185,8 +196,8 @@ void raise(const Error& error) {
   throw nb::python_error();
 }
 
-nlohmann::ordered_json json_of(nb::handle object, const std::string& where) {
-  return nested_json(object, where, 0);
+nlohmann::ordered_json json_of(nb::handle object, const std::string& where, bool bytes) {
+  return nested_json(object, where, {0, bytes});
 }
 
 nb::object object_of(const nlohmann::ordered_json& value) {

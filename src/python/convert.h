@@ -50,9 +50,9 @@ inline void check(const Status& status) {
 }
 
 // Converts None, booleans, numbers (also numpy's), strings, lists, tuples, and dictionaries with
-// string or integer keys. TypeError: another type, or nesting deeper than 100; `where` names the
-// value.
-nlohmann::ordered_json json_of(nb::handle object, const std::string& where);
+// string or integer keys; with `bytes`, bytes objects, as binary values. TypeError: another type, or
+// nesting deeper than 100; `where` names the value.
+nlohmann::ordered_json json_of(nb::handle object, const std::string& where, bool bytes = false);
 nb::object object_of(const nlohmann::ordered_json& value);
 
 // Converts fields named as in EngineConfig::visit(). TypeError: unknown names or types.

@@ -60,6 +60,7 @@ void ModelSession::close() {
   if (session == nullptr) return;
   if (owner_ != ::getpid()) return let_go(std::move(session));
   const WithoutGil without_gil(std::nothrow);
+  if (session->eyes() != nullptr) session->eyes()->stop();
   session->engine().stop();
   session.reset();
 }
@@ -84,6 +85,7 @@ nb::dict ModelSession::info() const {
   nb::dict fields;
   fields["architecture"] = info.architecture.c_str();
   fields["backend"] = info.backend.c_str();
+  fields["sees"] = session()->eyes() != nullptr && !session()->eyes()->hears();
   fields["vocab_size"] = info.vocab_size;
   fields["max_model_len"] = info.max_model_len;
   fields["block_size"] = info.block_size;
@@ -138,18 +140,19 @@ std::shared_ptr<const ChatSetup> ModelSession::chat_setup(const std::string& cha
   return last_setup_;
 }
 
-nb::tuple ModelSession::render_chat(nb::handle messages, const nb::dict& options) const {
+nb::tuple ModelSession::read_chat(nb::handle messages, const nb::dict& options) const {
   const std::shared_ptr<Session> session = this->session();
   const auto option = [&](const char* name) {
     return options.contains(name) ? nb::object(options[name]) : nb::object(nb::none());
   };
   Conversation conversation;
-  conversation.messages = json_of(messages, "messages");
+  conversation.messages = json_of(messages, "messages", true);
   conversation.tools = json_of(option("tools"), "tools");
   conversation.variables = json_of(option("variables"), "chat_template_kwargs");
   conversation.options = {nb::cast<bool>(option("add_generation_prompt")),
                           nb::cast<bool>(option("continue_final_message"))};
   conversation.any_length = true;
+  conversation.picture_settings = json_of(option("picture_settings"), "mm_processor_kwargs");
   const nb::object source = option("chat_template");
   const auto setup = chat_setup(source.is_none() ? std::string() : nb::cast<std::string>(source));
   std::string text;
@@ -157,14 +160,64 @@ nb::tuple ModelSession::render_chat(nb::handle messages, const nb::dict& options
     const WithoutGil without_gil;
     return setup->read(std::move(conversation), text);
   }();
-  const ChatTask read = value_of(std::move(task));
-  if (!read.pictures.empty()) {
-    raise({ErrorCode::kUnsupported, read.pictures.pictures[0].picture.where +
-                                        ": chats with pictures are the server's (penstock serve), "
-                                        "they are not in Python yet"});
-  }
-  return nb::make_tuple(text, list_of(read.prompt));
+  ChatTask read = value_of(std::move(task));
+  nb::object pictures = nb::none();
+  if (!read.pictures.empty())
+    pictures = nb::cast(PlacedPictures{session, std::move(read.pictures)});
+  return nb::make_tuple(text, list_of(read.prompt), pictures);
 }
+
+nb::tuple ModelSession::render_chat(nb::handle messages, const nb::dict& options) const {
+  const nb::tuple read = read_chat(messages, options);
+  if (!read[2].is_none()) {
+    const auto& placed = nb::cast<const PlacedPictures&>(read[2]);
+    raise({ErrorCode::kUnsupported,
+           placed.pictures.pictures[0].picture.where +
+               ": a prompt of text cannot hold a picture; LLM.chat takes it"});
+  }
+  return nb::make_tuple(nb::object(read[0]), nb::object(read[1]));
+}
+
+nb::tuple ModelSession::place_images(nb::handle prompt, const nb::list& images, nb::handle settings,
+                                     bool add_special) const {
+  const std::shared_ptr<Session> session = this->session();
+  const Prompt given = prompt_of(prompt);
+  const nlohmann::json kwargs = json_of(settings, "mm_processor_kwargs");
+  std::vector<Picture> pictures;
+  for (const nb::handle image : images) {
+    const nb::bytes file = nb::cast<nb::bytes>(image);
+    pictures.push_back({fmt::format("multi_modal_data: image {}", pictures.size()),
+                        std::make_shared<const std::string>(file.c_str(), file.size())});
+  }
+  auto placed = [&] {
+    const WithoutGil without_gil;
+    return session->place(given, std::move(pictures), {add_special, true}, kwargs);
+  }();
+  PicturedPrompt result = value_of(std::move(placed));
+  return nb::make_tuple(list_of(result.tokens),
+                        nb::cast(PlacedPictures{session, std::move(result.pictures)}));
+}
+
+namespace {
+
+// Waits for the rows of pictures. Ctrl-C cancels.
+EncodedPictures encode(const PlacedPictures& placed) {
+  Eyes& eyes = *placed.session->eyes();
+  bool interrupted = false;
+  auto rows = [&] {
+    const WithoutGil without_gil;
+    return eyes.encode({.pictures = placed.pictures.pictures}, [&] {
+      if (interrupted) return true;
+      const nb::gil_scoped_acquire acquire;
+      interrupted = PyErr_CheckSignals() != 0;
+      return interrupted;
+    });
+  }();
+  if (interrupted) throw nb::python_error();
+  return {eyes.embeddings_of(placed.pictures, value_of(std::move(rows)))};
+}
+
+}  // namespace
 
 ThinkingBudget ModelSession::thinking_budget(int n_tokens, const std::string& text) const {
   const auto setup = chat_setup("");
@@ -217,6 +270,11 @@ void define_model_session(nb::module_& module) {
   using namespace nb::literals;
   nb::class_<PreparedParams>(module, "PreparedParams");
   nb::class_<OpenedAdapter>(module, "OpenedAdapter");
+  nb::class_<EncodedPictures>(module, "EncodedPictures");
+  nb::class_<PlacedPictures>(module, "PlacedPictures")
+      .def_prop_ro("count",
+                   [](const PlacedPictures& self) { return self.pictures.pictures.size(); })
+      .def("encode", &encode);
   nb::class_<ModelSession>(module, "ModelSession")
       .def(nb::init<const nb::dict&>(), "config"_a)
       .def("close", &ModelSession::close)
@@ -228,6 +286,9 @@ void define_model_session(nb::module_& module) {
       .def("prepare", &ModelSession::prepare, "params"_a)
       .def("tokenizer", &ModelSession::tokenizer)
       .def("render_chat", &ModelSession::render_chat, "messages"_a, "options"_a)
+      .def("read_chat", &ModelSession::read_chat, "messages"_a, "options"_a)
+      .def("place_images", &ModelSession::place_images, "prompt"_a, "images"_a,
+           "settings"_a = nb::none(), "add_special"_a = true)
       .def("open_adapter", &ModelSession::open_adapter, "path"_a)
       .def("metrics", &ModelSession::metrics)
       .def("set_paused", &ModelSession::set_paused, "paused"_a)

@@ -29,6 +29,17 @@ struct OpenedAdapter {
   std::shared_ptr<const Adapter> adapter;
 };
 
+// Pictures of a prompt, not encoded yet.
+struct PlacedPictures {
+  std::shared_ptr<Session> session;
+  PromptPictures pictures;
+};
+
+// Rows of a prompt's pictures.
+struct EncodedPictures {
+  std::vector<PromptEmbeddings> embeddings;
+};
+
 // Methods are called with the GIL and let go of it where they take time.
 class ModelSession {
  public:
@@ -52,9 +63,15 @@ class ModelSession {
 
   PyTokenizer tokenizer() const;
 
-  // Returns (text, ids) of a conversation. options: chat_template, add_generation_prompt,
-  // continue_final_message, tools, variables.
+  // Returns (text, ids, pictures or None) of a conversation. options: chat_template,
+  // add_generation_prompt, continue_final_message, tools, variables, picture_settings. A picture is
+  // a data URL or, in a part of type "image", the bytes of a file.
+  nb::tuple read_chat(nb::handle messages, const nb::dict& options) const;
+  // Returns (text, ids). ValueError: there are pictures.
   nb::tuple render_chat(nb::handle messages, const nb::dict& options) const;
+  // Returns (ids, pictures) of a text or ids with placeholders for images, a list of files' bytes.
+  nb::tuple place_images(nb::handle prompt, const nb::list& images, nb::handle settings,
+                         bool add_special) const;
   // Returns the budget for a request with the prompt `text`. ValueError: the model has no known
   // reasoning format.
   ThinkingBudget thinking_budget(int n_tokens, const std::string& text) const;

@@ -126,6 +126,10 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
         config.mcp, [log = server->log_.get()](std::string_view line) { log->warn(line); });
     server->services_.mcp = server->mcp_.get();
   }
+  if (config.allow_image_urls) {
+    server->image_urls_ = std::make_unique<ImageUrls>(ImageUrls::Limits());
+    server->services_.image_urls = server->image_urls_.get();
+  }
   server->open_data();
   RETURN_IF_ERROR(server->open_replies());
   ASSIGN_OR_RETURN(server->router_, Router::open(server->services_, config.routes));

@@ -21,6 +21,7 @@
 #include "server/services/compile_queue.h"
 #include "server/services/config.h"
 #include "server/services/data_folder.h"
+#include "server/services/image_urls.h"
 #include "server/services/model_loads.h"
 #include "server/services/readiness.h"
 #include "server/services/services.h"
@@ -90,7 +91,8 @@ class Server {
   TurnThreads chores_{2, 1};   // see apart_; a client uses one thread at a time
   // see apart_; null: no MCP servers are configured
   std::unique_ptr<McpServers> mcp_;
-  ModelLoads loads_;  // see apart_
+  std::unique_ptr<ImageUrls> image_urls_;  // see apart_; null: URLs of pictures are refused
+  ModelLoads loads_;                       // see apart_
   // set if data_ keeps anything; destroyed before everything that its lines use
   std::unique_ptr<BatchRunner> batches_;
   BackgroundRuns background_;  // destroyed before everything that its runs use

@@ -72,6 +72,7 @@ class Pictures(unittest.TestCase):
         reply = client.messages.create(model=server.model, messages=messages, max_tokens=LENGTH,
                                        extra_body={"temperature": 0, "ignore_eos": True})
         self.assertEqual(reply.content[0].text, text_of(0))
+        self.assertEqual(client.models.list().data[0].input_modalities, ["text", "image"])
         self.assertEqual(client.messages.count_tokens(model=server.model, messages=messages).input_tokens, len(GOLDEN[0]["prompt"]))
 
     def test_ollama(self):
@@ -96,6 +97,17 @@ class Pictures(unittest.TestCase):
         for address in ["https://example.com/a.png", "http://169.254.169.254/", "file:///etc/passwd"]:
             self.assertIn("does not fetch", error([{"type": "image_url", "image_url": {"url": address}}]))
         self.assertIn("at most 64 pictures", error([image] * 65))
+        with Server(MODEL, "--max-model-len", "512", "--allow-image-urls") as fetching:
+            for address in ["https://localhost/a.png", "https://127.0.0.1:1/", "https://169.254.169.254/latest", "https://[::1]/a",
+                            "https://2130706433/"]:
+                self.assertRegex(error([{"type": "image_url", "image_url": {"url": address}}], fetching),
+                                 r"messages\[0\].content\[0\]: the URL (leads to an address that is not public|cannot be read)")
+            self.assertIn("scheme https", error([{"type": "image_url", "image_url": {"url": "http://example.com/a.png"}}], fetching))
+            source = {"type": "image", "source": {"type": "url", "url": "https://127.0.0.1/a.png"}}
+            asked = {"max_tokens": 1, "messages": [{"role": "user", "content": [source]}]}
+            self.assertIn("not public", fetching.post("/v1/messages", asked, 400)["error"]["message"])
+            self.assertEqual(fetching.post("/v1/chat/completions", {"messages": GOLDEN[0]["messages"], "max_tokens": 1})["object"],
+                             "chat.completion")
         for bad in [file[:200], file[:-400], base64.b64encode(b"not a picture").decode()]:
             self.assertIn("messages[0].content[0]: ", error([{"type": "image_url", "image_url": {"url": head + "," + bad}}]))
         self.assertEqual(server.post("/v1/chat/completions", {"messages": GOLDEN[0]["messages"], "max_tokens": 1})["object"], "chat.completion")

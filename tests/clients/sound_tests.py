@@ -47,6 +47,11 @@ class Sounds(unittest.TestCase):
             counted = server.post("/tokenize", {"messages": talk["messages"]})
             self.assertEqual(counted["tokens"], talk["prompt"])
 
+    def test_what_the_server_says_that_models_take(self):
+        for one, takes, hears in [(server, ["text", "audio"], True), (story, ["text"], False)]:
+            self.assertEqual(one.get("/v1/models")["data"][0]["input_modalities"], takes)
+            self.assertEqual(one.get("/props")["modalities"], {"vision": False, "audio": hears})
+
     def test_models_without_ears_say_so(self):
         import openai
         for one, messages, wanted in [

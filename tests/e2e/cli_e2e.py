@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Drives the built program as a user would. PENSTOCK is its path, PENSTOCK_SOURCE the source tree."""
+import base64
 import json
 import math
 import os
@@ -630,6 +631,92 @@ class Chat(unittest.TestCase):
         self.read_until(r"tokens/s[^\n]*\r?\n> $")
         os.write(self.fd, b"\x04")
         self.assertEqual(self.wait_exit(), 0)
+
+
+class Pictures(unittest.TestCase):
+    """Image files of a tiny model that sees; its replies are transformers'."""
+    MODEL = pathlib.Path(os.environ["PENSTOCK_SOURCE"]) / "tests" / "golden" / "seeing" / "qwen3_vl"
+    FLAGS = ["-m", MODEL, "--max-model-len", "512", "--kv-cache-dtype", "f32", "--temperature", "0", "--max-tokens", "6", "--ignore-eos"]
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.talks = json.loads((self.MODEL / "golden.json").read_text())
+        self.files = []
+        for talk in self.talks[:2]:
+            for part in talk["messages"][0]["content"]:
+                if part["type"] == "image_url":
+                    self.files.append(self.folder / f"{len(self.files)}.png")
+                    self.files[-1].write_bytes(base64.b64decode(part["image_url"]["url"].split(",")[1]))
+        self.question = self.talks[0]["messages"][0]["content"][1]["text"]
+
+    def test_generate(self):
+        said = penstock_json("generate", *self.FLAGS, "--image", self.files[0], "-p", self.question, "--json")
+        self.assertEqual((said["tokens"], said["prompt_tokens"]), (self.talks[0]["reply"], len(self.talks[0]["prompt"])))
+        two = penstock_json("generate", *self.FLAGS, "--image", self.files[0], "--image", self.files[1], "-p", self.question, "--json")
+        self.assertGreater(two["prompt_tokens"], said["prompt_tokens"])
+
+    def test_run(self):
+        text = penstock("generate", *self.FLAGS, "--image", self.files[0], "-p", self.question, "-q")[1]
+        code, out, err = penstock("run", *self.FLAGS, "--image", self.files[0], "-p", self.question)
+        self.assertEqual((code, out), (0, text), err)
+        lines = f"/image {self.folder}/none.png\n/image {self.files[0]}\n{self.question}\n/history\n"
+        code, out, err = penstock("run", *self.FLAGS, stdin=lines.encode())
+        self.assertEqual(code, 0, err)
+        self.assertTrue(out.startswith(text), out)
+        self.assertIn(f"user: [image {self.files[0]}]\nuser: {self.question}".encode(), out)
+        self.assertIn("none.png: No such file", err)
+
+    def test_plan_and_inspect_count_the_tower(self):
+        tower = penstock_json("inspect", "-m", self.MODEL, "--json")["tower"]
+        self.assertEqual((tower["family"], tower["path"]), ("qwen3vl", str(self.MODEL)))
+        self.assertGreater(tower["bytes"], 10_000)
+        plan = penstock_json("plan", "-m", self.MODEL, "--json")
+        self.assertEqual((plan["tower_bytes"], plan["picture_bytes"]), (tower["bytes"], 256 << 20))
+        other = penstock_json("plan", "-m", self.MODEL, "--mmproj", self.MODEL / "mmproj.gguf", "--json")
+        self.assertEqual(other["weight_bytes"], plan["weight_bytes"] + other["tower_bytes"])
+        self.assertNotIn("tower", penstock_json("inspect", "--json"))
+
+    def test_gguf_with_an_mmproj_file(self):
+        for name in ("qwen3_vl", "gemma3"):
+            model = self.MODEL.parent / name
+            gguf = self.folder / f"{name}-F32.gguf"
+            code, _, err = penstock("quantize", model, gguf, "--type", "f32")
+            self.assertEqual(code, 0, err)
+            flags = ["-m", gguf, "--max-model-len", "2048", *self.FLAGS[4:], "--image", self.files[0], "-p", self.question]
+            code, _, err = penstock("generate", *flags)
+            self.assertEqual(code, 2, err)
+            self.assertIn("no eyes", err)
+            (self.folder / f"mmproj-{name}-F32.gguf").write_bytes((model / "mmproj.gguf").read_bytes())
+            talk = json.loads((model / "golden.json").read_text())[0]
+            said = penstock_json("generate", *flags, "--json")
+            if name == "gemma3":
+                self.assertEqual((said["tokens"], said["prompt_tokens"]), (talk["reply"], len(talk["prompt"])))
+            else:  # the file does not say how small pictures are: they are made as large as the published model's
+                self.assertGreater(said["prompt_tokens"], 1000)
+            inspected = penstock_json("inspect", "-m", gguf, "--json")["tower"]
+            self.assertTrue(inspected["path"].endswith(f"mmproj-{name}-F32.gguf"))
+            code, _, err = penstock("generate", *flags, "--mmproj", self.MODEL.parent / "smolvlm" / "mmproj.gguf")
+            self.assertNotEqual(code, 0)
+            self.assertRegex(err, "the tower of another model|has places for 0 of the 1 pictures")
+
+    def test_what_is_refused(self):
+        text = self.folder / "text.png"
+        text.write_text("no picture")
+        long = self.folder / "long.png"
+        with long.open("wb") as file:
+            file.truncate((32 << 20) + 1)
+        cut = self.folder / "cut.png"
+        cut.write_bytes(self.files[0].read_bytes()[:-400])
+        for image, why in [(text, "text.png: "), (long, "long.png: "), (cut, "cut.png: "), (self.folder / "none.png", "No such file"),
+                           (self.folder, "got a directory")]:
+            for command in ("generate", "run"):
+                code, out, err = penstock(command, *self.FLAGS, "--image", image, "-p", "What?")
+                self.assertIn(why, err)
+                self.assertEqual(out.strip(), b"")
+                self.assertTrue(code != 0 or command == "run")
+        code, _, err = penstock("generate", "--image", self.files[0], "-p", "What?")
+        self.assertNotEqual(code, 0)
+        self.assertRegex(err, "no eyes|chat template")
 
 
 if __name__ == "__main__":

@@ -850,9 +850,87 @@ class Chat(Page):
                     [...node.querySelectorAll(".tok")].map((token) => token.textContent)];"""),
                          ["Rivers flow.", False, "Down hill", "hill", ["Down", " ", "hill"]])
 
+    def test_a_model_without_eyes_takes_no_pictures(self):
+        self.assertTrue(self.browser.run("return document.querySelector('#attach-button').hidden"))
+        self.browser.run(Pictures.GIVE, "drop", "bm8=", "image/png")
+        self.browser.wait("document.querySelector('#notice').textContent.includes('no eyes')")
+
     def test_story_mode_can_be_chosen(self):
         self.settings(mode="story")
         self.assertIn("story begin", self.browser.text(".welcome h1"))
+
+
+class Pictures(Page):
+    """A tiny model that sees: pictures are chosen, pasted and dropped."""
+    model = SOURCE / "tests" / "golden" / "seeing" / "qwen3_vl"
+    flags = ["--served-model-name", "eyes", "--threads", "1", "--max-model-len", "512", "--kv-cache-dtype", "f32"]
+    # Hands files to the page: give(how, bytes in base64, type)
+    GIVE = """
+        const [how, data, type] = arguments, bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+        const transfer = new DataTransfer();
+        transfer.items.add(new File([bytes], "a.png", { type }));
+        if (how === "choose") {
+          const input = document.querySelector("#picture-files");
+          input.files = transfer.files;
+          input.dispatchEvent(new Event("change"));
+        } else if (how === "paste") {
+          document.querySelector("#prompt").dispatchEvent(new ClipboardEvent("paste", { clipboardData: transfer, cancelable: true }));
+        } else {
+          document.querySelector("#log").dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true, cancelable: true }));
+        }"""
+
+    def setUp(self):
+        super().setUp()
+        talk = json.loads((self.model / "golden.json").read_text())[0]
+        self.url = talk["messages"][0]["content"][0]["image_url"]["url"]
+        self.picture = self.url.split(",")[1]
+
+    def test_pictures_are_sent(self):
+        browser = self.browser
+        browser.wait("!document.querySelector('#attach-button').hidden")
+        self.settings(**{"param-temperature": 0, "param-max_tokens": 4})
+        for n, how in enumerate(["choose", "paste", "drop"], 1):
+            browser.run(self.GIVE, how, self.picture, "image/png")
+            browser.wait(f"document.querySelectorAll('#pictures .thumbnail').length === {n}")
+        self.shot("pictures-composer")
+        for n in (2, 1):
+            browser.click("#pictures li:last-child button")
+            browser.wait(f"document.querySelectorAll('#pictures .thumbnail').length === {n}")
+        self.write("What is in this picture?")
+        browser.wait(f"document.querySelectorAll('.message').length === 2 && {IDLE}")
+        self.assertEqual(browser.run("return document.querySelector('.message.user .thumbnail').src"), self.url)  # as it is
+        self.assertTrue(browser.run("return document.querySelector('#pictures').hidden"))
+        content = [{"type": "image_url", "image_url": {"url": self.url}}, {"type": "text", "text": "What is in this picture?"}]
+        said = self.api("/v1/chat/completions", {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 4})
+        self.assertEqual(browser.text(".message.assistant .body").strip(), said["choices"][0]["message"]["content"].strip())
+        self.shot("pictures")
+        self.open()  # and it is kept
+        browser.wait("document.querySelector('.message.user .thumbnail')")
+
+    def test_large_pictures_and_what_is_none(self):
+        browser = self.browser
+        browser.wait("!document.querySelector('#attach-button').hidden")
+        browser.run(self.GIVE, "drop", "bm8=", "image/png")
+        browser.wait("document.querySelector('#notice').textContent.includes('no picture')")
+        browser.run("""const canvas = document.createElement("canvas");
+            canvas.width = 4000, canvas.height = 1000;
+            canvas.getContext("2d").fillRect(0, 0, 10, 10);
+            window.large = canvas.toDataURL("image/png").split(",")[1];""")
+        browser.run(self.GIVE, "paste", browser.run("return window.large"), "image/png")
+        browser.wait("document.querySelectorAll('#pictures .thumbnail').length === 1")
+        browser.wait("document.querySelector('#pictures .thumbnail').naturalWidth === 1536")
+        self.assertEqual(browser.run("return document.querySelector('#pictures .thumbnail').naturalHeight"), 384)
+        self.assertFalse(browser.run("return document.querySelector('#send-button').disabled"))
+
+    def test_phone(self):
+        browser = self.browser
+        browser.size(390, 844, phone=True)
+        self.open()
+        browser.wait("!document.querySelector('#attach-button').hidden")
+        browser.run(self.GIVE, "choose", self.picture, "image/png")
+        browser.wait("document.querySelectorAll('#pictures .thumbnail').length === 1")
+        self.assertLessEqual(browser.run("return document.documentElement.scrollWidth"), 390)
+        self.shot("pictures-phone")
 
 
 class Key(Page):

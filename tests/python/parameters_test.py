@@ -42,6 +42,7 @@ ACTS = {
     "tensor_parallel_size": (2, {"tensor_parallel_size": 2}), "pipeline_parallel_size": (2, {"pipeline_parallel_size": 2}),
     "data_parallel_size": (2, {"data_parallel_size": 2}), "speculative_config": ({"method": "ngram"}, {"spec": "ngram"}),
     "spec_method": ("ngram", {"spec": "ngram"}), "spec_model": ("d", {"draft_model": "d"}), "spec_tokens": (3, {"spec_length": "3"}),
+    "limit_mm_per_prompt": ({"image": 1}, "most_pictures"), "mm_processor_kwargs": ({"x": 1}, "mm_processor_kwargs"),
     "profiler_config": (ProfilerConfig(profiler="torch", torch_profiler_dir="/p"), "profile_dir"),
     # Penstock's own, by their own names.
     **{name: (value, {name: value}) for name, value in dict(
@@ -108,8 +109,8 @@ NOTHING = dict(
     enable_sleep_mode=True, fully_sharded_loras=True, enable_tower_connector_lora=True, specialize_active_lora=True,
     disable_log_stats=False, enable_log_requests=True, disable_log_requests=False, aggregate_engine_logging=True,
     show_hidden_metrics_for_version="0.1", kv_cache_metrics=True, kv_cache_metrics_sample=0.5, enable_logging_iteration_details=True,
-    allowed_local_media_path="/", allowed_media_domains=["x"], limit_mm_per_prompt={"image": 1}, mm_processor_kwargs={"x": 1},
-    media_io_kwargs={"x": 1}, mm_processor_cache_gb=0, disable_mm_preprocessor_cache=True, disable_chunked_mm_input=True,
+    allowed_local_media_path="/", allowed_media_domains=["x"], media_io_kwargs={"x": 1}, mm_processor_cache_gb=0,
+    disable_mm_preprocessor_cache=True, disable_chunked_mm_input=True,
     interleave_mm_strings=True, language_model_only=True, skip_mm_profiling=True, offload_num_in_group=2, offload_prefetch_step=2,
     disable_custom_all_reduce=True, use_v2_block_manager=False, expert_placement_strategy="round_robin",
     enable_flashinfer_autotune=False, master_addr="10.0.0.1", master_port=5, data_parallel_backend="ray", kv_offloading_backend="x",

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from .._params import check_params, check_prompts, priority_level
+from .._pictures import placed
 from .._requests import Requests, joined, prepared
 from ..engine_args import EngineArgs
 from ..inputs import ParsedPrompt, parse_prompt, truncated
@@ -60,7 +61,7 @@ class LLMEngine:
             raise TypeError(f"request_id: expected a text, got {type(request_id).__name__}")
         if request_id in self._numbers or any(request_id == job[0] for job in self._pooling):
             raise ValueError(f"request_id: {request_id!r} is running already")
-        parsed = parse_prompt(prompt)
+        parsed = parse_prompt(prompt, images=not isinstance(params, PoolingParams))
         if isinstance(params, PoolingParams):
             self._llm._pooling()
             priority_level(priority, self._llm.args)
@@ -68,7 +69,8 @@ class LLMEngine:
             return request_id
         session, args = self._llm._generator(), self._llm.args
         check_params(params, args)
-        check_prompts([parsed], None, args)
+        check_prompts([parsed], args)
+        parsed = placed(session, args, parsed, options=tokenization_kwargs)
         if tokenization_kwargs:
             parsed = truncated(parsed, tokenization_kwargs, session.tokenizer().encode, session.info()["max_model_len"])
         level = priority_level(priority, args)

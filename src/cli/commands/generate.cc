@@ -28,6 +28,12 @@ struct GenerateCommand {
         ->excludes(prompt_option);
     app.add_flag("--chat", chat,
                  "treat the prompt as a user's message: apply the model's chat template");
+    app.add_option(
+           "--image", images,
+           "image file (JPEG, PNG, WebP, GIF or BMP) in front of the prompt, for models that "
+           "see; may be repeated; the prompt is a user's message (--chat)")
+        ->type_name("FILE")
+        ->allow_extra_args(false);
     app.add_flag("--json", json,
                  "print one JSON object {text, tokens, prompt_tokens, completion_tokens, "
                  "finish_reason, timings}");
@@ -51,13 +57,14 @@ struct GenerateCommand {
   Status load_session(Engine& engine) const;
   Status save_session(Engine& engine, const RequestOutput& result) const;
   Result<RequestOutput> generate(LLM& llm, const SamplingParams& params,
-                                 const std::string& text) const;
+                                 const ChatMessage& message) const;
 
   EngineConfig config;
   SamplingFlags sampling;
   StructuredFlags structured;
   CLI::Option* prompt_option = nullptr;
   std::string prompt, file, session;
+  std::vector<std::string> images;
   bool chat = false, json = false, no_echo = false, no_bos = false, no_parse_special = false,
        quiet = false;
 };
@@ -143,7 +150,8 @@ void print_stats(const RequestOutput& result) {
 }
 
 Result<RequestOutput> GenerateCommand::generate(LLM& llm, const SamplingParams& params,
-                                                const std::string& text) const {
+                                                const ChatMessage& message) const {
+  const std::string& text = message.content;
   const bool stream = !json && params.n == 1;
   GenerateOptions options;
   options.add_bos = !no_bos;
@@ -164,7 +172,6 @@ Result<RequestOutput> GenerateCommand::generate(LLM& llm, const SamplingParams& 
       return !interrupted() && std::ferror(stdout) == 0;
     };
   }
-  const ChatMessage message{"user", text};
   auto result = chat ? llm.chat(std::span(&message, 1), params, options)
                      : llm.generate(text, params, options);
   if (result && stream) begin();
@@ -195,6 +202,9 @@ int GenerateCommand::run() {
   if (const Status found = find_models(config); !found) return fail(found.error());
   auto text = read_prompt();
   if (!text) return fail(text.error());
+  auto pictures = read_images(images);
+  if (!pictures) return fail(pictures.error());
+  chat = chat || !images.empty();
   auto llm = LLM::open(config);
   if (!llm) return fail(llm.error());
 
@@ -205,7 +215,9 @@ int GenerateCommand::run() {
   params.structured_outputs = *std::move(wanted);
   install_interrupt_handler();
   if (const Status loaded = load_session((*llm)->engine()); !loaded) return fail(loaded.error());
-  auto result = generate(**llm, params, *text);
+  ChatMessage message{"user", *text};
+  message.images = *std::move(pictures);
+  auto result = generate(**llm, params, message);
   if (!result) return fail(result.error());
   if (json) {
     nlohmann::json object = output_json(*result, result->outputs[0]);

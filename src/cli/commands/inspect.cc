@@ -9,6 +9,7 @@
 #include "cli/console/exit_codes.h"
 #include "cli/console/terminal.h"
 #include "cli/options/models.h"
+#include "engine/open/tower_file.h"
 #include "formats/weight_source.h"
 #include "model/arch/read_config.h"
 
@@ -20,8 +21,9 @@ struct InspectCommand {
     app.add_option("-m,--model,model", model,
                    "GGUF file, Hugging Face directory or name; none is the built-in model");
     app.add_flag("--tensors", tensors, "list every tensor");
-    app.add_flag("--json", json,
-                 "print one JSON object {path, format, metadata, config, tensors, types, bytes}");
+    app.add_flag(
+        "--json", json,
+        "print one JSON object {path, format, metadata, config, tower, tensors, types, bytes}");
   }
   int run() const;
 
@@ -82,7 +84,22 @@ nlohmann::json short_metadata(const nlohmann::json& metadata) {
   return result;
 }
 
-void print_text(const WeightSource& source, const Result<ModelConfig>& config, bool all_tensors) {
+nlohmann::json tower_json(const TowerMemory& tower) {
+  return {{"family", tower.family}, {"path", tower.path.string()}, {"bytes", tower.weight_bytes}};
+}
+
+void print_tower(const WeightSource& source, const Result<std::optional<TowerMemory>>& tower) {
+  if (!tower) {
+    fmt::print("  {:24} not used: {}\n", "tower", tower.error().message);
+  } else if (*tower) {
+    fmt::print("  {:24} {}, {}{}\n", "tower", (*tower)->family,
+               format_bytes(static_cast<double>((*tower)->weight_bytes)),
+               (*tower)->path == source.path() ? "" : ", " + (*tower)->path.string());
+  }
+}
+
+void print_text(const WeightSource& source, const Result<ModelConfig>& config,
+                const Result<std::optional<TowerMemory>>& tower, bool all_tensors) {
   fmt::print("{} ({})\n", source.path().string(),
              source.naming() == Naming::kGguf ? "GGUF" : "Hugging Face");
   if (config) {
@@ -92,6 +109,7 @@ void print_text(const WeightSource& source, const Result<ModelConfig>& config, b
     const double per_token = fields["kv_bytes_per_token_f16"].get<double>();
     fmt::print("  {:24} {} (F16, {} tokens)\n", "KV cache of one sequence",
                format_bytes(per_token * config->max_seq_len), config->max_seq_len);
+    print_tower(source, tower);
   } else {
     fmt::print("  not a model this program runs: {}\n", config.error().message);
   }
@@ -127,8 +145,9 @@ int InspectCommand::run() const {
   auto source = open_weights(*path);
   if (!source) return fail(source.error());
   const auto config = read_config(**source);
+  const auto tower = tower_memory(**source, "");
   if (!json) {
-    print_text(**source, config, tensors);
+    print_text(**source, config, tower, tensors);
     return kExitOk;
   }
   nlohmann::json object = {
@@ -137,6 +156,7 @@ int InspectCommand::run() const {
       {"metadata", short_metadata((*source)->config())}};
   object["config"] =
       config ? config_json(*config) : nlohmann::json{{"error", config.error().message}};
+  if (tower && *tower) object["tower"] = tower_json(**tower);
   int64_t total = 0;
   object["types"] = nlohmann::json::object();
   for (const auto& [type, share] : shares(**source)) {

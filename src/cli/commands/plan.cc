@@ -19,7 +19,9 @@
 #include "cli/planning/plan_gpu.h"
 #include "cli/planning/plan_ranks.h"
 #include "cli/planning/plan_spec.h"
+#include "engine/open/tower_file.h"
 #include "formats/weight_source.h"
+#include "frontend/pictures/eyes.h"
 #include "model/arch/read_config.h"
 #include "model/load/stages.h"
 #include "model/sources/synthetic.h"
@@ -36,6 +38,10 @@ struct PlanCommand {
         app.add_option("-m,--model", model, "GGUF file, Hugging Face directory or name");
     app.add_option("--shape", shape, "a known shape instead of a file: " + names)
         ->excludes(model_option);
+    app.add_option(
+           "--mmproj", mmproj,
+           "GGUF file of the vision tower (default: the model's own, or the file beside it)")
+        ->type_name("FILE");
     app.add_option("-c,--tokens,--ctx-size", tokens,
                    "tokens per sequence (default: the model's limit)")
         ->check(CLI::PositiveNumber);
@@ -59,7 +65,7 @@ struct PlanCommand {
   }
   int run() const;
 
-  std::string model, shape, type = "bf16", kv_dtype = "f16", states = "float32", memory;
+  std::string model, mmproj, shape, type = "bf16", kv_dtype = "f16", states = "float32", memory;
   int64_t tokens = 0;
   int block_size = 16;
   bool experts_offload = false, json = false;
@@ -89,6 +95,8 @@ struct Plan {
   int64_t weight_bytes = 0, offloaded_bytes = 0, token_bytes = 0, state_bytes = 0, tokens = 0,
           sequence_bytes = 0, memory = 0, n_sequences = 0;
   int64_t table_bytes = 0;  // tables of n-grams, which stay in their file
+  std::optional<TowerMemory> tower;
+  int64_t picture_bytes = 0;  // of rows of pictures that are kept
 };
 
 int64_t expert_parameters(const ModelConfig& c) {
@@ -132,6 +140,13 @@ Result<Plan> make_plan(const PlanCommand& command) {
     ASSIGN_OR_RETURN(plan.config, read_config(*source));
     for (const TensorInfo& tensor : source->tensors())
       plan.weight_bytes += static_cast<int64_t>(tensor.bytes.size());
+    auto tower = tower_memory(*source, command.mmproj);
+    if (!tower && !command.mmproj.empty()) return tl::unexpected(std::move(tower).error());
+    if (tower) plan.tower = *std::move(tower);
+    if (plan.tower) {
+      plan.picture_bytes = static_cast<int64_t>(Eyes::Limits().cache_bytes);
+      if (plan.tower->apart) plan.weight_bytes += plan.tower->weight_bytes;
+    }
     plan.offloaded_bytes = expert_bytes(*source, plan.config);
     plan.table_bytes = table_bytes(*source, plan.config);
     plan.name = model_label(command.model, path);
@@ -157,8 +172,8 @@ Result<Plan> make_plan(const PlanCommand& command) {
     }
   }
   ASSIGN_OR_RETURN(plan.gpu, plan_gpu(command, plan.config, plan.sequence_bytes));
-  const int64_t left =
-      std::max<int64_t>(0, plan.memory - (plan.weight_bytes - plan.offloaded_bytes));
+  const int64_t left = std::max<int64_t>(
+      0, plan.memory - (plan.weight_bytes - plan.offloaded_bytes) - plan.picture_bytes);
   plan.n_sequences = left / std::max<int64_t>(1, plan.sequence_bytes);
   return plan;
 }
@@ -212,6 +227,8 @@ int PlanCommand::run() const {
                              {"weight_bytes", plan->weight_bytes},
                              {"offloaded_bytes", plan->offloaded_bytes},
                              {"table_bytes", plan->table_bytes},
+                             {"tower_bytes", plan->tower ? plan->tower->weight_bytes : 0},
+                             {"picture_bytes", plan->picture_bytes},
                              {"kv_cache_dtype", kv_dtype},
                              {"kv_bytes_per_token", plan->token_bytes},
                              {"mamba_ssm_cache_dtype", states},
@@ -227,6 +244,11 @@ int PlanCommand::run() const {
   fmt::print("{}: {:.2f} B parameters, weights {}\n", plan->name,
              static_cast<double>(config.n_parameters()) / 1e9,
              format_bytes(static_cast<double>(plan->weight_bytes)));
+  if (plan->tower) {
+    fmt::print("of these the tower      {} ({}); rows of pictures that are kept take {} more\n",
+               format_bytes(static_cast<double>(plan->tower->weight_bytes)), plan->tower->family,
+               format_bytes(static_cast<double>(plan->picture_bytes)));
+  }
   if (plan->table_bytes > 0)
     fmt::print(
         "tables of n-grams       {}, of which a token reads {} rows: they stay in their file\n",

@@ -1,12 +1,17 @@
 // penstock run: a chat in the terminal. Without a chat template every line is continued as text.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <iostream>
+#include <iterator>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
+#include "cli/console/input.h"
 #include "cli/console/terminal.h"
 #include "cli/options/flags.h"
 #include "cli/options/models.h"
@@ -20,6 +25,7 @@ constexpr const char* kHelp =
     "/help this text   /clear forget the conversation   /undo drop the last exchange   /retry "
     "answer again\n"
     "/history show the conversation   /bye or Ctrl-D leave   Ctrl-C stop the reply\n"
+    "/image FILE show the model a picture with the next message\n"
     "A line ending in \\ goes on in the next one; \"\"\" starts and ends a text of several "
     "lines.\n";
 
@@ -81,22 +87,39 @@ class Chat {
     } else if (line == "/retry") {
       retry();
     } else if (line == "/history") {
-      for (const ChatMessage& message : messages_)
+      for (const ChatMessage& message : messages_) {
+        for (const ChatImage& image : message.images)
+          fmt::print("{}: [image {}]\n", message.role, image.name);
         fmt::print("{}: {}\n", message.role, message.content);
+      }
+    } else if (line.starts_with("/image ")) {
+      auto image = read_images({line.substr(line.find_first_not_of(' ', 6))});
+      if (!image) {
+        fail(image.error());
+      } else {
+        show(*std::move(image));
+      }
     } else {
       std::fputs(kHelp, stdout);
     }
     return true;
   }
 
+  // Adds images to the next message.
+  void show(std::vector<ChatImage> images) {
+    std::ranges::move(images, std::back_inserter(images_));
+  }
+
   void say(const std::string& text) {
     messages_.push_back({"user", text});
+    messages_.back().images = std::exchange(images_, {});
     reply();
   }
 
  private:
   void clear() {
     messages_.clear();
+    images_.clear();
     if (!system_.empty()) messages_.push_back({"system", system_});
   }
 
@@ -121,7 +144,7 @@ class Chat {
       std::fflush(stdout);
       return !interrupted();
     };
-    const bool templated = llm_.has_chat_template();
+    const bool templated = llm_.has_chat_template() || !messages_.back().images.empty();
     auto result = templated ? llm_.chat(messages_, params_, options)
                             : llm_.generate(messages_.back().content, params_, options);
     std::fputs("\n", stdout);
@@ -146,6 +169,7 @@ class Chat {
   SamplingParams params_;
   std::string system_;
   std::vector<ChatMessage> messages_;
+  std::vector<ChatImage> images_;  // of the next message
 };
 
 struct RunCommand {
@@ -154,6 +178,11 @@ struct RunCommand {
     structured.add_to(app);
     app.add_option("--system", system, "system message");
     app.add_option("-p,--prompt", first, "first message, sent before the first line is read");
+    app.add_option("--image", images,
+                   "image file (JPEG, PNG, WebP, GIF or BMP) of the first message, for models that "
+                   "see; may be repeated")
+        ->type_name("FILE")
+        ->allow_extra_args(false);
   }
 
   int run() {
@@ -161,6 +190,8 @@ struct RunCommand {
     const auto outputs = structured.read();
     if (!outputs) return fail(outputs.error());
     if (const Status found = find_models(config); !found) return fail(found.error());
+    auto pictures = read_images(images);
+    if (!pictures) return fail(pictures.error());
     auto llm = LLM::open(config);
     if (!llm) return fail(llm.error());
     SamplingParams defaults = (*llm)->default_sampling_params();
@@ -168,6 +199,7 @@ struct RunCommand {
     defaults.structured_outputs = *outputs;
     install_interrupt_handler();
     Chat chat(**llm, sampling.over(defaults), system);
+    chat.show(*std::move(pictures));
     if (stdout_is_terminal()) {
       fmt::print(
           "{}{}\n", model_label(name, config.model),
@@ -193,6 +225,7 @@ struct RunCommand {
   SamplingFlags sampling;
   StructuredFlags structured;
   std::string system, first;
+  std::vector<std::string> images;
 };
 
 }  // namespace

@@ -182,6 +182,9 @@ void ServeCommand::add_security_flags(CLI::App& app) {
                  "file of hashed keys with scopes and quotas: see `penstock keys`");
   app.add_option("--cors-origin", config.cors_origins,
                  "origin whose pages may call this server; * is any; may be repeated");
+  app.add_flag("--allow-image-urls", config.allow_image_urls,
+               "requests may name pictures by https URLs, which this server fetches: public "
+               "addresses only, 32 MiB in 10 s");
   app.add_option("--allowed-host", config.allowed_hosts,
                  "accepted name in the Host header besides local ones, for servers without keys; * "
                  "is any; may be repeated");

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/regular_file.h"
+#include "frontend/pictures/eyes.h"
 
 namespace penstock {
 
@@ -22,6 +23,15 @@ Result<std::string> read_text(const std::string& file) {
   std::string text((std::istreambuf_iterator<char>(*in)), {});
   if (in->bad()) return errorf(ErrorCode::kIo, "{}: cannot be read", file);
   return text;
+}
+
+Result<std::vector<ChatImage>> read_images(const std::vector<std::string>& files) {
+  std::vector<ChatImage> images;
+  for (const std::string& file : files) {
+    ASSIGN_OR_RETURN(std::string bytes, read_regular_file(file, Eyes::Limits().image.max_bytes));
+    images.push_back({std::make_shared<const std::string>(std::move(bytes)), file});
+  }
+  return images;
 }
 
 }  // namespace penstock

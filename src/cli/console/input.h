@@ -3,8 +3,10 @@
 #include <istream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
+#include "penstock/chat.h"
 
 namespace penstock {
 
@@ -13,5 +15,8 @@ namespace penstock {
 Result<std::unique_ptr<std::istream>> open_input(const std::string& file);
 // Reads a whole file. Errors: those of open_input(); kIo.
 Result<std::string> read_text(const std::string& file);
+// Reads image files as they are; what they hold is checked where they are used. Errors: those of
+// read_regular_file(), with at most the bytes of an image.
+Result<std::vector<ChatImage>> read_images(const std::vector<std::string>& files);
 
 }  // namespace penstock

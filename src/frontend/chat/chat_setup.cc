@@ -74,19 +74,6 @@ bool mentions(const std::string& source, const char* word) {
   return source.find(word) != std::string::npos;
 }
 
-// Checks that the model sees a picture, or hears a sound.
-Status check_sense(const Session& session, const Picture& picture) {
-  const Eyes* const eyes = session.eyes();
-  if (eyes != nullptr && eyes->hears() == picture.is_sound) return {};
-  const std::string& why = session.blind_reason();
-  return errorf(ErrorCode::kInvalidArgument, "{}: this model has no {}, it reads text {}{}{}",
-                picture.where, picture.is_sound ? "ears" : "eyes",
-                eyes == nullptr ? "only"
-                : eyes->hears() ? "and hears sounds"
-                                : "and sees pictures",
-                why.empty() ? "" : ": ", why);
-}
-
 }  // namespace
 
 constexpr size_t kMostTemplateBytes = size_t{16} << 20;
@@ -191,7 +178,7 @@ Result<PromptPictures> ChatSetup::take_pictures(Conversation& conversation) cons
   ASSIGN_OR_RETURN(std::vector<Picture> pictures,
                    penstock::take_pictures(conversation.messages,
                                            eyes != nullptr ? eyes->limits().pictures : SIZE_MAX));
-  for (const Picture& picture : pictures) RETURN_IF_ERROR(check_sense(*session_, picture));
+  for (const Picture& picture : pictures) RETURN_IF_ERROR(session_->check_sense(picture));
   if (pictures.empty()) return result;
   ASSIGN_OR_RETURN(result.pictures, eyes->plan(std::move(pictures), conversation.picture_settings));
   return result;

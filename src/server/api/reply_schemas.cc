@@ -40,6 +40,7 @@ Json model_object() {
                {"created", plain("integer")},
                {"owned_by", plain("string")},
                {"max_model_len", {{"type", {"integer", "null"}}}},
+               {"input_modalities", list(plain("string"), "text, image, audio")},
                {"state", plain("string")},
                {"type", exactly("model")},
                {"display_name", plain("string")},

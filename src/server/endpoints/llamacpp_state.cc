@@ -79,7 +79,6 @@ json slots_json(ServedModel& model, const HttpRequest& request) {
 json props_json(const ServedModel& model, const std::string& key) {
   const Tokenizer& tokenizer = model.tokenizer();
   json defaults = slot_json(model, 0);
-  const Eyes* const eyes = model.pools() ? nullptr : model.session().eyes();
   SamplingParams params = model.default_sampling_params();
   params.max_tokens = -1;
   defaults["params"] = llamacpp_settings(params, -1, false);
@@ -90,9 +89,7 @@ json props_json(const ServedModel& model, const std::string& key) {
           {"total_slots", model.max_num_seqs()},
           {"model_alias", model.name()},
           {"model_path", key.empty() ? model.settings().engine.model : model.name()},
-          {"modalities",
-           {{"vision", eyes != nullptr && !eyes->hears()},
-            {"audio", eyes != nullptr && eyes->hears()}}},
+          {"modalities", {{"vision", model.sees()}, {"audio", model.hears()}}},
           {"chat_template", model.chat().chat_template()},
           {"bos_token", std::string(tokenizer.piece(tokenizer.bos()))},
           {"eos_token", std::string(tokenizer.piece(tokenizer.eos()))},

@@ -40,6 +40,11 @@ json model_json(const ServedModel& model, const std::string& name) {
   if (runner != Runner::kAuto) body["runner"] = runner == Runner::kPooling ? "pooling" : "generate";
   if (const int most = model.max_model_len(); most > 0)
     body["max_model_len"] = most;  // unknown before the first load
+  if (runner != Runner::kAuto) {
+    json& modalities = body["input_modalities"] = json::array({"text"});
+    if (model.sees()) modalities.push_back("image");
+    if (model.hears()) modalities.push_back("audio");
+  }
   if (now.state == ModelState::kFailed) body["error"] = without_folders(now.failure.message);
   return body;
 }

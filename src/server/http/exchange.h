@@ -61,6 +61,7 @@ class Exchange {
   const HttpRequest& request() const { return request_; }
   // Sets the path to that of the route, since a path may have several names.
   void set_path(std::string path) { request_.path = std::move(path); }
+  void set_body(std::string body) { request_.body = std::move(body); }
   void set_client(std::string id) { request_.client = std::move(id); }
   std::shared_ptr<RequestRecord>& record() { return request_.record; }
   virtual net::any_io_executor executor() = 0;

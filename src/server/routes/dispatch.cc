@@ -4,6 +4,7 @@
 #include "server/handlers/respond.h"
 #include "server/routes/router.h"
 #include "server/routing/errors.h"
+#include "server/services/image_urls.h"
 #include "server/services/request_log.h"
 #include "server/services/services.h"
 
@@ -13,6 +14,11 @@ net::awaitable<void> answer(Services& services, const Endpoint& endpoint, Exchan
   std::string failure;
   std::optional<Error> ended;
   try {
+    if (services.image_urls != nullptr) {
+      if (Status fetched = co_await services.image_urls->resolve(services, exchange); !fetched)
+        co_return co_await exchange.reply(error_reply(
+            exchange.request(), http_status(fetched.error().code), fetched.error().message));
+    }
     if (const RouteConfig* choice = services.router->asked_for(endpoint, exchange.request()))
       co_await services.router->answer(*choice, endpoint, exchange);
     else

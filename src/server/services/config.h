@@ -36,6 +36,8 @@ struct ServerConfig {
   std::chrono::milliseconds unload_timeout{120000};
   McpConfig mcp;                // servers whose tools responses may use
   bool any_model_name = false;  // requests may use any model name
+  // pictures of requests may be https URLs, which the server fetches (image_urls.h)
+  bool allow_image_urls = false;
   // folders from which adapters may be loaded at run time
   std::vector<std::string> adapter_folders;
   // path prefix under which a proxy publishes this server ("/llm"); paths are accepted with and

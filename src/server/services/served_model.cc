@@ -190,8 +190,10 @@ Status ServedModel::load(EngineConfig config) {
       max_model_len_ = info().max_model_len;
       max_num_seqs_ = std::max(this->config().max_num_seqs, 1);
       memory_ = info().weight_bytes - info().offloaded_bytes + info().kv_bytes;
-      if (session_ != nullptr && session_->eyes() != nullptr)
-        memory_ = memory_ + session_->eyes()->weight_bytes();
+      const Eyes* const eyes = session_ != nullptr ? session_->eyes() : nullptr;
+      sees_ = eyes != nullptr && !eyes->hears();
+      hears_ = eyes != nullptr && eyes->hears();
+      if (eyes != nullptr) memory_ = memory_ + eyes->weight_bytes();
       runner_ = pools() ? Runner::kPooling : Runner::kGenerate;
     }
   }

@@ -102,9 +102,13 @@ class ServedModel {
   // From the last load; 0 before the first.
   int max_model_len() const { return max_model_len_.load(); }
   int max_num_seqs() const { return max_num_seqs_.load(); }  // 1 for pooling models
-  int64_t memory() const { return memory_.load(); }          // bytes of weights and KV cache
+  // Bytes of weights, of the tower too, and of the KV cache.
+  int64_t memory() const { return memory_.load(); }
 
   Runner runner() const { return runner_.load(); }  // kAuto: not known yet
+  // Whether it takes pictures, or sounds; false before the first load.
+  bool sees() const { return sees_.load(); }
+  bool hears() const { return hears_.load(); }
 
   // REQUIRES, here and below: a lease. pools(): whether it computes vectors instead of text.
   bool pools() const { return pooling_ != nullptr; }
@@ -171,6 +175,7 @@ class ServedModel {
   std::atomic<int> max_model_len_{0}, max_num_seqs_{0};
   std::atomic<int64_t> memory_{0};
   std::atomic<Runner> runner_;
+  std::atomic<bool> sees_{false}, hears_{false};
 
   mutable std::mutex mutex_;
   std::condition_variable given_back_;

@@ -15,6 +15,7 @@ class BackgroundRuns;
 class BatchRunner;
 class CompileQueue;
 class DataFolder;
+class ImageUrls;
 class KeptReplies;
 class McpServers;
 class ModelLoads;
@@ -61,6 +62,7 @@ struct Services {
   const OtlpExporter* exporter = nullptr;  // null: no export
   BatchRunner* batches = nullptr;          // null without data.get()
   McpServers* mcp = nullptr;               // null: none are configured
+  ImageUrls* image_urls = nullptr;         // null: URLs of pictures are refused
   const HttpCounters* http = nullptr;      // null without a socket
   // accept chat templates in requests, which can be expensive to render
   bool trusts_templates = false;

@@ -7,6 +7,7 @@ import { $, announce, element, icon_button, set_icon } from "./dom.js";
 import { build_settings, show_models, show_servers } from "./settings.js";
 import { conversations, delete_conversation, load_conversation, new_conversation, onchange, save_settings, settings } from "./store.js";
 import { Lists } from "./lists.js";
+import { Pictures } from "./pictures.js";
 import { hide_tooltip, watch_tokens } from "./tokens.js";
 
 const kBase = new URL("../", import.meta.url);
@@ -17,6 +18,7 @@ const server = { models: [], mcp_servers: [], has_template: false };
 const conversation = new Conversation({ mode: fresh_mode, servers: servers_in_use, onstructure, onprogress: () => view.progress(), ondone });
 const view = new ChatView(conversation);
 const dashboard = new Dashboard(onpoll);
+const pictures = new Pictures({ onchange: show_send, onproblem: notice });
 const lists = new Lists(() => dashboard.readings.at(-1));
 
 // --- The server ---
@@ -263,6 +265,7 @@ function onstructure() {
   $("prompt").placeholder = !story ? "Message" : conversation.messages.length === 0 ? "Write the beginning" : "Add words, or send nothing to go on";
   $("prompt-label").textContent = story ? "Story text" : "Message";
   $("system-row").hidden = story;
+  pictures.allow(!story && Boolean(server.models.find((one) => one.id === settings.model)?.input_modalities?.includes("image")));
   settings.current = conversation.data.id;
   save_settings();
   show_running();
@@ -273,7 +276,7 @@ function onstructure() {
 
 function show_send() {
   const may_continue = conversation.mode === "story" && conversation.messages.length > 0;
-  $("send-button").disabled = $("prompt").value.trim() === "" && !may_continue;
+  $("send-button").disabled = $("prompt").value.trim() === "" && pictures.urls.length === 0 && !may_continue;
 }
 
 // How much of the context the last request filled.
@@ -297,7 +300,7 @@ function send() {
   $("prompt").value = "";
   fit_prompt();
   view.stick = true;
-  conversation.send(conversation.mode === "story" && text.trim() === "" ? "" : text);
+  conversation.send(text.trim() === "" ? "" : text, pictures.give());
 }
 
 // For browsers without field-sizing.

@@ -1,6 +1,7 @@
 // Shows a conversation: as messages, or as one story that the user and the model write together.
 import { $, announce, copy_text, element, icon, icon_button } from "./dom.js";
 import { render_markdown } from "./markdown.js";
+import { thumbnail } from "./pictures.js";
 import { settings, shown_text } from "./store.js";
 import { show_tool_items } from "./tool_items.js";
 import { PieceMap } from "./tokens.js";
@@ -134,6 +135,8 @@ export class ChatView {
     }, body);
     if (message.role === "user") {
       body.textContent = message.text;
+      body.hidden = message.text === "";
+      if (message.images) body.before(element("div", { class: "shown-pictures" }, ...message.images.map(thumbnail)));
     } else {
       body.dataset.tokens = "";
       const variant = message.variants[message.at];
@@ -220,7 +223,7 @@ export class ChatView {
   }
 
   edit_message(message, node) {
-    const save = (text) => (message.role === "user" && text.trim() === "" ? this.render() : this.conversation.edit(message, text));
+    const save = (text) => (message.role === "user" && text.trim() === "" && !message.images ? this.render() : this.conversation.edit(message, text));
     this.edit(node, shown_text(message), message.role === "user" ? "Send" : "Save", save);
   }
 

@@ -1,6 +1,7 @@
 // One conversation and the request that extends it: send, stop, regenerate, edit, continue. Knows no element.
 import { stream_json } from "./api.js";
 import { open_questions, response_request, ResponseReader } from "./responses.js";
+import { picture_parts } from "./pictures.js";
 import { request_fields } from "./settings.js";
 import { new_conversation, save_conversation, settings, shown_text } from "./store.js";
 import { PieceBuilder, read_logprobs } from "./tokens.js";
@@ -36,14 +37,14 @@ export class Conversation {
     this.hooks.onstructure();
   }
 
-  // Chat: the user's message. Story: words added to the text; none just continues it.
-  send(text) {
-    if (this.running || (text === "" && this.messages.length === 0)) return;
+  // Chat: the user's message, with pictures as data URLs. Story: words added to the text; none just continues it.
+  send(text, images = []) {
+    if (this.running || (text === "" && images.length === 0 && this.messages.length === 0)) return;
     this.data.mode ??= this.hooks.mode();
     if (this.mode === "story") text = this.joined(text);
-    if (text !== "") {
-      this.messages.push({ role: "user", text });
-      if (this.data.title === "") this.data.title = text.trim().replace(/\s+/g, " ").slice(0, 60);
+    if (text !== "" || images.length > 0) {
+      this.messages.push({ role: "user", text, ...(images.length > 0 && { images }) });
+      if (this.data.title === "") this.data.title = text.trim().replace(/\s+/g, " ").slice(0, 60) || "Picture";
     }
     this.messages.push({ role: "assistant", variants: [], at: 0 });
     return this.generate();
@@ -93,7 +94,7 @@ export class Conversation {
       return this.hooks.onstructure();
     }
     this.messages.splice(this.messages.indexOf(message));
-    return this.send(text);
+    return this.send(text, message.images);
   }
 
   replace_story(text) {
@@ -132,7 +133,8 @@ export class Conversation {
       const { model, system } = settings;
       return ["v1/responses", response_request({ model, system, servers, alternatives, messages: this.messages, fields: request_fields() })];
     }
-    const messages = earlier.map((one) => ({ role: one.role, content: shown_text(one) })).filter((one) => one.content !== "");
+    const content = (one) => (one.images ? picture_parts(one.images, one.text) : shown_text(one));
+    const messages = earlier.map((one) => ({ role: one.role, content: content(one) })).filter((one) => one.content !== "");
     if (settings.system.trim() !== "") messages.unshift({ role: "system", content: settings.system });
     const logprobs = settings.logprobs ? { logprobs: true, top_logprobs: kAlternatives } : {};
     return ["v1/chat/completions", { ...shared, messages, ...logprobs, ...request_fields() }];

@@ -3,6 +3,7 @@
 // A reply has its items about tools in `items`: {item, at, done, answer}. item: as the API has it; at: how much of the reply's
 // text stands in front of it; done: it is complete; answer: whether the user agrees to the call that it asks about.
 import { ApiError } from "./api.js";
+import { picture_parts } from "./pictures.js";
 import { read_logprobs } from "./tokens.js";
 
 // Items whose call the user has still to agree to, or not.
@@ -12,7 +13,9 @@ export function open_questions(variant) {
 
 // A message of the conversation as items of the input.
 export function input_items(message) {
-  if (message.role === "user") return [{ role: "user", content: message.text }];
+  if (message.role === "user") {
+    return [{ role: "user", content: message.images ? picture_parts(message.images, message.text, "input_image") : message.text }];
+  }
   const variant = message.variants[message.at];
   if (!variant?.items?.length) return variant?.text ? [{ role: "assistant", content: variant.text }] : [];
   const input = [];

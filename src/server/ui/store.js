@@ -1,6 +1,7 @@
 // What the browser keeps: settings and conversations, in localStorage (an API key only when asked to).
 //
-// A conversation: {id, title, mode: "chat" | "story" | null, updated, messages}. A message of the user: {role: "user", text};
+// A conversation: {id, title, mode: "chat" | "story" | null, updated, messages}. A message of the user: {role: "user", text, images},
+// images being its pictures as data URLs, if it has any;
 // of the model: {role: "assistant", variants, at}, variants[at] being the one shown: {text, thought, tokens, stats, error,
 // items}, the last of which responses.js describes.
 
@@ -81,7 +82,7 @@ export function delete_conversation(id) {
   write(localStorage, kConversation + id, null);
 }
 
-// False when nothing could be kept. A full storage first loses token probabilities, then the oldest conversations.
+// False when nothing could be kept. A full storage first loses token probabilities and pictures, then the oldest conversations.
 export function save_conversation(conversation) {
   if (conversation.messages.length === 0) return true;
   const key = kConversation + conversation.id;
@@ -91,7 +92,10 @@ export function save_conversation(conversation) {
   }
   const others = conversations().filter((one) => one.id !== conversation.id).reverse();
   for (const old of others) {
-    for (const message of old.messages) for (const variant of message.variants ?? []) variant.tokens = [];
+    for (const message of old.messages) {
+      delete message.images;
+      for (const variant of message.variants ?? []) variant.tokens = [];
+    }
     write(localStorage, kConversation + old.id, old);
   }
   if (write(localStorage, key, conversation)) return true;

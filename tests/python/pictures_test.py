@@ -1,0 +1,171 @@
+"""Pictures in Python, as vLLM's offline examples give them: replies of tiny models that see are transformers' (tests/golden/seeing)."""
+import asyncio
+import base64
+import io
+import json
+
+import numpy
+import pytest
+from PIL import Image
+
+import penstock
+from conftest import ROOT
+from penstock import SamplingParams
+from penstock._pictures import file_of
+
+SEEING, HEARING = ROOT / "tests/golden/seeing", ROOT / "tests/golden/hearing/qwen2_audio"
+PARAMS = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+ARGUMENTS = dict(max_model_len=512, kv_cache_dtype="f32", threads=2)
+
+
+def talks_of(name):
+    return json.loads((SEEING / name / "golden.json").read_text())
+
+
+def images_of(talk):
+    return [Image.open(io.BytesIO(base64.b64decode(part["image_url"]["url"].split(",")[1])))
+            for message in talk["messages"] for part in message["content"] if part["type"] == "image_url"]
+
+
+def with_parts(talk, part_of):
+    """The conversation with part_of(image) in place of each picture."""
+    images = iter(images_of(talk))
+    return [{**message, "content": [part_of(next(images)) if part["type"] == "image_url" else part for part in message["content"]]}
+            for message in talk["messages"]]
+
+
+def expect(output, talk):
+    assert output.prompt_token_ids == talk["prompt"]
+    assert output.outputs[0].token_ids == talk["reply"]
+
+
+@pytest.fixture(scope="module")
+def qwen():
+    with penstock.LLM(str(SEEING / "qwen3_vl"), **ARGUMENTS) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def gemma():
+    with penstock.LLM(str(SEEING / "gemma3"), **ARGUMENTS) as llm:
+        yield llm
+
+
+def test_chat(qwen):
+    talks = talks_of("qwen3_vl")
+    for part_of in [lambda image: {"type": "image_pil", "image_pil": image},
+                    lambda image: {"type": "image", "image": numpy.asarray(image)}]:
+        for output, talk in zip(qwen.chat([with_parts(talk, part_of) for talk in talks], PARAMS), talks):
+            expect(output, talk)
+    expect(qwen.chat(talks[1]["messages"], PARAMS)[0], talks[1])  # data URLs
+    qwen.enqueue_chat(talks[0]["messages"], PARAMS)
+    expect(qwen.wait_for_completion()[0], talks[0])
+
+
+@pytest.mark.parametrize("name", ["qwen3_vl", "gemma3"])
+def test_prompts_with_placeholders(name, request):
+    llm = request.getfixturevalue({"qwen3_vl": "qwen", "gemma3": "gemma"}[name])
+    place = {"qwen3_vl": "<|vision_start|><|image_pad|><|vision_end|>", "gemma3": "<start_of_image>"}[name]
+    talks = talks_of(name)
+    prompts = []
+    for talk in talks[:2]:
+        words = "".join(place if part["type"] == "image_url" else part["text"] for part in talk["messages"][0]["content"])
+        prompts.append({"prompt": f"user: {words}<eos>\nassistant:", "multi_modal_data": {"image": images_of(talk)}})
+    for output, talk, prompt in zip(llm.generate(prompts, PARAMS), talks, prompts):
+        expect(output, talk)
+        assert output.prompt == prompt["prompt"]
+    ids = llm.get_tokenizer().encode(prompts[1]["prompt"])
+    data = {"image": [numpy.asarray(image).transpose(2, 0, 1) for image in images_of(talks[1])]}
+    output = llm.generate({"prompt_token_ids": ids, "multi_modal_data": data}, PARAMS)[0]
+    assert len(output.prompt_token_ids) == len(talks[1]["prompt"]) > len(ids)
+    if name == "qwen3_vl":  # gemma's text around a picture makes other tokens with its neighbours
+        expect(output, talks[1])
+
+
+def test_sounds_of_conversations():
+    with penstock.LLM(str(HEARING), limit_mm_per_prompt={"image": 0}, **ARGUMENTS) as llm:
+        for talk in json.loads((HEARING / "golden.json").read_text()):
+            expect(llm.chat(talk["messages"], PARAMS)[0], talk)
+
+
+def test_async_and_steps(qwen):
+    talk = talks_of("qwen3_vl")[0]
+    prompt = {"prompt": "user: <|vision_start|><|image_pad|><|vision_end|>What is in this picture?<eos>\nassistant:",
+              "multi_modal_data": {"image": images_of(talk)[0]}}
+    steps, outputs = qwen.llm_engine, []
+    steps.add_request("a", prompt, PARAMS)
+    while steps.has_unfinished_requests():
+        outputs += steps.step()
+    expect(outputs[-1], talk)
+
+    async def stream():
+        engine = penstock.AsyncLLM(str(SEEING / "qwen3_vl"), **ARGUMENTS)
+        try:
+            return [output async for output in engine.generate(prompt, PARAMS, "b")]
+        finally:
+            engine.shutdown()
+    expect(asyncio.run(stream())[-1], talk)
+
+
+def test_settings_of_the_processor(qwen):
+    image = Image.fromarray(numpy.zeros((64, 64, 3), numpy.uint8))
+    prompt = {"prompt": "<|vision_start|><|image_pad|><|vision_end|>", "multi_modal_data": {"image": image}}
+    whole = len(qwen.generate(prompt, PARAMS)[0].prompt_token_ids)
+    assert whole == 66
+    small = {"size": {"shortest_edge": 256, "longest_edge": 1024}}
+    assert len(qwen.generate(prompt, PARAMS, mm_processor_kwargs=small)[0].prompt_token_ids) == 18
+    assert len(qwen.generate({**prompt, "mm_processor_kwargs": small}, PARAMS)[0].prompt_token_ids) == 18
+    parts = [{"role": "user", "content": [{"type": "image_pil", "image_pil": image}]}]
+    large, little = (len(qwen.chat(parts, PARAMS, mm_processor_kwargs=one)[0].prompt_token_ids) for one in (None, small))
+    assert large - little == whole - 18
+    with pytest.raises(ValueError, match='mm_processor_kwargs: .*"fps" is not known'):
+        qwen.generate(prompt, PARAMS, mm_processor_kwargs={"fps": 2})
+    with penstock.LLM(str(SEEING / "qwen3_vl"), mm_processor_kwargs=small, limit_mm_per_prompt={"image": {"count": 1}}, **ARGUMENTS) as llm:
+        assert len(llm.generate(prompt, PARAMS)[0].prompt_token_ids) == 18
+        two = {"prompt": prompt["prompt"] * 2, "multi_modal_data": {"image": [image, image]}}
+        with pytest.raises(ValueError, match="limit_mm_per_prompt: expected at most 1 pictures in a prompt, got 2"):
+            llm.generate(two, PARAMS)
+        with pytest.raises(ValueError, match="limit_mm_per_prompt"):
+            llm.chat(talks_of("qwen3_vl")[1]["messages"], PARAMS)
+
+
+def test_pixels():
+    """What becomes of images that are not RGB: transparent pixels go on white, as in transformers."""
+    def pixels(image):
+        return numpy.asarray(Image.open(io.BytesIO(file_of(image, "x"))))
+    drawn = numpy.random.RandomState(1).randint(0, 255, (5, 7, 3), numpy.uint8)
+    for same in [drawn, Image.fromarray(drawn), drawn.transpose(2, 0, 1), file_of(drawn, "x")]:
+        assert (pixels(same) == drawn).all()
+    assert (pixels(drawn[:, :, 0]) == drawn[:, :, :1]).all()
+    assert (pixels(Image.fromarray(drawn[:, :, 0])) == drawn[:, :, :1]).all()
+    clear = Image.fromarray(numpy.dstack([drawn, numpy.full((5, 7), 0, numpy.uint8)]))
+    assert (pixels(clear) == 255).all()
+
+
+@pytest.mark.parametrize("data, error, words", [
+    ({"image": 1}, ValueError, "image 0: expected a PIL image"), ({"video": [1]}, ValueError, "'video' is not supported"),
+    ([1], TypeError, "dictionary"), ({"image": [numpy.zeros((4, 4, 3))]}, ValueError, "image 0: .*float64"),
+    ({"image": numpy.zeros((4, 4, 5), numpy.uint8)}, ValueError, r"\[4, 4, 5\]"), ({"image": b"no"}, ValueError, "image 0: "),
+    ({"image": [Image.new("RGB", (8, 8))] * 2}, ValueError, r"expected <\|image_pad\|> 2 times, once for each picture, got 1"),
+    ({"image": [Image.new("RGB", (8, 8))] * 65}, ValueError, "at most 64 pictures")])
+def test_what_is_refused(qwen, data, error, words):
+    for prompt in [{"prompt": "<|image_pad|>"}, {"prompt_token_ids": qwen.get_tokenizer().encode("<|image_pad|>")}]:
+        with pytest.raises(error, match=words):
+            qwen.generate({**prompt, "multi_modal_data": data}, PARAMS)
+
+
+def test_pictures_where_there_is_no_place_for_them(qwen, stories):
+    picture = {"prompt": "<|image_pad|>", "multi_modal_data": {"image": Image.new("RGB", (8, 8))}}
+    with pytest.raises(ValueError, match="image 0: this model has no eyes"):
+        stories.generate(picture, PARAMS)
+    with penstock.LLM(str(HEARING), **ARGUMENTS) as llm:
+        with pytest.raises(ValueError, match="image 0: this model has no eyes, it reads text and hears sounds"):
+            llm.generate(picture, PARAMS)
+        with pytest.raises(ValueError, match="mm_processor_kwargs: this model"):
+            llm.generate("a", PARAMS, mm_processor_kwargs={"size": 1})
+    with pytest.raises(ValueError, match="truncate_prompt_tokens.*a prompt with pictures is not cut"):
+        qwen.generate(picture, PARAMS, tokenization_kwargs={"truncate_prompt_tokens": 3})
+    with pytest.raises(ValueError, match="LLM.chat takes it"):
+        qwen.apply_chat_template(talks_of("qwen3_vl")[0]["messages"])
+    with pytest.raises(ValueError, match="multi_modal_data"):
+        qwen.renderer.render_cmpl([picture])
