@@ -17,6 +17,7 @@
 
 #include "base/base64.h"
 #include "base/json_text.h"
+#include "base/system_certificates.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -207,7 +208,9 @@ Result<std::string> ImageUrls::fetch(const std::string& url, size_t most_bytes,
   set(CURLOPT_TIMEOUT_MS, static_cast<long>(limits_.time.count()));
   set(CURLOPT_MAXFILESIZE_LARGE, static_cast<curl_off_t>(most_bytes));
   set(CURLOPT_USERAGENT, "penstock");
-  if (!limits_.authorities.empty()) set(CURLOPT_CAINFO, limits_.authorities.c_str());
+  const std::string authorities =
+      limits_.authorities.empty() ? system_certificates() : limits_.authorities;
+  if (!authorities.empty()) set(CURLOPT_CAINFO, authorities.c_str());
   set(CURLOPT_OPENSOCKETFUNCTION, open_socket);
   set(CURLOPT_OPENSOCKETDATA, &transfer);
   set(CURLOPT_WRITEFUNCTION, take_bytes);
