@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "formats/hf_config.h"
+#include "model/arch/archs.h"
 #include "model/arch/read_config.h"
 #include "model/sources/ftype.h"
 #include "model/sources/synthetic.h"
@@ -109,7 +110,7 @@ Status Run::open() {
   RETURN_IF_ERROR(check_output());
   ASSIGN_OR_RETURN(config_, read_config(*source_));
   RETURN_IF_ERROR(read_activations(*source_, config_));
-  if (naming_ == Naming::kGguf && config_.mixed_streams.count > 0)
+  if (naming_ == Naming::kGguf && find_architecture(config_.arch)->directories_only)
     return errorf(ErrorCode::kUnsupported,
                   "{}: GGUF files of architecture {} are not known: write a directory",
                   job_.in.string(), config_.arch);
