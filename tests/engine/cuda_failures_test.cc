@@ -183,7 +183,10 @@ TEST_P(CudaFailures, WhileItOpens) {
       ++n_refused;
       EXPECT_THAT(engine.error().message, testing::HasSubstr("emulated device"));
     }
-    EXPECT_GT(n_refused, 2);
+    // A mixture that is refused memory puts experts on the host and opens.
+    if (kind != EmulatedCalls::kMemory || std::string_view(GetParam().name) != "experts") {
+      EXPECT_GT(n_refused, 2);
+    }
   }
   EXPECT_EQ(cuda::emulated_bytes_in_use(), in_use);
 }
