@@ -1,4 +1,4 @@
-# Toolchain: Linux programs and Python modules that need nothing of a system but glibc 2.30 or later. Libraries are linked as archives;
+# Toolchain: Linux programs that need nothing of a system but glibc 2.30 or later. Libraries are linked as archives;
 # build/portable is made by scripts/portable_libraries (docs/adr/0021). For builds whose layers come from another one (PENSTOCK_PREBUILT):
 # what is compiled here is compiled against this system's headers, only the link is of the older glibc.
 get_filename_component(portable ${CMAKE_CURRENT_LIST_DIR}/../../build/portable ABSOLUTE)
