@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "sounds/ogg_headers.h"
 #include "sounds/resampler.h"
 
 namespace penstock {
@@ -54,15 +55,29 @@ bool has(Bytes file, size_t at, std::string_view text) {
          std::memcmp(file.data() + at, text.data(), text.size()) == 0;
 }
 
-// libsndfile knows twenty further formats; its readers of these are not reached.
+// Whether an MPEG frame of layer III begins here, by its sync word.
+bool has_frame(Bytes file, size_t at) {
+  const auto byte = [&](size_t i) { return std::to_integer<unsigned>(file[i]); };
+  return file.size() >= at + 4 && byte(at) == 0xFF && (byte(at + 1) & 0xE6) == 0xE2;
+}
+
+// Returns where an ID3 tag at the front of a file ends; 0: there is none.
+size_t end_of_tag(Bytes file) {
+  constexpr size_t kHead = 10;
+  if (!has(file, 0, "ID3") || file.size() < kHead) return 0;
+  size_t size = 0;  // 7 bits of each byte
+  for (const std::byte byte : file.subspan(6, 4))
+    size = size << 7 | std::to_integer<size_t>(byte & std::byte{0x7F});
+  return kHead + size;
+}
+
+// libsndfile knows twenty further formats; its readers of these are not reached, also not behind an
+// ID3 tag.
 std::optional<SoundFormat> format_of(Bytes file) {
   if (has(file, 0, "RIFF") && has(file, 8, "WAVE")) return SoundFormat::kWav;
   if (has(file, 0, "fLaC")) return SoundFormat::kFlac;
   if (has(file, 0, "OggS")) return SoundFormat::kOgg;
-  if (has(file, 0, "ID3")) return SoundFormat::kMp3;
-  const auto byte = [&](size_t i) { return std::to_integer<unsigned>(file[i]); };
-  // The sync word of MPEG layer III.
-  if (file.size() >= 4 && byte(0) == 0xFF && (byte(1) & 0xE6) == 0xE2) return SoundFormat::kMp3;
+  if (has_frame(file, end_of_tag(file))) return SoundFormat::kMp3;
   return {};
 }
 
@@ -137,7 +152,8 @@ Result<std::unique_ptr<OpenSound>> open_sound(Bytes bytes, const SoundLimits& li
   sound->file.bytes = bytes;
   SF_VIRTUAL_IO io{size_of, seek_in, read_from, write_nothing, tell_in};
   SF_INFO info{};
-  sound->handle.reset(sf_open_virtual(&io, SFM_READ, &info, &sound->file));
+  if (format != SoundFormat::kOgg || has_ogg_headers(bytes))
+    sound->handle.reset(sf_open_virtual(&io, SFM_READ, &info, &sound->file));
   if (sound->handle == nullptr) {  // libsndfile's reason is in a variable of all threads
     return errorf(ErrorCode::kInvalidArgument,
                   "sound: a damaged {} file, or one of an encoding that is not decoded",

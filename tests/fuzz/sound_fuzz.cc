@@ -2,9 +2,6 @@
 // what the header says.
 #include "sounds/sound.h"
 
-// libsndfile 1.2.0 does not free what libvorbis holds of some damaged Ogg files (5.8 kB each).
-extern "C" const char* __lsan_default_suppressions() { return "leak:vorbis_info_init\n"; }
-
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace penstock;
   const auto file = std::as_bytes(std::span(data, size));

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <cmath>
 #include <random>
@@ -15,6 +16,8 @@ namespace penstock {
 namespace {
 
 using testing::HasSubstr;
+
+const std::string kTag("ID3\x03\0\0\0\0\0\0", 10);  // of no bytes
 
 TEST(SoundTest, DecodesAsLibrosa) {
   const auto cases = golden_sound_json("decode.json");
@@ -76,6 +79,40 @@ TEST(SoundTest, DamagedFiles) {
       const auto samples = decode_sound(sound_bytes(damaged), 16000, limits);
       if (samples) EXPECT_LE(samples->size(), 2u * 16000 + 1) << name;
     }
+  }
+}
+
+// libsndfile does not free the headers of Vorbis that it refuses, so such files do not reach it.
+TEST(SoundTest, DamagedOggFilesTakeNoMemory) {
+  const std::string file = golden_sound("files/vorbis_24k.ogg");
+  std::string junk = file;
+  junk[22] = static_cast<char>(junk[22] + 1);  // the checksum of its first page
+  std::vector<std::string> damaged = {junk + file.substr(0, 3400), kTag + file.substr(0, 3400)};
+  for (size_t n = 1; n < 3400; n += 17) damaged.push_back(file.substr(0, n));
+  const auto open_all = [&] {
+    for (const std::string& one : damaged) EXPECT_FALSE(read_sound_info(sound_bytes(one)));
+  };
+  open_all();
+  const size_t before = mallinfo2().uordblks;
+  for (int round = 0; round < 5; ++round) open_all();
+  EXPECT_LT(mallinfo2().uordblks, before + (64 << 10));
+}
+
+TEST(SoundTest, Mp3FilesMayHaveATag) {
+  std::string tagged = kTag;
+  tagged[8] = 1, tagged[9] = 5;  // of 133 bytes
+  tagged += std::string(133, '\0');
+  const auto info = read_sound_info(sound_bytes(tagged + golden_sound("files/mp3_16k.mp3")));
+  ASSERT_TRUE(info) << info.error().message;
+  EXPECT_EQ(info->format, SoundFormat::kMp3);
+}
+
+TEST(SoundTest, OtherFormatsBehindATagAreRefused) {
+  for (const char* name : {"vorbis_24k.ogg", "small.flac", "ulaw_8k.wav"}) {
+    const std::string file = kTag + golden_sound(fmt::format("files/{}", name));
+    const auto info = read_sound_info(sound_bytes(file));
+    ASSERT_FALSE(info) << name;
+    EXPECT_THAT(info.error().message, HasSubstr("expected a WAV, FLAC, Ogg or MP3 file"));
   }
 }
 
