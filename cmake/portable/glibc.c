@@ -1,5 +1,5 @@
 // Functions of glibc 2.31 to 2.36 that the compiler's libraries, the standard library's headers and Penstock use, for programs that are
-// linked against an older glibc (cmake/portable/toolchain.cmake). Hidden: each program and library has its own.
+// linked against an older glibc (cmake/portable/toolchain.cmake).
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -7,20 +7,11 @@
 #include <link.h>
 #include <spawn.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
 // False: counts of shared_ptr are atomic also while there is one thread.
 char __libc_single_threaded = 0;
-
-// In place of `timezone` and `tzname`, for ICU's functions of time, which Penstock does not call.
-long penstock_timezone = 0;
-char* penstock_tzname[2] = {"UTC", "UTC"};
-
-// In place of `stderr`, for libjpeg's own messages.
-FILE* penstock_stderr;
-__attribute__((constructor)) static void set_stderr(void) { penstock_stderr = stderr; }
 
 uint32_t arc4random(void) {
   uint32_t drawn = 0;

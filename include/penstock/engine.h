@@ -113,7 +113,7 @@ struct PrefixUse {
   // With prefix_history: the most leading tokens that an earlier text (prompt and completion) of the
   // same tenant, salt and adapter had too; -1: not compared.
   int known_tokens = -1;
-  // What that text had behind them; n_had 0: nothing, it ended there, or there is none.
+  // The first n_had tokens behind them in the earlier text; n_had 0: it ends there, or there is none.
   std::array<TokenId, 8> had{};
   int n_had = 0;
 };

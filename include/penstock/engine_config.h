@@ -34,8 +34,8 @@ struct EngineConfig {
   // off.
   std::string packed_cache;
   bool experts_offload = false;  // experts' weights are mapped from a file
-  // Of a mixture on a GPU: the experts of this many first layers are the CPU's; -1 = as many as do
-  // not fit. cpu_moe: those of all layers.
+  // Number of first layers whose experts are computed by the CPU, of a mixture on a GPU; -1: as many
+  // as do not fit the GPU. cpu_moe: all layers.
   int n_cpu_moe = -1;
   bool cpu_moe = false;
   // PATTERN=CPU or =CUDA0, several with commas: where experts are by the names of their tensors

@@ -25,7 +25,8 @@ class ProcessorSettings {
   // The three are objects or null. `request` takes precedence over both others.
   ProcessorSettings(const nlohmann::json& request, const nlohmann::json& file,
                     const nlohmann::json& processor);
-  // Those of something else than pictures, without a request's. what: its name in messages.
+  // Settings of another processor than pictures', without a request's settings. what: the processor's
+  // name in error messages.
   ProcessorSettings(std::string what, const nlohmann::json& file, const nlohmann::json& processor);
 
   bool flag(const char* name, bool fallback);

@@ -11,17 +11,8 @@ LENGTH = 6
 
 def setUpModule():
     global server, story
-    server = Server(MODEL, "--max-model-len", "512", "--kv-cache-dtype", "f32", "--batch-invariant").__enter__()
-    try:
-        story = Server(SMALL_MODEL, "--chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}").__enter__()
-    except BaseException:
-        server.__exit__()
-        raise
-
-
-def tearDownModule():
-    server.__exit__()
-    story.__exit__()
+    server = unittest.enterModuleContext(Server(MODEL, "--max-model-len", "512", "--kv-cache-dtype", "f32", "--batch-invariant"))
+    story = unittest.enterModuleContext(Server(SMALL_MODEL, "--chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}"))
 
 
 def client_of(one):

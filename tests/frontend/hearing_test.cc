@@ -4,46 +4,24 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
-#include "engine/collector.h"
-#include "frontend/chat/chat_setup.h"
 #include "frontend/pictures/message_pictures.h"
+#include "sensing_model.h"
 #include "support/test_data.h"
 
 namespace penstock {
 namespace {
 
-using HeardJson = nlohmann::ordered_json;
+using HeardJson = SensedJson;
 using testing::HasSubstr;
 
 std::filesystem::path hearing_path(const std::string& name) {
   return tests_dir() / "golden" / "hearing" / name;
 }
 
-struct Hearing {
-  explicit Hearing(const std::filesystem::path& model, int most_tokens = 0,
-                   const std::string& spec = "") {
-    EngineConfig config;
-    config.model = model.string();
-    config.threads = 2;
-    config.max_model_len = 512;
-    config.max_num_seqs = 4;
-    config.kv_cache_dtype = "f32";
-    config.batch_invariant = true;
-    config.max_num_batched_tokens = most_tokens;
-    if (!spec.empty()) config.spec = spec, config.spec_length = "3";
-    session = Session::open(config).value();
-    chat = ChatSetup::open(*session, {.trust_request_template = true}).value();
-  }
+struct Hearing : SensingModel {
+  using SensingModel::SensingModel;
 
-  Result<ChatTask> read(HeardJson messages, const std::string& chat_template = "") const {
-    Conversation conversation;
-    conversation.chat_template = chat_template;
-    conversation.messages = std::move(messages);
-    return chat->read(std::move(conversation));
-  }
   std::string why_refused(const char* part, const std::string& chat_template = "") const {
     auto messages =
         HeardJson::parse(R"([{"role": "user", "content": [{"type": "text", "text": "x"}]}])");
@@ -51,48 +29,9 @@ struct Hearing {
     const auto task = read(std::move(messages), chat_template);
     return task ? std::string("it was read") : task.error().message;
   }
-  Request request_of(const ChatTask& task) const {
-    Request request;
-    request.prompt = task.prompt;
-    const auto rows = session->eyes()->encode({.pictures = task.pictures.pictures});
-    EXPECT_TRUE(rows) << rows.error().message;
-    if (rows) request.embeddings = session->eyes()->embeddings_of(task.pictures, *rows);
-    request.sampling.temperature = 0;
-    request.sampling.max_tokens = 6;
-    request.sampling.ignore_eos = true;
-    request.sampling.logprobs = 20;
-    return request;
-  }
-  std::vector<std::shared_ptr<Collector>> run(const std::vector<Request>& requests) const {
-    std::vector<std::shared_ptr<Collector>> sinks;
-    for (const Request& request : requests) {
-      sinks.push_back(std::make_shared<Collector>());
-      const auto id = session->engine().submit(request, sinks.back());
-      EXPECT_TRUE(id) << id.error().message;
-    }
-    while (session->engine().step()) {
-    }
-    return sinks;
-  }
-
-  std::unique_ptr<Session> session;
-  std::unique_ptr<ChatSetup> chat;
 };
 
-HeardJson heard_talks(const std::string& name) {
-  return HeardJson::parse(std::ifstream(hearing_path(name) / "golden.json"));
-}
-
-void expect_heard(const Collected::Sequence& got, const HeardJson& talk) {
-  EXPECT_EQ(got.tokens, talk["reply"].get<std::vector<TokenId>>());
-  ASSERT_FALSE(got.alternatives.empty());
-  float worst = 0;
-  for (const TokenLogprob& one : got.alternatives[0]) {
-    const float wanted = talk["logprobs"][static_cast<size_t>(one.token)].get<float>();
-    worst = std::max(worst, std::abs(one.logprob - wanted));
-  }
-  EXPECT_LT(worst, 1e-3f);
-}
+HeardJson heard_talks(const std::string& name) { return golden_talks(hearing_path(name)); }
 
 class HearingModels : public testing::TestWithParam<const char*> {};
 
@@ -108,13 +47,13 @@ TEST_P(HearingModels, GiveTheReferencesTokensAndProbabilities) {
       ASSERT_TRUE(task) << task.error().message;
       EXPECT_EQ(task->prompt, talk["prompt"].get<std::vector<TokenId>>());
       requests.push_back(model.request_of(*task));
-      expect_heard(model.run({requests.back()})[0]->result.sequences.at(0), talk);
+      expect_reply(model.run({requests.back()})[0]->result.sequences.at(0), talk);
     }
     model.session->engine().reset_prefix_cache();
     const auto together = model.run(requests), again = model.run(requests);
     for (size_t i = 0; i < talks.size(); ++i) {
-      expect_heard(together[i]->result.sequences.at(0), talks[i]);
-      expect_heard(again[i]->result.sequences.at(0), talks[i]);
+      expect_reply(together[i]->result.sequences.at(0), talks[i]);
+      expect_reply(again[i]->result.sequences.at(0), talks[i]);
       EXPECT_GT(again[i]->result.sequences.at(0).stats.cached_tokens, 0);
     }
   }

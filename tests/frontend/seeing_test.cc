@@ -8,71 +8,26 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "engine/collector.h"
 #include "engine/open/tower_file.h"
-#include "frontend/chat/chat_setup.h"
 #include "frontend/pictures/message_pictures.h"
 #include "penstock/llm.h"
+#include "sensing_model.h"
 #include "support/test_data.h"
 
 namespace penstock {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = SensedJson;
 using testing::HasSubstr;
 
 std::filesystem::path golden(const std::string& name) {
   return tests_dir() / "golden" / "seeing" / name;
 }
 
-struct Seeing {
+struct Seeing : SensingModel {
   explicit Seeing(const std::string& name, int most_tokens = 0, const std::string& spec = "",
-                  const std::string& mmproj = "") {
-    EngineConfig config;
-    config.model = golden(name).string();
-    config.mmproj = mmproj;
-    config.threads = 2;
-    config.max_model_len = 512;
-    config.max_num_seqs = 4;
-    config.kv_cache_dtype = "f32";
-    config.batch_invariant = true;
-    config.max_num_batched_tokens = most_tokens;
-    if (!spec.empty()) config.spec = spec, config.spec_length = "3";
-    session = Session::open(config).value();
-    chat = ChatSetup::open(*session, {}).value();
-  }
-
-  Result<ChatTask> read(Json messages) const {
-    Conversation conversation;
-    conversation.messages = std::move(messages);
-    return chat->read(std::move(conversation));
-  }
-  Request request_of(const ChatTask& task) const {
-    Request request;
-    request.prompt = task.prompt;
-    const auto rows = session->eyes()->encode({.pictures = task.pictures.pictures});
-    EXPECT_TRUE(rows) << rows.error().message;
-    request.embeddings = session->eyes()->embeddings_of(task.pictures, *rows);
-    request.sampling.temperature = 0;
-    request.sampling.max_tokens = 6;
-    request.sampling.ignore_eos = true;
-    request.sampling.logprobs = 20;
-    return request;
-  }
-  std::vector<std::shared_ptr<Collector>> run(const std::vector<Request>& requests) const {
-    std::vector<std::shared_ptr<Collector>> sinks;
-    for (const Request& request : requests) {
-      sinks.push_back(std::make_shared<Collector>());
-      const auto id = session->engine().submit(request, sinks.back());
-      EXPECT_TRUE(id) << id.error().message;
-    }
-    while (session->engine().step()) {
-    }
-    return sinks;
-  }
-
-  std::unique_ptr<Session> session;
-  std::unique_ptr<ChatSetup> chat;
+                  const std::string& mmproj = "")
+      : SensingModel(golden(name), most_tokens, spec, mmproj) {}
 };
 
 std::vector<std::string> names() {
@@ -83,20 +38,7 @@ std::vector<std::string> names() {
   return result;
 }
 
-Json talks_of(const std::string& name) {
-  return Json::parse(std::ifstream(golden(name) / "golden.json"));
-}
-
-void expect_golden(const Collected::Sequence& got, const Json& talk) {
-  EXPECT_EQ(got.tokens, talk["reply"].get<std::vector<TokenId>>());
-  ASSERT_FALSE(got.alternatives.empty());
-  float worst = 0;
-  for (const TokenLogprob& one : got.alternatives[0]) {
-    const float wanted = talk["logprobs"][static_cast<size_t>(one.token)].get<float>();
-    worst = std::max(worst, std::abs(one.logprob - wanted));
-  }
-  EXPECT_LT(worst, 1e-3f);
-}
+Json talks_of(const std::string& name) { return golden_talks(golden(name)); }
 
 class SeeingModels : public testing::TestWithParam<std::string> {};
 
@@ -114,13 +56,13 @@ TEST_P(SeeingModels, GiveTheReferencesTokensAndProbabilities) {
       ASSERT_TRUE(task) << task.error().message;
       EXPECT_EQ(task->prompt, talk["prompt"].get<std::vector<TokenId>>());
       requests.push_back(model.request_of(*task));
-      expect_golden(model.run({requests.back()})[0]->result.sequences.at(0), talk);
+      expect_reply(model.run({requests.back()})[0]->result.sequences.at(0), talk);
     }
     model.session->engine().reset_prefix_cache();
     const auto together = model.run(requests), again = model.run(requests);
     for (size_t i = 0; i < talks.size(); ++i) {
-      expect_golden(together[i]->result.sequences.at(0), talks[i]);
-      expect_golden(again[i]->result.sequences.at(0), talks[i]);
+      expect_reply(together[i]->result.sequences.at(0), talks[i]);
+      expect_reply(again[i]->result.sequences.at(0), talks[i]);
       // snapshots of states are 64 tokens apart
       if (!has_states) EXPECT_GT(again[i]->result.sequences.at(0).stats.cached_tokens, 0);
     }
@@ -139,7 +81,7 @@ TEST_P(SeeingModels, GiveTheSameWithAnMmprojFile) {
     const auto task = model.read(talk["messages"]);
     ASSERT_TRUE(task) << task.error().message;
     EXPECT_EQ(task->prompt, talk["prompt"].get<std::vector<TokenId>>());
-    expect_golden(model.run({model.request_of(*task)})[0]->result.sequences.at(0), talk);
+    expect_reply(model.run({model.request_of(*task)})[0]->result.sequences.at(0), talk);
   }
 }
 
@@ -215,7 +157,7 @@ TEST(SeeingModel, DraftsChangeNothing) {
   const Seeing model("qwen3_vl", 0, "ngram");
   for (const Json& talk : talks) {
     const auto task = model.read(talk["messages"]).value();
-    expect_golden(model.run({model.request_of(task)})[0]->result.sequences.at(0), talk);
+    expect_reply(model.run({model.request_of(task)})[0]->result.sequences.at(0), talk);
   }
 }
 

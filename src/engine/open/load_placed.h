@@ -8,8 +8,9 @@ namespace penstock {
 
 // Loads the model. Of a mixture on a device, experts are where the configuration asks for them
 // (n_cpu_moe, cpu_moe, override_tensor, experts_offload); if it asks for nothing, as many of the
-// first layers are on the host as do not fit the device beside a step and a sequence. REQUIRES: a
-// resolved config with one rank; the source has the encodings that config.quantize asks for.
+// first layers are on the host as do not fit the device beside a step and a sequence. With
+// config.quantize, which makes the source's tensors smaller as they are read, experts go to the host
+// when the device refuses memory. REQUIRES: a resolved config with one rank.
 // Errors: those of loading; kInvalidArgument and kUnsupported for what cannot be placed so.
 Result<std::shared_ptr<Model>> load_placed(const WeightSource& source, Ops& ops,
                                            const EngineConfig& config,

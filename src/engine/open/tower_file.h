@@ -27,7 +27,7 @@ Result<std::optional<std::filesystem::path>> find_tower(const WeightSource& mode
 // As open_mmproj() (model/towers/mmproj.h).
 Result<std::unique_ptr<WeightSource>> open_tower_file(const std::filesystem::path& path);
 
-// What a tower takes of memory, by its files.
+// Memory of a tower, estimated from its files without loading them.
 struct TowerMemory {
   std::string family;
   std::filesystem::path path;

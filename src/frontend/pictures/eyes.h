@@ -34,8 +34,8 @@ class Eyes {
     size_t calls = 4096;                     // that wait
     size_t waiting_bytes = size_t{1} << 30;  // of files of calls that wait
     size_t cache_bytes = size_t{256} << 20;  // of kept rows
-    // Of the rows of all requests that run or wait, and those that are kept; 0: a quarter of the
-    // memory.
+    // Bytes of all rows at once: of requests that run or wait, and of kept rows. 0: a quarter of the
+    // machine's memory.
     int64_t row_bytes = 0;
   };
   // tower: what the encoder was opened on, the model itself or an mmproj file. model: its image

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What take_pictures() leaves of a picture or a sound.
+// Whether a part is the placeholder that take_pictures() puts in place of a picture or a sound.
 bool is_image(const Json& part) {
   const auto type = part.is_object() ? part.find("type") : part.end();
   return type != part.end() && (*type == "image" || *type == "audio");

@@ -158,7 +158,7 @@ Result<std::vector<TokenId>> PicturePrompt::expanded(const Tokenizer& tokenizer,
   return wrong_number("prompt_token_ids", n, pictures.pictures.size());
 }
 
-// What was typed is tokenized apart, as plain text.
+// Placeholders that a client typed as text are tokenized as text, never as special tokens.
 Result<std::vector<TokenId>> PicturePrompt::tokens(const Tokenizer& tokenizer,
                                                    std::string_view text, bool add_special,
                                                    std::vector<PictureRun>& runs,

@@ -49,8 +49,8 @@ class PicturePrompt {
   std::string hidden(std::string text) const;
 
   const std::string placeholder_, soft_token_;
-  // What stands for a typed placeholder and for a typed soft token, and their common beginning, which
-  // is not to be guessed.
+  // Stand-in texts for a typed placeholder and a typed soft token. Both begin with mark_, which is
+  // random, so that clients cannot write them.
   const std::string mark_, typed_placeholder_, typed_soft_token_;
 };
 
