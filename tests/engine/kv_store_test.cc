@@ -545,6 +545,8 @@ TEST(StoredBlocks, WhatMemoryAnswersStaysInASmallStore) {
   EXPECT_EQ(stored.cached(often), 100);
 }
 
+// Memory is too small for all prompts: a prompt may read what another evicted in the first round, by
+// the order in which threads finish; in the second, memory is empty and the store is not.
 TEST(StoredBlocks, OnThreadsOfTheirOwnAndInAnyOrder) {
   const Stored stored;
   std::vector<Request> requests;
@@ -562,7 +564,9 @@ TEST(StoredBlocks, OnThreadsOfTheirOwnAndInAnyOrder) {
     fake.engine->stop();
     for (size_t i = 0; i < requests.size(); ++i)
       EXPECT_EQ(sinks[i]->result.sequences[0].tokens, fake.expected(requests[i])) << i;
-    EXPECT_EQ(fake.engine->metrics().kv_store_read_blocks.value > 0, round > 0);
+    if (round > 0) {
+      EXPECT_GT(fake.engine->metrics().kv_store_read_blocks.value, 0);
+    }
   }
 }
 
