@@ -587,7 +587,11 @@ def opening_of(given: Dict[str, Any]) -> Opening:
         opening.profile_dir = os.environ["VLLM_TORCH_PROFILER_DIR"]
     for argument, rule in RULES.items():
         if argument in given:
-            rule(opening, argument, given[argument])
+            try:
+                rule(opening, argument, given[argument])
+            # Infinity as a whole number, a list that contains itself, a number where a dictionary belongs.
+            except (ArithmeticError, AttributeError, LookupError, RecursionError) as error:
+                raise ValueError(f"{argument}: expected another value ({type(error).__name__}: {error})") from error
     opening.load_format = given.get("load_format") or "auto"
     return opening
 

@@ -42,7 +42,7 @@ class PoolingParams:
     late_chunking_params: Optional[LateChunkingParams] = None
 
     def __post_init__(self) -> None:
-        if self.dimensions is not None and self.dimensions < 1:
+        if self.dimensions is not None and (self.dimensions != self.dimensions or self.dimensions < 1):
             raise ValueError(f"dimensions: expected at least 1, got {self.dimensions}")
         if self.task is not None and self.task not in TASKS:
             raise ValueError(f"task: expected one of {', '.join(TASKS)}, got {self.task!r}")

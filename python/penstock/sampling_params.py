@@ -184,8 +184,13 @@ class SamplingParams:
             if value != value or value < least or (most is not None and value > most):
                 _refuse(name, f"expected a number from {least}{'' if most is None else f' to {most}'}, got {value}")
         for name in ("top_p", "typical_p"):
-            if not 0 < getattr(self, name) <= 1:
-                _refuse(name, f"expected a number above 0 and at most 1, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value != value or not 0 < value <= 1:
+                _refuse(name, f"expected a number above 0 and at most 1, got {value}")
+        for name in ("max_tokens", "min_tokens", "repetition_penalty"):
+            value = getattr(self, name)
+            if value != value:  # of a type whose comparisons with numbers are errors: Decimal("NaN")
+                _refuse(name, f"expected a number, got {value}")
         if not self.repetition_penalty > 0:
             _refuse("repetition_penalty", f"expected a number above 0, got {self.repetition_penalty}")
         if self.max_tokens is not None and self.max_tokens < 1 and self.prompt_logprobs is None:
@@ -198,7 +203,7 @@ class SamplingParams:
         if trace is None:
             return
         if not trace or not all(isinstance(token, int) and not isinstance(token, bool) and token >= 0 for token in trace):
-            _refuse("trace_decode_token_ids", f"expected token ids, got {trace}")
+            _refuse("trace_decode_token_ids", f"expected token ids, got {str(trace)[:80]}")
         if self.n != 1:
             _refuse("n", f"expected 1 with trace_decode_token_ids, got {self.n}")
         for name in _NOT_OF_REPLAYS:
@@ -261,9 +266,9 @@ class BeamSearchParams:
     allowed_token_ids: Optional[List[int]] = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.beam_width <= 256:
+        if self.beam_width != self.beam_width or not 1 <= self.beam_width <= 256:
             _refuse("beam_width", f"expected a number from 1 to 256, got {self.beam_width}")
-        if self.max_tokens < 1:
+        if self.max_tokens != self.max_tokens or self.max_tokens < 1:
             _refuse("max_tokens", f"expected at least 1, got {self.max_tokens}")
         if self.temperature != 0.0:
             _refuse("temperature", f"beams are ranked by the model's own probabilities: expected 0, got {self.temperature}")

@@ -1,6 +1,7 @@
 """Every parameter that is taken acts or is refused: a row for each, held to the signatures, so that a new one needs a row."""
 import asyncio
 import dataclasses
+import decimal
 import inspect
 import warnings
 
@@ -263,6 +264,26 @@ def test_hints_do_not_mislead(name):
     with pytest.raises(TypeError) as error:
         penstock.LLM("m", **{name: 1})
     assert str(error.value) == f"there is no argument {name!r}"
+
+
+LOOP: list = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), 10**400, decimal.Decimal("NaN"), LOOP], ids=repr)
+def test_arguments_that_are_no_numbers(value):
+    """TypeError or ValueError, whichever argument has them."""
+    for name in set(EngineArgs.known_names()) - {"model"}:
+        try:
+            opening(**{name: value})
+        except (TypeError, ValueError) as error:
+            assert len(str(error)) < 2000
+    for make in (lambda: PoolingParams(dimensions=value), lambda: BeamSearchParams(beam_width=value, max_tokens=1),
+                 lambda: BeamSearchParams(beam_width=1, max_tokens=value), lambda: LoRARequest("a", value, "path")):
+        try:
+            make()
+        except (TypeError, ValueError):
+            pass
 
 
 # --- SamplingParams -------------------------------------------------------------------------------------------------------------
@@ -679,7 +700,7 @@ class Refuses:
         raise TypeError("only an array of one value is an integer")
 
 
-@pytest.mark.parametrize("value", [Refuses(), [Refuses()], {"a": Refuses()}, "\ud800", ["\ud800"], {"\ud800": 1}, b"x", object(), {1, 2}, 1j, 10**400,
+@pytest.mark.parametrize("value", [Refuses(), [Refuses()], {"a": Refuses()}, "\ud800", ["\ud800"], {"\ud800": 1}, b"x", object(), {1, 2}, 1j, 10**400, decimal.Decimal("NaN"),
                                    [[1]], {None: 1}], ids=repr)
 def test_values_that_mean_nothing(stories, value):
     """TypeError or ValueError, whichever field has them."""

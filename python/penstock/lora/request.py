@@ -25,5 +25,5 @@ class LoRARequest:
     is_3d_lora_weight: bool = False
 
     def __post_init__(self) -> None:
-        if self.lora_int_id < 1:
+        if self.lora_int_id != self.lora_int_id or self.lora_int_id < 1:
             raise ValueError(f"lora_int_id: expected at least 1, got {self.lora_int_id}")
