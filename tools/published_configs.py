@@ -1,4 +1,5 @@
 """The config.json files of published text models, for make_published.py, without keys about training, tokens or files."""
+import tiny_newer_models
 import tiny_remote_models
 
 
@@ -360,6 +361,16 @@ PUBLISHED = {
             rope_type="yarn", rope_theta=10000.0, factor=2048.0, original_max_position_embeddings=512, beta_fast=32.0, beta_slow=1.0,
             attention_factor=1.0),
         routed_scaling_factor=1.0, tie_word_embeddings=False, topk_group=1, v_head_dim=128)),
+    "hy4_preview": sizes(
+        "hy_v4", 6144, 18432, 78, 64, 8, 120832, 262144, architectures=["HYV4ForCausalLM"], attention_bias=False, enable_ihc=True,
+        enable_lm_head_fp32=True, gated_mla=True, gating_type="elementwise", hc_eps=1e-6, hc_magnitude=2.0, hc_mult=4, head_dim=256,
+        hidden_act="silu", index_head_dim=128, index_n_heads=32, index_topk=2048,
+        indexer_types=["full" if i == 0 or i % 4 == 1 else "shared" for i in range(78)], kv_lora_rank=512,
+        layer_types=["deepseek_sparse_attention"] * 78, learnable_sink=True, learnable_sink_init=0.0,
+        mlp_layer_types=["dense"] + ["sparse"] * 77, moe_intermediate_size=2048, n_routed_experts=256, n_shared_experts=1, norm_topk_prob=True,
+        num_experts_per_tok=8, num_nextn_predict_layers=1, q_lora_rank=2048, qk_nope_head_dim=192, qk_rope_head_dim=64, rms_norm_eps=1e-5,
+        rope_parameters=dict(rope_type="default", rope_theta=10000000.0), routed_scaling_factor=2.827, swiglu_limit=10.0,
+        tie_word_embeddings=False, v_head_dim=256),
     "dots3_note": sizes(
         "dots3_note", 5120, 13824, 46, 128, 128, 152064, 524288, architectures=["Dots3NoteForConditionalGeneration"],
         apply_mla_qkv_lora_rescale=True, attention_bias=False, attention_gate_type="headwise", final_norm="RMSNorm", first_k_dense_replace=1,
@@ -735,7 +746,8 @@ RENAMED = {"kimi_k25": [(r"^language_model\.model\.blocks", "language_model.mode
 BESIDE = {"gte_multilingual_base": {"classifier.weight": [2, 32], "classifier.bias": [2]},
           "gte_reranker": {"new.pooler.dense.weight": [32, 32], "new.pooler.dense.bias": [32], "classifier.weight": [1, 32], "classifier.bias": [1]}}
 # What becomes of the tensors, for layouts that fuse some.
-LAYOUTS = {"openelm_270m": tiny_remote_models.openelm, "baichuan2_7b_chat": tiny_remote_models.baichuan,
+LAYOUTS = {"hy4_preview": lambda state, _: {tiny_newer_models.hy_v4_name(name): value for name, value in state.items()},
+           "openelm_270m": tiny_remote_models.openelm, "baichuan2_7b_chat": tiny_remote_models.baichuan,
            "baichuan2_13b_chat": tiny_remote_models.baichuan,
            "nemotron_super_49b": lambda state, _: tiny_remote_models.less(state, tiny_remote_models.deci_sizes, len(tiny_remote_models.DECI)),
            "glm_4_9b_chat": tiny_remote_models.chatglm, "chatglm3_6b": tiny_remote_models.chatglm,

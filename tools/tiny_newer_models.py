@@ -311,6 +311,13 @@ MODELS = {
         num_hidden_layers=3, use_dsa=None, per_layer_config={0: dots3_window(q_lora_rank=14, qk_nope_head_dim=6, head_dim=14)},
         layer_types=["sliding_attention", "full_attention", "indexed_attention"], mlp_layer_types=["sparse", "dense", "sparse"],
         n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=2, routed_scaling_factor=1.7, tie_word_embeddings=True)), False),
+    # Streams that are not mixed; two layers that select and one that uses the selection before it.
+    "hy_v4": lambda: (T.HYV4Config(**hy_v4()), True),
+    "hy_v4_groups": lambda: (T.HYV4Config(**hy_v4(
+        num_hidden_layers=4, indexer_types=["full", "shared", "shared", "full"], mlp_layer_types=["sparse", "dense", "sparse", "sparse"],
+        n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=2, norm_topk_prob=False, hc_mult=2, hc_magnitude=1.3, hc_eps=0.01,
+        rms_norm_eps=0.001, swiglu_limit=0.3, v_head_dim=12, index_topk=9, index_head_dim=8, index_n_heads=12,
+        rope_parameters=YARN | dict(mscale=1.0, mscale_all_dim=1.0))), False),
     "dbrx": lambda: (dbrx(n_heads=6, attn_config=dict(kv_n_heads=2, clip_qkv=0.9)), True),
     "dbrx_plain": lambda: (dbrx(n_heads=3, attn_config=dict(kv_n_heads=3, clip_qkv=50), moe_num_experts=3, moe_top_k=1,
                                 moe_normalize_expert_weights=None), False),
@@ -828,6 +835,35 @@ def as_axk1(state, path):
     return {k: v for k, v in state.items() if "e_score_correction_bias" not in k}
 
 
+def hy_v4_name(key):
+    """The published name of a tensor that transformers saves by another."""
+    key = key.replace(".hc_pre.hc_head.", ".hc_head.").replace(".mlp.linear_gate", ".mlp.gate_proj")
+    return re.sub(r"\.hc_pre\.(hc_attn_layer|hc_mlp_layer)\.", r".\1.hc_pre.", key).replace("shared_experts.linear_gate", "shared_experts.gate_proj")
+
+
+def as_hy_v4(state, path):
+    """Names as Hy4 is published. Rotated rows lie in pairs there, as vLLM and llama.cpp read them; transformers takes them for halves."""
+    config = json.load(open(path + "/config.json"))
+    heads, plain, turned = (config[key] for key in ("num_attention_heads", "qk_nope_head_dim", "qk_rope_head_dim"))
+
+    def pairs(value, n_heads):
+        by_head = value.reshape(n_heads, -1, *value.shape[1:]).clone()
+        tails = by_head[:, -turned:]
+        by_head[:, -turned:] = tails.reshape(n_heads, 2, turned // 2, *value.shape[1:]).transpose(1, 2).reshape(tails.shape)
+        return by_head.reshape(value.shape)
+
+    of = dict(q_b_proj=heads, kv_a_proj_with_mqa=1, wq_b=config["index_n_heads"], wk=1, k_norm=1)
+    renamed = {}
+    for key, value in state.items():
+        key = hy_v4_name(key)
+        part = key.rsplit(".", 2)[-2]
+        renamed[key] = pairs(value, of[part]).contiguous() if part in of else value
+    config |= dict(enable_ihc=True, enable_lm_head_fp32=True, gated_mla=True, gating_type="elementwise", learnable_sink=True,
+                   layer_types=["deepseek_sparse_attention"] * config["num_hidden_layers"], num_key_value_heads=2)
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    return renamed
+
+
 def as_ling3(state, path):
     """Config as Ling 3 is published."""
     config = json.load(open(path + "/config.json"))
@@ -856,7 +892,7 @@ def said_to_be_tied(state, path):
 WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses,
          "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35, "glm5_next_shared": as_glm5_next_text, "minimax_m3": as_minimax_m3, "dots3_note": as_dots3, "minimax_m3_text": as_minimax_m3_text,
          "mimo_v2_flash": as_mimo, "olmo_hybrid": as_olmo_hybrid,
-         "olmo_hybrid_rope": as_olmo_hybrid, "dbrx": as_dbrx, "axk1_released": as_axk1, "bailing_hybrid": as_ling3}
+         "olmo_hybrid_rope": as_olmo_hybrid, "dbrx": as_dbrx, "axk1_released": as_axk1, "bailing_hybrid": as_ling3, "hy_v4": as_hy_v4, "hy_v4_groups": as_hy_v4}
 
 
 def with_next_token_layers(state):
@@ -1031,6 +1067,15 @@ def dbrx(**more):
                                  rope_parameters=rope(5e5)) | more)
     if hasattr(config, "attn_config"):
         config.attn_config.rope_theta = 5e5  # which the class asks for and does not have
+    return config
+
+
+def hy_v4(**more):
+    """Latent attention with sinks, gates and an indexer, between streams."""
+    config = latent(q_lora_rank=10, kv_lora_rank=12, qk_nope_head_dim=10, v_head_dim=8, n_routed_experts=6, n_shared_experts=1,
+                    routed_scaling_factor=1.7, index_topk=6, index_head_dim=12, index_n_heads=10, swiglu_limit=0.8, hc_mult=3,
+                    indexer_types=["full", "full", "shared"], mlp_layer_types=["dense", "sparse", "sparse"], rope_parameters=rope(1e5)) | more
+    del config["first_k_dense_replace"]
     return config
 
 

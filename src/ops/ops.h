@@ -143,7 +143,7 @@ struct AttentionParams {
   // [n_heads] or null (ALiBi): slope * (key's position - query's position) is added to every score.
   const Vector* slopes = nullptr;
   // Sparse attention: what each token attends to, from Ops::select(). No columns: all that it sees.
-  // REQUIRES: the layer has no window; there are neither sinks nor slopes.
+  // REQUIRES: the layer has no window; there are no slopes.
   Tensor selected = {};
   int selected_pool = 1;  // SelectParams::pool of that selection
   // Each KV head has a selection of its own, of whole blocks of so many tokens
@@ -160,10 +160,11 @@ inline constexpr int kMaxMixedStreams = 16;
 // How several residual streams are read, written and mixed (Ops::mix_streams).
 struct StreamMixParams {
   int count = 0;                  // streams, at most kMaxMixedStreams
-  const Vector* scale = nullptr;  // [3]: of shares read, shares written and the mixture
-  const Vector* base = nullptr;   // [(2 + count) * count]
+  const Vector* scale = nullptr;  // [1 to 3]: of shares read, shares written and the mixture
+  const Vector* base = nullptr;   // as many as there are shares
   float eps = 0.0f;
-  int iterations = 1;  // of the normalization of the mixture
+  int iterations = 1;                        // of the normalization of the mixture
+  float magnitude = 2.0f, write_eps = 0.0f;  // of shares written
 };
 
 // Multiplies x of the token at position p by 1 + beta * log(1 + floor((p + offset) / period)).
@@ -508,13 +509,13 @@ class Ops {
   // features]; out is neither of the others. REQUIRES: can_select().
   virtual void pool_keys(Tensor /*keys*/, Tensor /*scores*/, const PoolParams& /*params*/,
                          KvCache& /*cache*/, Tensor /*out*/) {}
-  // Turns z[t], of n = params.count streams, into shares, in place: [tokens, (2 + n) * n]. Columns
-  // [0, n): sigmoid(z scale[0] + base) + eps, by which streams are read. [n, 2 n): 2 sigmoid(z
-  // scale[1] + base), by which they are written. The others: the matrix C [n, n] in the layout of
-  // add_mixed(), where C[j, k] is the share of stream j in the new stream k, at k * n + j. In z and
-  // base its rows follow one another: C = softmax by row(z scale[2] + base) + eps; columns are
-  // divided by their sum + eps; then iterations - 1 times rows and columns are. REQUIRES:
-  // can_select().
+  // Turns z[t], of n = params.count streams, into shares, in place: [tokens, n, 2 n or (2 + n) * n].
+  // Columns [0, n): sigmoid(z scale[0] + base) + eps, by which streams are read. [n, 2 n): magnitude
+  // sigmoid(z scale[1] + base) + write_eps, by which they are written. The others: the matrix C
+  // [n, n] in the layout of add_mixed(), where C[j, k] is the share of stream j in the new stream k,
+  // at k * n + j. In z and base its rows follow one another: C = softmax by row(z scale[2] + base) +
+  // eps; columns are divided by their sum + eps; then iterations - 1 times rows and columns are.
+  // REQUIRES: can_select().
   virtual void mix_streams(Tensor /*z*/, const StreamMixParams& /*params*/) {}
   // Multiplies head h of the token at position p by slopes[h] * log(1 + p) + biases[h]. x: [tokens,
   // n_heads * features]; slopes, biases: [n_heads]. REQUIRES: can_select().

@@ -952,6 +952,36 @@ TEST(Config, Dots3SaysWhatItCannotBe) {
   EXPECT_EQ(error_with("use_dsa", false), "");
 }
 
+TEST(Config, Hy4SaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "hy_v4");
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_EQ(config.mixed_streams.shares(), 2 * 3);
+  EXPECT_EQ(config.layers[2].selecting_layer, 1);
+  const CacheSpec spec = config.cache_spec(KvDType::kF16, 16);
+  int64_t bytes = 0;
+  for (const KvLayerSpec& layer : spec.layers) bytes += CacheSpec::token_bytes(layer, spec.dtype);
+  constexpr int kLatent = 12, kTurned = 8, kIndexKey = 12;
+  EXPECT_EQ(bytes, 2 * (3 * (kLatent + kTurned) + 2 * kIndexKey));
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("enable_ihc", false), HasSubstr("enable_ihc: expected true"));
+  EXPECT_THAT(error_with("gated_mla", false), HasSubstr("gated_mla: expected true"));
+  EXPECT_THAT(error_with("gating_type", "headwise"), HasSubstr("gating_type: expected"));
+  EXPECT_THAT(error_with("learnable_sink", false), HasSubstr("learnable_sink: expected true"));
+  EXPECT_THAT(error_with("rope_interleave", false), HasSubstr("rope_interleave: expected true"));
+  EXPECT_THAT(error_with("layer_types", {"full_attention"}), HasSubstr("layer_types: expected"));
+  EXPECT_EQ(error_with("layer_types", {"sparse", "sparse_attention", "sparse"}), "");
+  EXPECT_THAT(error_with("swiglu_limit", 0), HasSubstr("swiglu_limit"));
+  EXPECT_THAT(error_with("hc_mult", 17), HasSubstr("hc_mult"));
+  EXPECT_THAT(error_with("indexer_types", {"shared", "full", "full"}),
+              HasSubstr("full in the first"));
+  EXPECT_THAT(error_with("index_head_dim", 13), HasSubstr("index_head_dim: expected an even"));
+}
+
 TEST(Config, LatentsAreCachedOnce) {
   const CacheSpec spec =
       config_from_shape("deepseek-v2-lite").value().cache_spec(KvDType::kF16, 16);

@@ -373,6 +373,37 @@ TEST_P(PooledSelection, StreamsAreReadWrittenAndMixedInShares) {
   }
 }
 
+// Shares of streams that are read alone, or read and written without a mixture.
+TEST_P(PooledSelection, StreamsWithoutAMixtureHaveFewerShares) {
+  constexpr int kRows = 3, kStreams = 4;
+  constexpr double kEps = 1e-3, kWriteEps = 0.05, kMagnitude = 1.7;
+  for (const int kinds : {1, 2}) {
+    const int cols = kinds * kStreams;
+    const std::vector<float> z = random_floats(static_cast<size_t>(kRows * cols), 16, 2.0f),
+                             base = random_floats(static_cast<size_t>(cols), 17),
+                             all_scales = {0.7f, 1.3f};
+    const auto packed_base = ops_->pack_vector(base).value(),
+               packed_scale =
+                   ops_->pack_vector(std::span(all_scales).first(static_cast<size_t>(kinds)))
+                       .value();
+    const Batch none;
+    ops_->begin_step(&none);
+    const Tensor shares = tensor_of(*ops_, z, kRows, cols);
+    ops_->mix_streams(
+        shares, {kStreams, packed_scale.get(), packed_base.get(), kEps, 1, kMagnitude, kWriteEps});
+    const Values got = read(*ops_, shares);
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < cols; ++i) {
+        const double x = double{z[static_cast<size_t>(r * cols + i)]} *
+                             all_scales[static_cast<size_t>(i / kStreams)] +
+                         base[static_cast<size_t>(i)];
+        const double gate = 1 / (1 + std::exp(-x));
+        EXPECT_NEAR(got.at(r, i), i < kStreams ? gate + kEps : kMagnitude * gate + kWriteEps, 1e-5);
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, PooledSelection, testing::ValuesIn(ops_under_test()),
                          [](const auto& info) { return info.param.name; });
 

@@ -40,10 +40,15 @@ struct StepResult {
   std::vector<float> out;         // [n_tokens][kHeads * kValueDim]
 };
 
+const std::vector<float>& sinks() {
+  static const std::vector<float> value = {-2.0f, 0.5f, 3.0f, 0.0f, -40.0f, 1.5f};
+  return value;
+}
+
 // Sequences in a cache of shuffled blocks. Inputs depend on sequence and index alone.
 class SparseFixture {
  public:
-  SparseFixture(Ops& ops, KvDType dtype, int top_k, int max_len)
+  SparseFixture(Ops& ops, KvDType dtype, int top_k, int max_len, bool has_sinks = false)
       : ops_(ops), top_k_(top_k), n_blocks_((max_len + 15) / 16) {
     CacheSpec spec;
     spec.layers = {{1, kDim, 0, 0, kValueDim}, {1, kIndexDim, 0, 0, kIndexDim}};
@@ -51,6 +56,7 @@ class SparseFixture {
     spec.first_index_layer = kKeys;
     const int n_blocks[] = {2 * n_blocks_ + 3};
     cache_ = std::move(ops.make_cache(spec, n_blocks).value());
+    if (has_sinks) sinks_ = ops.pack_vector(sinks()).value();
     blocks_.resize(static_cast<size_t>(n_blocks[0]));
     std::iota(blocks_.begin(), blocks_.end(), 0);
     std::shuffle(blocks_.begin(), blocks_.end(), std::mt19937(7));
@@ -105,7 +111,12 @@ class SparseFixture {
     ops_.select(iq, iw, *cache_, {kKeys, kIndexHeads, top_k_}, selected);
     ops_.rope_and_store(tq, tk, Tensor(), nullptr, *cache_, kLatents);
     ops_.attend(tq, *cache_,
-                {.layer = kLatents, .n_heads = kHeads, .scale = 0.2f, .selected = selected}, out);
+                {.layer = kLatents,
+                 .n_heads = kHeads,
+                 .scale = 0.2f,
+                 .sinks = sinks_.get(),
+                 .selected = selected},
+                out);
     StepResult result;
     for (const float bits : read(ops_, selected).all)
       result.selected.push_back(std::bit_cast<int32_t>(bits));
@@ -117,13 +128,15 @@ class SparseFixture {
   Ops& ops_;
   int top_k_, n_blocks_;
   std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Vector> sinks_;
   std::vector<uint32_t> blocks_;
   int lens_[2] = {0, 0};
 };
 
 // Expects what the token at `index`, which sees these tokens, is to have selected and to give.
 void expect_token(const StepResult& got, size_t row, int seq, int index,
-                  const std::vector<int>& visible, int top_k, double scores_near, double out_near) {
+                  const std::vector<int>& visible, int top_k, double scores_near, double out_near,
+                  bool has_sinks = false) {
   std::vector<int> chosen = visible;
   if (static_cast<int>(visible.size()) > top_k) {
     const auto begin = got.selected.begin() + static_cast<ptrdiff_t>(row) * top_k;
@@ -153,7 +166,7 @@ void expect_token(const StepResult& got, size_t row, int seq, int index,
   const auto& q = SparseFixture::input(kHeads * kDim, seq, index, 0);
   for (size_t h = 0; h < kHeads; ++h) {
     std::vector<double> out(kValueDim, 0.0);
-    double sum = 0;
+    double sum = has_sinks ? std::exp(double{sinks()[h]}) : 0;
     for (const int j : chosen) {
       const auto& k = SparseFixture::input(kDim, seq, j, 1);
       double score = 0;
@@ -204,6 +217,14 @@ TEST_P(SparseAttentionTest, SelectsTheHighestAndReadsThemOnly) {
       expect_token(got, static_cast<size_t>(1 + i), 1, 9 + i, up_to(10 + i), 24, c.scores_near,
                    c.out_near);
   }
+}
+
+// A sink takes part in the softmax of each head, of tokens that see all and of the others.
+TEST_P(SparseAttentionTest, SinksJoinTheSoftmax) {
+  SparseFixture attention(*ops_, KvDType::kF32, 24, 100, true);
+  const StepResult got = attention.step({70, 1});
+  for (int i = 0; i < 70; ++i)
+    expect_token(got, static_cast<size_t>(i), 0, i, up_to(i + 1), 24, 1e-4, 1e-4, true);
 }
 
 // Nodes of a draft see their ancestors; some of them see as many tokens as are selected, or fewer.

@@ -227,7 +227,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "granitemoehybrid", "granitemoehybrid_dense", "granitemoehybrid_rope",
                       "bamba", "bamba_biases", "kimi_linear", "mistral4", "mistral4_groups",
                       "granitemoe_swa", "granitemoe_swa_shared", "qwen3_vl_moe",
-                      "qwen3_vl_moe_saved", "dbrx", "dbrx_plain", "bailing_hybrid", "openelm"));
+                      "qwen3_vl_moe_saved", "dbrx", "dbrx_plain", "bailing_hybrid", "openelm",
+                      "hy_v4"));
 
 TEST(Quantize, SeveralTablesOfNgramsAreRefused) {
   const TempDir dir;

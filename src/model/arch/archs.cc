@@ -126,6 +126,7 @@ extern const Architecture kDots1;
 extern const Architecture kExaoneMoe;
 extern const Architecture kHunyuanMoe;
 extern const Architecture kHyV3;
+extern const Architecture kHy4;
 extern const Architecture kOlmoe;
 extern const Architecture kFlexOlmo;
 extern const Architecture kAfmoe;
@@ -277,6 +278,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kExaoneMoe,
     &kHunyuanMoe,
     &kHyV3,
+    &kHy4,
     &kOlmoe,
     &kFlexOlmo,
     &kAfmoe,

@@ -165,8 +165,11 @@ void mixtral_names(NameTable& names, const ModelConfig& config);
 void granite_moe_names(NameTable& names, const ModelConfig& config);
 void glm4_moe_gguf_names(NameTable& names, const ModelConfig& config);
 void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config);  // deepseek.cc
-// Whether each layer has an indexer of its own; in deepseek.cc.
+// Whether each layer has an indexer of its own; in deepseek.cc, like the two that follow.
 std::vector<bool> read_indexer_types(ConfigReader& reader, const ModelConfig& config);
+// Reads indexers of latent attention, in all layers but those that use the selection before them.
+void read_indexers(ConfigReader& reader, ModelConfig& config);
+void describe_glm_dsa(ConfigWriter& writer, const ModelConfig& config);
 
 void configure_qwen35_moe(ConfigReader& reader, ModelConfig& config);  // qwen_delta.cc
 void qwen35_names(NameTable& names, const ModelConfig& config);
@@ -188,6 +191,10 @@ StepOutputs gemma3n_forward(const ModelConfig& config, const ModelWeights& weigh
                             KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs qwen4_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                           KvCache& cache, Ops& ops, const ForwardOptions& options);
+// Streams are read, written and mixed by shares (MixedStreams).
+StepOutputs mixed_streams_forward(const ModelConfig& config, const ModelWeights& weights,
+                                  StepShape shape, KvCache& cache, Ops& ops,
+                                  const ForwardOptions& options);
 StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& weights,
                               StepShape shape, KvCache& cache, Ops& ops,
                               const ForwardOptions& options);

@@ -245,7 +245,7 @@ void mistral4_gguf_names(NameTable& names, const ModelConfig&) {
 }
 
 // An indexer in every layer.
-void read_indexer(ConfigReader& reader, ModelConfig& config, bool interleaved) {
+void read_indexers_of_all(ConfigReader& reader, ModelConfig& config, bool interleaved) {
   constexpr int kMostSelected = 1 << 16;
   const LatentConfig& latent = config.latent;
   IndexerConfig& indexer = config.latent.indexer;
@@ -275,7 +275,7 @@ void describe_indexer(ConfigWriter& writer, const ModelConfig& config) {
 
 void configure_deepseek32(ConfigReader& reader, ModelConfig& config) {
   configure_glm4_moe_lite(reader, config);
-  read_indexer(reader, config, false);
+  read_indexers_of_all(reader, config, false);
 }
 
 }  // namespace
@@ -323,15 +323,21 @@ std::vector<bool> read_indexer_types(ConfigReader& reader, const ModelConfig& co
   return full;
 }
 
-namespace {
-
-void configure_glm_dsa(ConfigReader& reader, ModelConfig& config) {
-  configure_glm4_moe_lite(reader, config);
-  read_indexer(reader, config, true);
+void read_indexers(ConfigReader& reader, ModelConfig& config) {
+  read_indexers_of_all(reader, config, true);
   const std::vector<bool> full = read_indexer_types(reader, config);
   for (size_t i = 1; i < config.layers.size(); ++i)
     if (!full[i]) config.layers[i].selecting_layer = config.layers[i - 1].selecting_layer;
 }
+
+namespace {
+
+void configure_glm_dsa(ConfigReader& reader, ModelConfig& config) {
+  configure_glm4_moe_lite(reader, config);
+  read_indexers(reader, config);
+}
+
+}  // namespace
 
 void describe_glm_dsa(ConfigWriter& writer, const ModelConfig& config) {
   describe_indexer(writer, config);
@@ -342,8 +348,6 @@ void describe_glm_dsa(ConfigWriter& writer, const ModelConfig& config) {
   }
   writer.set({"attention.indexer.types", "indexer_types"}, types);
 }
-
-}  // namespace
 
 void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config) {
   configure_deepseek3(reader, config);

@@ -191,9 +191,9 @@ void glm5_next_names(NameTable& names, const ModelConfig&) {
 
 }  // namespace
 
-StepOutputs glm5_next_forward(const ModelConfig& config, const ModelWeights& weights,
-                              StepShape shape, KvCache& cache, Ops& ops,
-                              const ForwardOptions& options) {
+StepOutputs mixed_streams_forward(const ModelConfig& config, const ModelWeights& weights,
+                                  StepShape shape, KvCache& cache, Ops& ops,
+                                  const ForwardOptions& options) {
   PENSTOCK_CHECK(options.stream == nullptr);  // the model has several streams
   const auto [first_layer, end_layer] = layers_of(config, weights, options);
   DecoderParts decoder(config, weights, shape, cache, ops);
@@ -217,7 +217,7 @@ StepOutputs glm5_next_forward(const ModelConfig& config, const ModelWeights& wei
     streams.leave(fed);
   }
   if (goes_on(config, weights)) return end_stage(std::array{streams.all()}, ops);
-  streams.mean(x);
+  streams.end(weights.last_shares, x);
   return output_head(config, weights, x, shape, ops, options);
 }
 
@@ -229,7 +229,7 @@ extern constinit const Architecture kGlm5Next = {
     .directories_only = true,
     .configure = configure_glm5_next,
     .hf_names = glm5_next_names,
-    .forward = glm5_next_forward,
+    .forward = mixed_streams_forward,
     .hf_defaults = R"({"rms_norm_eps": 1e-5, "q_lora_rank": 1536, "kv_lora_rank": 512,
     "qk_nope_head_dim": 256, "v_head_dim": 256, "n_routed_experts": 288, "n_shared_experts": 1,
     "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "routed_scaling_factor": 2.5, "first_k_dense_replace": 3,

@@ -127,6 +127,8 @@ int64_t count_parameters(const ModelConfig& config, bool active) {
   }
   StreamGateWeights none;
   if (config.streams.count > 0) visit_last(counter, none);
+  StreamMixWeights no_shares;
+  if (config.mixed_streams.ends_by_shares) visit_last(counter, no_shares);
   return frame_parameters(config, active) + counter.count;
 }
 
@@ -151,6 +153,7 @@ WeightCounts count_weights(const ModelConfig& config, ModelWeights& weights, Sha
     visit_layer(counter, weights.layers[i]);
   }
   if (config.streams.count > 0 && makes_logits) visit_last(counter, weights.last_gates);
+  if (config.mixed_streams.ends_by_shares && makes_logits) visit_last(counter, weights.last_shares);
   return counter.counts;
 }
 

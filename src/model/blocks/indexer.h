@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-// An indexer's keys are a layer of the cache of their own. The first dimensions of its queries and
-// keys are rotated, as many as those of attention.
+// An indexer's keys are a layer of the cache of their own. As many dimensions of its queries and
+// keys are rotated as of attention's, the first or the last ones.
 struct IndexerConfig {
   // Tokens that are selected for a query; 0 = there is no indexer.
   int top_k = 0;
@@ -15,6 +15,9 @@ struct IndexerConfig {
   int head_dim = 0;
   // Adjacent dimensions are rotated together; false: the halves are.
   bool interleaved = false;
+  bool rotates_last = false;
+  // Of the layer norm of keys (blocks of latent attention).
+  float norm_eps = 1e-6f;
   // Tokens that share a key and are selected together (SelectParams::pool); top_k is a multiple.
   int pool = 1;
   // The key of such a block is a mean of its tokens' keys that is weighted by gates (blocks of

@@ -10,8 +10,6 @@ namespace penstock {
 
 namespace {
 
-constexpr float kIndexNormEps = 1e-6f;  // of indexers' layer norms, independent of the other norms
-
 void visit_scales(TensorVisitor& v, const TensorName& slopes, const TensorName& biases, int n,
                   Shard::Range own, HeadScales& w) {
   v.vector({&slopes, n, own}, w.slopes);
@@ -123,6 +121,12 @@ void visit(TensorVisitor& v, LatentWeights& w) {
   if (c.attention.head_gates)
     v.linear({&tensor::kGates, WeightRole::kRouter, n, dim, rows_of(heads), Site::kAttention},
              w.gates);
+  if (c.attention.value_gates)
+    v.linear({&tensor::kGates, role, n * l.value_dim, dim, rows_of(times(heads, l.value_dim)),
+              Site::kAttention},
+             w.gates);
+  if (c.attention.sinks && kind.has_sinks)
+    v.vector({.name = &tensor::kSinks, .size = n, .part = heads, .is_bias = true}, w.sinks);
   if (kind.selecting_layer == v.layer()) visit_indexer(v, w.indexer);
 }
 
@@ -140,6 +144,7 @@ LatentAttentionBlock::LatentAttentionBlock(Sublayer& sublayer) : s_(sublayer) {
   attended_ = s_.ops.new_tensor(
       s_.n, widest([&](int i, const LatentConfig& l) { return c.n_heads_of(i) * l.kv_rank; }));
   if (c.attention.head_gates) gates_ = s_.ops.new_tensor(s_.n, c.most_heads());
+  if (c.attention.value_gates) gates_ = s_.ops.new_tensor(s_.n, values_.cols);
   const IndexerConfig& indexer = s_.config.latent.indexer;
   if (indexer.top_k == 0) return;
   index_q_ = s_.ops.new_tensor(s_.n, indexer.n_heads * indexer.head_dim);
@@ -184,7 +189,8 @@ void LatentAttentionBlock::project(int i, const NormedInput& h) {
   size_t n = 1;
   if (own) targets[n++] = w.latent.into(latent);
   if (own && l.rope_dim > 0) targets[n++] = w.rope.into(turned);
-  if (s_.config.attention.head_gates) targets[n++] = w.gates.into(gates_.narrowed(heads));
+  if (const AttentionConfig& c = s_.config.attention; c.head_gates || c.value_gates)
+    targets[n++] = w.gates.into(gates_.narrowed(c.head_gates ? heads : heads * l.value_dim));
   if (indexes) {
     targets[n++] = w.indexer.key.into(indexer.gated ? token_keys_ : index_k_);
     targets[n++] = w.indexer.weights.into(index_weights_);
@@ -206,8 +212,10 @@ void LatentAttentionBlock::project(int i, const NormedInput& h) {
 
 void LatentAttentionBlock::project_index_queries(int i, const NormedInput& h) {
   const IndexerWeights& w = s_.weights.layers[i].latent.indexer;
-  s_.ops.norm(s_.ops.materialize(h),
-              {w.in_norm.weight.get(), w.in_norm.bias.get(), kIndexNormEps, true}, index_in_);
+  s_.ops.norm(
+      s_.ops.materialize(h),
+      {w.in_norm.weight.get(), w.in_norm.bias.get(), s_.config.latent.indexer.norm_eps, true},
+      index_in_);
   const LinearTarget target = w.query.into(index_q_);
   s_.ops.linear(index_in_, {&target, 1});
 }
@@ -219,7 +227,7 @@ void LatentAttentionBlock::select(int i) {
   const IndexerConfig& indexer = s_.config.latent.indexer;
   const int keys = s_.cache.spec().first_index_layer + i;
   const Tensor of_tokens = indexer.gated ? token_keys_ : index_k_;
-  s_.ops.norm(of_tokens, {w.key_norm.weight.get(), w.key_norm.bias.get(), kIndexNormEps, true},
+  s_.ops.norm(of_tokens, {w.key_norm.weight.get(), w.key_norm.bias.get(), indexer.norm_eps, true},
               of_tokens);
   if (indexer.gated)
     s_.ops.pool_keys(token_keys_, index_gates_, {w.places.get(), indexer.pool, i}, s_.cache,
@@ -281,6 +289,7 @@ void LatentAttentionBlock::forward(int i, const NormedInput& h, Tensor x, const 
                 {.layer = kind.kv_layer >= 0 ? kind.kv_layer : i,
                  .n_heads = heads,
                  .scale = s_.config.attention.scale * kind.score_factor,
+                 .sinks = w.sinks.get(),
                  .selected = selection_of(i),
                  .selected_pool = s_.config.latent.indexer.pool},
                 attended);
@@ -288,6 +297,8 @@ void LatentAttentionBlock::forward(int i, const NormedInput& h, Tensor x, const 
   if (s_.config.attention.head_gates)
     s_.ops.gate_rows(values.reshaped(l.value_dim), gates_.narrowed(heads).reshaped(1),
                      s_.config.attention.gate);
+  if (s_.config.attention.value_gates)
+    s_.ops.activate_mul(gates_.narrowed(values.cols), values, s_.config.attention.gate, values);
   s_.add_product(values, w.o, x, layer.attn_post_norm, next);
 }
 

@@ -100,8 +100,11 @@ struct LatentWeights {
   // One matrix per head: absorb [kv_rank, plain_dim] projects the plain part of a query to the
   // latent, values [value_dim, kv_rank] the attended latent to values.
   ByHead absorb, values;
-  LinearWeights o;      // [model_dim, n_heads * value_dim]
-  LinearWeights gates;  // [n_heads, model_dim], with AttentionConfig::head_gates, or empty
+  LinearWeights o;  // [model_dim, n_heads * value_dim]
+  // With AttentionConfig::head_gates [n_heads, model_dim], with value_gates [n_heads * value_dim,
+  // model_dim], or empty.
+  LinearWeights gates;
+  std::unique_ptr<Vector> sinks;  // [n_heads], with AttentionConfig::sinks
   IndexerWeights indexer;
 };
 
@@ -128,7 +131,7 @@ class LatentAttentionBlock {
   Tensor query_latent_;  // [n, query_rank]
   Tensor queries_;       // [n, n_heads * (plain_dim + rope_dim)]
   Tensor values_;        // [n, n_heads * value_dim]
-  Tensor gates_;         // [n, n_heads]
+  Tensor gates_;         // [n, n_heads] or [n, n_heads * value_dim]
   // Of the indexer: [n, n_heads * head_dim], [n, head_dim], [n, n_heads] and, from Ops::select(),
   // [n, SelectParams::most()].
   Tensor index_q_, index_k_, index_weights_, selected_;

@@ -13,26 +13,34 @@ struct MixNames {
 };
 
 // Every rank has all of it.
-void visit_mix(TensorVisitor& v, const MixNames& names, StreamMixWeights& w) {
+void visit_mix(TensorVisitor& v, const MixNames& names, int shares, int scales,
+               StreamMixWeights& w) {
   const MixedStreamsConfig& c = v.config().mixed_streams;
   v.linear({.name = names.weights,
             .role = WeightRole::kRouter,
-            .rows = c.shares(),
+            .rows = shares,
             .cols = c.count * v.config().model_dim,
             .part = Part::kRouter,
             .bare = true},
            w.weights);
-  v.vector({names.base, c.shares(), {0, c.shares()}}, w.base);
-  v.vector({names.scale, 3, {0, 3}}, w.scale);
+  v.vector({names.base, shares, {0, shares}}, w.base);
+  v.vector({names.scale, scales, {0, scales}}, w.scale);
 }
 
 }  // namespace
 
 void visit(TensorVisitor& v, MixedStreamsWeights& w) {
+  const MixedStreamsConfig& c = v.config().mixed_streams;
+  const int scales = c.mixes ? 3 : 2;
   visit_mix(v, {&tensor::kAttnMixWeights, &tensor::kAttnMixBase, &tensor::kAttnMixScale},
-            w.attention);
-  visit_mix(v, {&tensor::kFfnMixWeights, &tensor::kFfnMixBase, &tensor::kFfnMixScale},
-            w.feed_forward);
+            c.shares(), scales, w.attention);
+  visit_mix(v, {&tensor::kFfnMixWeights, &tensor::kFfnMixBase, &tensor::kFfnMixScale}, c.shares(),
+            scales, w.feed_forward);
+}
+
+void visit_last(TensorVisitor& v, StreamMixWeights& w) {
+  visit_mix(v, {&tensor::kLastMixWeights, &tensor::kLastMixBase, &tensor::kLastMixScale},
+            v.config().mixed_streams.count, 1, w);
 }
 
 MixedStreams::MixedStreams(const ModelConfig& config, int n, Ops& ops)
@@ -52,14 +60,20 @@ void MixedStreams::begin(Tensor x) {
     ops_.copy(x, streams_.columns(i * config_.model_dim, config_.model_dim));
 }
 
-NormedInput MixedStreams::enter(const StreamMixWeights& w, const NormWeights& norm) {
+// Computes the shares and adds what they read of the streams.
+void MixedStreams::add_read(const StreamMixWeights& w, Tensor shares, Tensor to) {
   const MixedStreamsConfig& c = config_.mixed_streams;
   ops_.norm(streams_, {nullptr, nullptr, config_.norm.eps}, other_);
-  const LinearTarget shares = w.weights.into(shares_);
-  ops_.linear(other_, {&shares, 1});
-  ops_.mix_streams(shares_, {c.count, w.scale.get(), w.base.get(), c.eps, c.iterations});
+  const LinearTarget target = w.weights.into(shares);
+  ops_.linear(other_, {&target, 1});
+  ops_.mix_streams(shares, {c.count, w.scale.get(), w.base.get(), c.eps, c.iterations, c.magnitude,
+                            c.write_eps});
+  ops_.add_mixed(streams_, shares.columns(0, c.count), config_.model_dim, to);
+}
+
+NormedInput MixedStreams::enter(const StreamMixWeights& w, const NormWeights& norm) {
   ops_.clear(in_);
-  ops_.add_mixed(streams_, shares_.columns(0, c.count), config_.model_dim, in_);
+  add_read(w, shares_, in_);
   ops_.norm(in_, norm_params(config_, norm), normed_);
   return {normed_, {}, normed_};
 }
@@ -71,10 +85,18 @@ Tensor MixedStreams::cleared() {
 
 void MixedStreams::leave(Tensor y) {
   const int count = config_.mixed_streams.count, dim = config_.model_dim;
+  if (!config_.mixed_streams.mixes)
+    return ops_.add_mixed(y, shares_.columns(count, count), dim, streams_);
   ops_.clear(other_);
   ops_.add_mixed(streams_, shares_.columns(2 * count, count * count), dim, other_);
   ops_.add_mixed(y, shares_.columns(count, count), dim, other_);
   std::swap(streams_, other_);
+}
+
+void MixedStreams::end(const StreamMixWeights& last, Tensor out) {
+  if (!config_.mixed_streams.ends_by_shares) return mean(out);
+  ops_.clear(out);
+  add_read(last, shares_.columns(0, config_.mixed_streams.count), out);
 }
 
 void MixedStreams::mean(Tensor out) {

@@ -53,6 +53,7 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
   StreamGateWeights last_gates;  // the final norm of gated streams
+  StreamMixWeights last_shares;  // the sum at the end of mixed streams
   // [vocab_size, model_dim]; null = the embedding
   std::unique_ptr<Weight> lm_head;
   std::unique_ptr<Vector> output_bias;   // [vocab_size] or null

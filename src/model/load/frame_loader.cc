@@ -78,8 +78,10 @@ Status FrameLoader::load_ropes(ModelWeights& weights) {
   }
   if (config_.indexer().top_k > 0 && !weights.ropes.empty()) {
     weights.index_rope = weights.ropes[0];
-    weights.index_rope.first = 0;
-    weights.index_rope.interleaved = config_.indexer().interleaved;
+    const IndexerConfig& indexer = config_.indexer();
+    weights.index_rope.first =
+        indexer.rotates_last ? indexer.head_dim - config_.ropes[0].rotary_dim : 0;
+    weights.index_rope.interleaved = indexer.interleaved;
   }
   return {};
 }
@@ -120,6 +122,11 @@ Status FrameLoader::load(ModelWeights& weights) {
   if (config_.streams.count > 0) {
     LayerLoader loader(tensors_, tensors_.name(""), 0);
     visit_last(loader, weights.last_gates);
+    RETURN_IF_ERROR(loader.status());
+  }
+  if (config_.mixed_streams.ends_by_shares) {
+    LayerLoader loader(tensors_, tensors_.name(""), 0);
+    visit_last(loader, weights.last_shares);
     RETURN_IF_ERROR(loader.status());
   }
   if (!names_.final_norm.empty()) {
@@ -223,7 +230,9 @@ void FrameLoader::pass_over_other_stages(Range own) {
   }
   if (stage_.last()) return;
   frame({names_.final_norm, names_[tensor::kStreamsOut], names_[tensor::kLastStreamsNorm],
-         names_[tensor::kLastStreamsDown], names_[tensor::kLastStreamsUp]});
+         names_[tensor::kLastStreamsDown], names_[tensor::kLastStreamsUp],
+         names_[tensor::kLastMixWeights], names_[tensor::kLastMixBase],
+         names_[tensor::kLastMixScale]});
   for (const TensorInfo& tensor : tensors_.source().tensors())
     if (is_of_a_head(tensor.name)) tensors_.pass_over(tensor.name);
   tensors_.pass_over(std::string(names_.lm_head) + ".");

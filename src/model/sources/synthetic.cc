@@ -259,6 +259,8 @@ std::vector<Wanted> WantedTensors::list() {
   layer_ = 0, at_ = "";
   StreamGateWeights none;
   if (config_.streams.count > 0) visit_last(*this, none);
+  StreamMixWeights no_shares;
+  if (config_.mixed_streams.ends_by_shares) visit_last(*this, no_shares);
   if (!names_.final_norm.empty()) norm(names_.final_norm, dim);
   if (!config_.embedding.tied)
     matrix(names_.lm_head, WeightRole::kOutput, {config_.vocab_size, dim});

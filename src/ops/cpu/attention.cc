@@ -352,8 +352,7 @@ class Attention {
 
   // The sum of a row's weights in units of its state, with that of the head's sink.
   float total_of(const AttentionState& state, int row, int head) const {
-    if (sinks_ == nullptr) return state.sum[row];
-    return state.sum[row] + std::exp(std::min(sinks_[head] - state.max[row], kMostSinkExponent));
+    return total_with_sink(state.sum[row], state.max[row], sinks_, head);
   }
 
   const AttentionContext& context_;
@@ -373,6 +372,11 @@ class Attention {
 };
 
 }  // namespace
+
+float total_with_sink(float sum, float max, const float* sinks, int head) {
+  if (sinks == nullptr) return sum;
+  return sum + std::exp(std::min(sinks[head] - max, kMostSinkExponent));
+}
 
 int tokens_that_see_all(const Batch& batch, int seq, int top_k) {
   const int first = batch.seq_offsets[seq], n_new = batch.seq_offsets[seq + 1] - first;

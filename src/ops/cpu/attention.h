@@ -19,6 +19,9 @@ struct AttentionContext {
   int64_t most_state_bytes = int64_t{32} << 20;
 };
 
+// The sum of a head's weights in units of exp(max), with that of its sink, if there are sinks.
+float total_with_sink(float sum, float max, const float* sinks, int head);
+
 // Returns how many of a sequence's first new tokens see at most top_k tokens, and so attend to all
 // of them.
 int tokens_that_see_all(const Batch& batch, int seq, int top_k);

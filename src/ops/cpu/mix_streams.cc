@@ -38,20 +38,22 @@ void normalize_mixture(const StreamMixParams& params, float* c) {
 }
 
 void mix_row(const StreamMixParams& params, const float* scale, const float* base, float* x) {
-  const int n = params.count;
-  for (int i = 0; i < (2 + n) * n; ++i) x[i] = x[i] * scale[std::min(i / n, 2)] + base[i];
-  for (int i = 0; i < 2 * n; ++i) x[i] = 1.0f / (1.0f + std::exp(-x[i]));
-  for (int i = 0; i < n; ++i) x[i] += params.eps, x[n + i] *= 2.0f;
-  normalize_mixture(params, x + 2 * n);
+  const int n = params.count, n_shares = params.base->size(), n_gates = std::min(n_shares, 2 * n);
+  for (int i = 0; i < n_shares; ++i) x[i] = x[i] * scale[std::min(i / n, 2)] + base[i];
+  for (int i = 0; i < n_gates; ++i) x[i] = 1.0f / (1.0f + std::exp(-x[i]));
+  for (int i = 0; i < n; ++i) x[i] += params.eps;
+  for (int i = n; i < n_gates; ++i) x[i] = params.magnitude * x[i] + params.write_eps;
+  if (n_shares > n_gates) normalize_mixture(params, x + n_gates);
 }
 
 }  // namespace
 
 void cpu_mix_streams(ThreadPool& pool, Tensor z, const StreamMixParams& params) {
   constexpr int kRowsTogether = 8;
-  PENSTOCK_CHECK(params.count > 0 && params.count <= kMaxMixedStreams &&
-                 z.cols == (2 + params.count) * params.count && params.base->size() == z.cols &&
-                 params.scale->size() == 3);
+  const int n = params.count, n_scales = params.scale->size();
+  PENSTOCK_CHECK(n > 0 && n <= kMaxMixedStreams && n_scales >= 1 && n_scales <= 3 &&
+                 z.cols == (n_scales == 3 ? (2 + n) * n : n_scales * n) &&
+                 params.base->size() == z.cols);
   const float *scale = data_of(params.scale), *base = data_of(params.base);
   pool.for_ranges(z.rows, kRowsTogether, [&](int64_t begin, int64_t end, int) {
     for (auto row = static_cast<int>(begin); row < end; ++row)

@@ -145,6 +145,7 @@ class SelectedAttention {
         most_(params.selected_most(spec_.n_kv_heads)) {
     context.scratch.reset();
     tokens_ = sparse_tokens(batch, most_, context.scratch);
+    sinks_ = data_of(params.sinks);
     for (size_t i = 0; i < std::size(table_); ++i) table_[i] = static_cast<uint32_t>(i);
   }
 
@@ -268,10 +269,11 @@ class SelectedAttention {
         context_.kernels.merge(state, state_of(i, split, kv_head), group_,
                                layout_.padded_value_dim);
       for (int h = 0; h < group_; ++h) {
-        context_.kernels.scale_row(
-            state.out + int64_t{h} * layout_.padded_value_dim, 1.0f / state.sum[h],
-            layout_.value_dim,
-            f32(out_, token.token) + int64_t{kv_head * group_ + h} * layout_.value_dim);
+        const int head = kv_head * group_ + h;
+        const float total = total_with_sink(state.sum[h], state.max[h], sinks_, head);
+        context_.kernels.scale_row(state.out + int64_t{h} * layout_.padded_value_dim, 1.0f / total,
+                                   layout_.value_dim,
+                                   f32(out_, token.token) + int64_t{head} * layout_.value_dim);
       }
     }
   }
@@ -290,6 +292,7 @@ class SelectedAttention {
   int n_splits_ = 0;
   int64_t state_floats_ = 0;
   float *states_ = nullptr, *scratch_ = nullptr;
+  const float* sinks_ = nullptr;  // [n_heads] or null
   std::byte* units_ = nullptr;
   uint32_t table_[kSplitUnits] = {};  // of the copied units, one after the other
 };
@@ -393,7 +396,7 @@ void cpu_attend_selected(const AttentionContext& context, Tensor q, const Batch&
                          const CpuKvCache& cache, const AttentionParams& params, Tensor out) {
   const KvLayerSpec& spec = cache.spec().layers[static_cast<size_t>(params.layer)];
   PENSTOCK_CHECK(params.n_heads % spec.n_kv_heads == 0 && spec.window == 0 && !spec.both_ways &&
-                 params.sinks == nullptr && params.slopes == nullptr);
+                 params.slopes == nullptr);
   SelectedAttention(context, q, batch, cache, params, out).run();
 }
 

@@ -141,6 +141,8 @@ void Mapper::map_frame(TensorMap& map) {
   if (config_.norm.plain_final) map.outside.back().add = 0;
   StreamGateWeights none;
   if (config_.streams.count > 0) visit_last(layers_, none);
+  StreamMixWeights no_shares;
+  if (config_.mixed_streams.ends_by_shares) visit_last(layers_, no_shares);
   if (config_.per_layer.dim > 0) per_layer_frame();
   if (config_.altup.n_streams > 0) {
     streams(in[tensor::kStreamsIn], out[tensor::kStreamsIn]);
