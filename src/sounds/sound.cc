@@ -8,6 +8,8 @@
 #include <memory>
 #include <optional>
 
+#include "sounds/memory_file.h"
+#include "sounds/mp3_file.h"
 #include "sounds/ogg_headers.h"
 #include "sounds/resampler.h"
 
@@ -16,35 +18,15 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// A file in memory, as libsndfile reads it.
-struct MemoryFile {
-  Bytes bytes;
-  sf_count_t at = 0;
-};
+MemoryFile& file_of(void* user) { return *static_cast<MemoryFile*>(user); }
 
-sf_count_t size_of(void* user) {
-  return static_cast<sf_count_t>(static_cast<MemoryFile*>(user)->bytes.size());
-}
-
+sf_count_t size_of(void* user) { return file_of(user).size(); }
 sf_count_t seek_in(sf_count_t offset, int whence, void* user) {
-  auto& file = *static_cast<MemoryFile*>(user);
-  const sf_count_t size = size_of(user);
-  const sf_count_t from = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? file.at : size;
-  if (offset < -from || offset > size - from) return -1;
-  return file.at = from + offset;
+  return file_of(user).seek(offset, whence);
 }
-
-sf_count_t read_from(void* to, sf_count_t n, void* user) {
-  auto& file = *static_cast<MemoryFile*>(user);
-  n = std::clamp<sf_count_t>(n, 0, size_of(user) - file.at);
-  if (n > 0) std::memcpy(to, file.bytes.data() + file.at, static_cast<size_t>(n));
-  file.at += n;
-  return n;
-}
-
+sf_count_t read_from(void* to, sf_count_t n, void* user) { return file_of(user).read(to, n); }
 sf_count_t write_nothing(const void*, sf_count_t, void*) { return 0; }
-
-sf_count_t tell_in(void* user) { return static_cast<MemoryFile*>(user)->at; }
+sf_count_t tell_in(void* user) { return file_of(user).at; }
 
 struct CloseSound {
   void operator()(SNDFILE* handle) const { sf_close(handle); }
@@ -97,7 +79,7 @@ bool is_major(SoundFormat format, int sf_format) {
     case SoundFormat::kWav: return major == SF_FORMAT_WAV || major == SF_FORMAT_WAVEX;
     case SoundFormat::kFlac: return major == SF_FORMAT_FLAC;
     case SoundFormat::kOgg: return major == SF_FORMAT_OGG;
-    case SoundFormat::kMp3: return major == SF_FORMAT_MPEG;
+    case SoundFormat::kMp3: break;
   }
   return false;
 }
@@ -106,14 +88,22 @@ bool is_major(SoundFormat format, int sf_format) {
 struct OpenSound {
   MemoryFile file;
   std::unique_ptr<SNDFILE, CloseSound> handle;
+  std::unique_ptr<Mp3File> mp3;  // in place of handle
   SoundInfo info;
+
+  // Returns the number of frames read, at most n; 0: the end, or damage.
+  int64_t read(float* out, int64_t n) {
+    return mp3 != nullptr ? mp3->read(out, n) : sf_readf_float(handle.get(), out, n);
+  }
 };
+
+constexpr int64_t kUnknownLength = SF_COUNT_MAX;
 
 Status check_info(const SoundInfo& info, const SoundLimits& limits) {
   constexpr int kLeastRate = 4000, kMostRate = 192'000;
   if (info.n_frames < 1 || info.channels < 1)
     return make_error(ErrorCode::kInvalidArgument, "sound: it has no samples");
-  if (info.n_frames == SF_COUNT_MAX) {
+  if (info.n_frames == kUnknownLength) {
     return make_error(ErrorCode::kInvalidArgument,
                       "sound: its header does not say how long it is, or its end is missing");
   }
@@ -149,16 +139,26 @@ Result<std::unique_ptr<OpenSound>> open_sound(Bytes bytes, const SoundLimits& li
                                     : "something else");
   }
   auto sound = std::make_unique<OpenSound>();
+  const auto damaged = [&] {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "sound: a damaged {} file, or one of an encoding that is not decoded",
+                  name_of(*format));
+  };
+  if (format == SoundFormat::kMp3) {
+    sound->mp3 = Mp3File::open(bytes);
+    if (sound->mp3 == nullptr) return damaged();
+    sound->info = {*format, sound->mp3->rate(), sound->mp3->channels(),
+                   sound->mp3->n_frames().value_or(kUnknownLength)};
+    RETURN_IF_ERROR(check_info(sound->info, limits));
+    return sound;
+  }
   sound->file.bytes = bytes;
   SF_VIRTUAL_IO io{size_of, seek_in, read_from, write_nothing, tell_in};
   SF_INFO info{};
   if (format != SoundFormat::kOgg || has_ogg_headers(bytes))
     sound->handle.reset(sf_open_virtual(&io, SFM_READ, &info, &sound->file));
-  if (sound->handle == nullptr) {  // libsndfile's reason is in a variable of all threads
-    return errorf(ErrorCode::kInvalidArgument,
-                  "sound: a damaged {} file, or one of an encoding that is not decoded",
-                  name_of(*format));
-  }
+  // libsndfile's reason is in a variable of all threads
+  if (sound->handle == nullptr) return damaged();
   if (!is_major(*format, info.format)) {
     return errorf(ErrorCode::kInvalidArgument,
                   "sound: a file that begins as {} and goes on as another", name_of(*format));
@@ -203,8 +203,7 @@ Result<std::vector<float>> decode_sound(Bytes file, int rate, const SoundLimits&
       asked = done;
       RETURN_IF_ERROR(goes_on());
     }
-    const int64_t n =
-        sf_readf_float(sound->handle.get(), frames.data(), std::min(kPiece, info.n_frames - done));
+    const int64_t n = sound->read(frames.data(), std::min(kPiece, info.n_frames - done));
     if (n <= 0) {
       return errorf(ErrorCode::kInvalidArgument,
                     "sound: damaged {} file: expected {} samples as its header says, got {}",
