@@ -5,7 +5,8 @@
 //       every round: an engine computes a new prompt; another one, whose memory is empty, is asked
 //       the same, first with the files read from the device, then from the system's page cache. Each
 //       has answered a short prompt before, as weights are packed in the first steps.
-//       "plain" is the time of reading the same files and doing nothing with them.
+//       "plain" is the time of reading the same files and doing nothing with them. FOLDER may be a
+//       redis:// URL instead, which is asked once.
 //   bench_kv_store misses FOLDER [tokens = 1000] [rounds = 15] [shape] [type]
 //       every round: a new prompt and 32 tokens behind it, by an engine without a store and by one
 //       with, in turn; the median of the rounds' ratios.
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "engine/open/open.h"
+#include "engine/store/redis_connection.h"
 #include "model/sources/synthetic.h"
 
 namespace penstock {
@@ -66,7 +68,8 @@ double ask(Engine& engine, std::vector<TokenId> prompt, int n_generated, int& ca
 }
 
 struct Settings {
-  fs::path folder;
+  std::string place;  // a folder, or a URL
+  bool is_folder() const { return !place.starts_with(kRedisScheme); }
   int n_tokens, n_rounds;
   std::string shape, type;
 
@@ -75,7 +78,7 @@ struct Settings {
     config.max_model_len = n_tokens + 64;
     config.kv_cache_memory = int64_t{512} << 20;
     config.max_num_seqs = 4;
-    if (with_store) config.kv_store = folder.string() + ":8G";
+    if (with_store) config.kv_store = place + (is_folder() ? ":8G" : "");
     auto source = make_synthetic_source(shape, type);
     if (!source) return fail(source.error());
     auto engine = open_engine(std::move(*source), config);
@@ -123,7 +126,7 @@ double read_files(const fs::path& folder, bool drop, int64_t& bytes) {
 void restarts(const Settings& settings) {
   std::vector<double> ratios;
   for (int round = 0; round < settings.n_rounds; ++round) {
-    fs::remove_all(settings.folder / "penstock-kv");
+    if (settings.is_folder()) fs::remove_all(fs::path(settings.place) / "penstock-kv");
     const std::vector<TokenId> prompt = settings.prompt(round + 1);
     int cached = 0;
     int64_t bytes = 0;
@@ -132,7 +135,14 @@ void restarts(const Settings& settings) {
       const auto engine = settings.open(true);
       computed = ask(*engine, prompt, 1, cached);
     }
-    const double plain = read_files(settings.folder, true, bytes);
+    if (!settings.is_folder()) {
+      const double read = ask(*settings.open(true), prompt, 1, cached);
+      ratios.push_back(computed / read);
+      std::printf("computed %8.1f ms   from Redis %7.1f ms   %d tokens   %.1f times sooner\n",
+                  computed, read, cached, ratios.back());
+      continue;
+    }
+    const double plain = read_files(settings.place, true, bytes);
     const double device = ask(*settings.open(true), prompt, 1, cached);
     const double memory = ask(*settings.open(true), prompt, 1, cached);
     ratios.push_back(computed / device);
@@ -182,6 +192,6 @@ int main(int argc, char** argv) {
   const penstock::Settings settings{
       argv[2], number(3, restart ? 4000 : 1000), number(4, restart ? 5 : 15),
       argc > 5 ? argv[5] : "qwen2.5-0.5b", argc > 6 ? argv[6] : "q8_0"};
-  std::filesystem::create_directories(settings.folder);
+  if (settings.is_folder()) std::filesystem::create_directories(settings.place);
   restart ? penstock::restarts(settings) : penstock::misses(settings);
 }

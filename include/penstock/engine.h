@@ -108,7 +108,7 @@ struct Request {
 // Where the leading tokens of a prompt came from, and where the prompt left what was known.
 struct PrefixUse {
   int memory_tokens = 0;    // found in the KV cache
-  int disk_tokens = 0;      // read from the store of blocks into the KV cache
+  int store_tokens = 0;     // read from the store of blocks into the KV cache
   double load_seconds = 0;  // waiting for the store
   // With prefix_history: the most leading tokens that an earlier text (prompt and completion) of the
   // same tenant, salt and adapter had too; -1: not compared.

@@ -57,7 +57,8 @@ struct EngineConfig {
   int state_snapshot_interval = 0;
   // saved at shutdown, restored at start; "" = not kept
   std::string prefix_cache_file;
-  // PATH[:SIZE]: folder where cached blocks are kept too, and the most bytes in it; "" = none
+  // where cached blocks are kept too: PATH[:SIZE] (a folder and the most bytes in it), redis://HOST,
+  // or both with a comma between them; "" = nowhere
   std::string kv_store;
   // tokens of earlier texts that prompts are compared with; 0 = none
   int64_t prefix_history = 0;
@@ -166,7 +167,8 @@ struct EngineConfig {
     v("kv_store", c.kv_store,
       "PATH[:SIZE]: folder on a local disk where the cached blocks of prompts and completions are "
       "kept beyond memory and restarts, and the most bytes in it (K, M, G, T; 16G), which several "
-      "servers and models may share");
+      "servers and models may share; or redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], which "
+      "several machines may share; or both: PATH[:SIZE],redis://...");
     v("prefix_history", c.prefix_history,
       "tokens of the last prompts and completions that are remembered, so that usage tells where a "
       "prompt left them and why it was not cached (cache_miss); 0 is off, 262144 takes 1 MiB");

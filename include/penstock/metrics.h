@@ -84,7 +84,7 @@ inline constexpr double kStepTimeBounds[] = {.00001, .00002, .00005, .0001, .000
 
 struct Metrics {
   Gauge num_requests_running, num_requests_waiting, kv_cache_usage_perc, kv_cache_waste_perc;
-  Counter prompt_tokens, prompt_tokens_cached, prompt_tokens_from_memory, prompt_tokens_from_disk,
+  Counter prompt_tokens, prompt_tokens_cached, prompt_tokens_from_memory, prompt_tokens_from_store,
       kv_store_wait_seconds, generation_tokens, prefix_cache_queries, prefix_cache_hits;
   Counter kv_store_queries, kv_store_misses, kv_store_refusals, kv_store_late;
   Counter kv_store_read_blocks, kv_store_read_bytes, kv_store_damaged_blocks;
@@ -127,7 +127,7 @@ struct Metrics {
     v("prompt_tokens", m.prompt_tokens, "prompt tokens of the requests that started");
     v("prompt_tokens_cached", m.prompt_tokens_cached, "prompt tokens taken from the prefix cache");
     v("prompt_tokens_from_memory", m.prompt_tokens_from_memory, "of these, found in memory");
-    v("prompt_tokens_from_disk", m.prompt_tokens_from_disk,
+    v("prompt_tokens_from_store", m.prompt_tokens_from_store,
       "of these, read from the store of blocks");
     v("generation_tokens", m.generation_tokens, "tokens generated");
     v("prefix_cache_queries", m.prefix_cache_queries, "tokens looked up in the prefix cache");

@@ -523,6 +523,28 @@ class Drain(unittest.TestCase):
                 self.assertGreaterEqual(server.metric("penstock:prompt_tokens_cached_total"), 16)
                 self.assertEqual(server.metric("penstock:kv_store_damaged_blocks_total"), 0)
 
+    def test_servers_share_a_redis(self):
+        prompt = "Once upon a time there was a little girl who liked to play in the garden with her dog and her cat. "
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        # the same program under the name of another (tests/engine/redis_server.h)
+        redis = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--requirepass", "s e"],
+                                 executable="/usr/bin/redis-check-rdb", stdout=subprocess.DEVNULL)
+        self.addCleanup(redis.wait)
+        self.addCleanup(redis.kill)
+        args = ("--kv-store", f"redis://:s%20e@127.0.0.1:{port}/1", "--batch-invariant")
+        with Server(*args) as one, Server(*args) as other:
+            first = one.generate(prompt)
+            wait_for(lambda: one.metric("penstock:kv_store_written_blocks_total") >= 1, 30)
+            time.sleep(0.5 * SLOW)  # for the blocks behind the first
+            self.assertEqual(other.generate(prompt).json()["text"], first.json()["text"])
+            self.assertGreaterEqual(other.metric("penstock:prompt_tokens_from_store_total"), 16)
+            redis.kill()
+            redis.wait()
+            self.assertEqual(other.generate(prompt + "They").status, 200)
+            self.assertEqual(one.generate("The dog. " + prompt).status, 200)
+
     def test_usage_tells_why_a_prompt_was_not_cached(self):
         flags = ("--chat-template", "{% for m in messages %}{{ m.content if m.content is string else m.content[0].text }}{% endfor %}", "--prefix-history", 4096)
         story = "Once upon a time there was a little girl who liked to play in the garden with her dog and her cat. "

@@ -86,14 +86,14 @@ TEST(PromptHistory, TellsTheTiers) {
   for (const int round : {0, 1}) {
     FakeEngine fake(config, 1);
     PrefixUse use = use_of(fake, request);
-    EXPECT_EQ(use.disk_tokens, round * 40);
+    EXPECT_EQ(use.store_tokens, round * 40);
     EXPECT_GT(use.load_seconds, 0) << "an empty store is asked, too";
     EXPECT_EQ(use.memory_tokens, 0);
     use = use_of(fake, request);
-    EXPECT_EQ(use.disk_tokens, 0);
+    EXPECT_EQ(use.store_tokens, 0);
     EXPECT_EQ(use.memory_tokens, 40);
     const Metrics metrics = fake.engine->metrics();
-    EXPECT_EQ(metrics.prompt_tokens_from_disk.value, round * 40);
+    EXPECT_EQ(metrics.prompt_tokens_from_store.value, round * 40);
     EXPECT_EQ(metrics.prompt_tokens_from_memory.value, 40);
     EXPECT_GE(metrics.kv_store_wait_seconds.value, use.load_seconds);
   }

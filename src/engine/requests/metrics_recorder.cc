@@ -41,7 +41,7 @@ void MetricsRecorder::note_scheduled(const Running& sequence, double time) {
   metrics_.prompt_tokens_cached.add(sequence.n_cached);
   const PrefixUse& use = sequence.stats.prefix;
   metrics_.prompt_tokens_from_memory.add(use.memory_tokens);
-  metrics_.prompt_tokens_from_disk.add(use.disk_tokens);
+  metrics_.prompt_tokens_from_store.add(use.store_tokens);
   metrics_.kv_store_wait_seconds.add(use.load_seconds);
   metrics_.request_queue_time_seconds.observe(time - sequence.request->submitted);
 }

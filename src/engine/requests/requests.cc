@@ -257,15 +257,15 @@ void Requests::note_first(Running& sequence, double time) {
   sequence.first_scheduled = time;
   sequence.stats.cached_tokens = sequence.n_cached;
   PrefixUse& use = sequence.stats.prefix;
-  use.disk_tokens = std::min(sequence.n_loaded, sequence.n_cached);
-  use.memory_tokens = sequence.n_cached - use.disk_tokens;
+  use.store_tokens = std::min(sequence.n_loaded, sequence.n_cached);
+  use.memory_tokens = sequence.n_cached - use.store_tokens;
   use.load_seconds = sequence.load_seconds;
   parts_.metrics.note_scheduled(sequence, time);
   if (use.known_tokens < 0) return;
   log().info(
       "request {}: of {} prompt tokens {} were in memory and {} on disk ({:.1f} ms); an earlier "
       "text had the first {}",
-      number_of(*sequence.request), sequence.n_prompt, use.memory_tokens, use.disk_tokens,
+      number_of(*sequence.request), sequence.n_prompt, use.memory_tokens, use.store_tokens,
       1e3 * use.load_seconds, use.known_tokens);
 }
 

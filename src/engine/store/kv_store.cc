@@ -3,6 +3,8 @@
 #include <charconv>
 
 #include "engine/store/block_folder.h"
+#include "engine/store/block_redis.h"
+#include "engine/store/block_tiers.h"
 
 namespace penstock {
 namespace {
@@ -22,18 +24,18 @@ int shift_of(std::string_view suffix) {
   return -1;
 }
 
-}  // namespace
-
-Result<KvStoreSpec> parse_kv_store(const std::string& text) {
+// Parses PATH[:SIZE].
+Status parse_folder(const std::string& text, KvStoreSpec& spec) {
   const auto refuse = [&] {
     return errorf(ErrorCode::kInvalidArgument,
                   "kv_store: expected PATH or PATH:SIZE with a size of at least 1M, as /cache:20G, "
-                  "got '{}'",
+                  "redis://HOST:PORT, or both with a comma between them, got '{}'",
                   text);
   };
   const size_t colon = text.rfind(':');
-  if (text.empty() || colon == 0) return refuse();
-  if (colon == std::string::npos) return KvStoreSpec{text, kDefaultBytes};
+  spec = {text.substr(0, colon), kDefaultBytes, {}};
+  if (spec.path.empty()) return refuse();
+  if (colon == std::string::npos) return {};
   const std::string_view size = std::string_view(text).substr(colon + 1);
   int64_t number = 0;
   const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), number);
@@ -41,7 +43,25 @@ Result<KvStoreSpec> parse_kv_store(const std::string& text) {
   if (error != std::errc() || shift < 0 || number < 0 || number > (INT64_MAX >> shift) ||
       (number << shift) < kLeastBytes)
     return refuse();
-  return KvStoreSpec{text.substr(0, colon), number << shift};
+  spec.max_bytes = number << shift;
+  return {};
+}
+
+}  // namespace
+
+Result<KvStoreSpec> parse_kv_store(const std::string& text) {
+  KvStoreSpec spec;
+  const size_t url = text.find("redis://"), secure = text.find("rediss://");
+  if (secure == 0 || (secure != std::string::npos && text[secure - 1] == ','))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "kv_store: rediss:// (TLS) is not supported: expected redis://, through a "
+                      "tunnel where the network is not trusted");
+  const bool has_url = url == 0 || (url != std::string::npos && text[url - 1] == ',');
+  if (!has_url || url > 0)
+    RETURN_IF_ERROR(parse_folder(has_url ? text.substr(0, url - 1) : text, spec));
+  if (!has_url) return spec;
+  ASSIGN_OR_RETURN(spec.redis, parse_redis(text.substr(url)));
+  return spec;
 }
 
 KvStore::KvStore(std::shared_ptr<BlockStore> blocks, int block_size,
@@ -52,9 +72,18 @@ KvStore::KvStore(std::shared_ptr<BlockStore> blocks, int block_size,
 
 Result<std::unique_ptr<KvStore>> KvStore::open(const KvStoreSpec& spec, BlockImages images,
                                                int block_size) {
-  ASSIGN_OR_RETURN(BlockFolder folder,
-                   BlockFolder::open(spec.path, spec.max_bytes, std::move(images)));
-  return std::make_unique<KvStore>(std::make_shared<BlockFolder>(std::move(folder)), block_size);
+  std::shared_ptr<BlockStore> folder, shared;
+  if (!spec.path.empty()) {
+    ASSIGN_OR_RETURN(BlockFolder opened, BlockFolder::open(spec.path, spec.max_bytes, images));
+    folder = std::make_shared<BlockFolder>(std::move(opened));
+  }
+  if (spec.redis) {
+    auto redis = std::make_shared<BlockRedis>(*spec.redis, std::move(images));
+    redis->ping().map([] {});  // warns
+    shared = std::move(redis);
+  }
+  if (folder && shared) folder = std::make_shared<BlockTiers>(std::move(folder), shared);
+  return std::make_unique<KvStore>(folder ? std::move(folder) : std::move(shared), block_size);
 }
 
 }  // namespace penstock

@@ -3,25 +3,29 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/store/block_loader.h"
 #include "engine/store/block_writer.h"
+#include "engine/store/redis_connection.h"
 
 namespace penstock {
 
 // Value of EngineConfig::kv_store.
 struct KvStoreSpec {
-  std::filesystem::path path;
-  int64_t max_bytes = 0;
+  std::filesystem::path path;  // "": no folder
+  int64_t max_bytes = 0;       // of the folder
+  std::optional<RedisAddress> redis;
 };
-// Parses PATH[:SIZE]; SIZE is a number of bytes with an optional suffix K, M, G or T, of powers of
-// 1024. Errors: kInvalidArgument.
+// Parses PATH[:SIZE], redis://HOST[:PORT][/DATABASE], or both with a comma between them; SIZE is a
+// number of bytes with an optional suffix K, M, G or T, of powers of 1024. Errors: kInvalidArgument.
 Result<KvStoreSpec> parse_kv_store(const std::string& text);
 
 class KvStore {
  public:
-  // Opens a store in a folder. Errors: those of BlockFolder::open.
+  // Opens a store in a folder, in Redis, or in both. A Redis that does not answer is a warning.
+  // Errors: those of BlockFolder::open.
   static Result<std::unique_ptr<KvStore>> open(const KvStoreSpec& spec, BlockImages images,
                                                int block_size);
   // longest_answer: a call of the store that takes longer may be left behind at the end.

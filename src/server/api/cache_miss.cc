@@ -56,7 +56,7 @@ const char* reason_of(const PrefixUse& use, int n_cached, int n_prompt, int know
 json tiers_of(const RequestStats& stats, int n_prompt) {
   const PrefixUse& use = stats.prefix;
   return {{"memory", {{"tokens", use.memory_tokens}}},
-          {"disk", {{"tokens", use.disk_tokens}, {"ms", use.load_seconds * 1e3}}},
+          {"store", {{"tokens", use.store_tokens}, {"ms", use.load_seconds * 1e3}}},
           {"computed",
            {{"tokens", n_prompt - stats.cached_tokens}, {"ms", stats.prefill_seconds * 1e3}}}};
 }

@@ -57,9 +57,9 @@ const kMisses = {
 
 // Where the prompt of a reply was taken from, and where it left what was known (cache_miss).
 function miss_text({ prompt, miss }) {
-  const { memory, disk, computed } = miss.tiers;
+  const { memory, store, computed } = miss.tiers;
   const parts = [`Prompt of ${prompt} tokens: ${memory.tokens} from memory`];
-  if (disk.tokens > 0) parts.push(`${disk.tokens} from disk in ${disk.ms.toFixed(1)} ms`);
+  if (store.tokens > 0) parts.push(`${store.tokens} from the store in ${store.ms.toFixed(1)} ms`);
   parts.push(`${computed.tokens} computed in ${computed.ms.toFixed(1)} ms`);
   const where = `token ${miss.token}${miss.message === undefined ? "" : `, in message ${miss.message} (${miss.role})`}`;
   if (miss.reason === "differs") parts.push(`differs from ${where}, on: “${miss.has}” was “${miss.had}”`);

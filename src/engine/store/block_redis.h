@@ -1,0 +1,43 @@
+// Cached blocks in Redis or Valkey, which several machines share: a string for each block, by the
+// key penstock-kv:FINGERPRINT:HASH.GROUP in hexadecimal digits. How many bytes are kept, and which
+// blocks go first, is the server's setting (maxmemory, maxmemory-policy allkeys-lru).
+//
+// What comes back is checked as a file of a folder is. A server that does not answer is a miss and a
+// warning, and is not asked for a while. Any thread: reads wait for reads only, and
+// writes for writes.
+#pragma once
+#include <mutex>
+
+#include "engine/store/block_store.h"
+#include "engine/store/redis_connection.h"
+
+namespace penstock {
+
+class BlockRedis final : public BlockStore {
+ public:
+  BlockRedis(const RedisAddress& address, BlockImages images, RedisTimes times = {});
+  // Asks the server whether it is there. Errors: kIo.
+  Status ping() const;
+
+  const BlockImages& images() const override { return images_; }
+  bool contains(const BlockKey& key) const override;
+  bool touch(const BlockKey& key) const override;
+  // A damaged block is removed.
+  Status read(const BlockKey& key, std::span<const TokenId> tokens,
+              BlockImage& image) const override;
+  Status write(const BlockKey& key, const BlockImage& image) override;
+
+ private:
+  // A connection and who uses it.
+  struct Line {
+    std::mutex mutex;
+    RedisConnection connection;
+  };
+  bool counts(Line& line, const char* command, const BlockKey& key) const;
+  std::string name_of(const BlockKey& key) const;
+
+  const BlockImages images_;
+  mutable Line reads_, writes_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,230 @@
+#include "engine/store/redis_connection.h"
+
+#include <hiredis/hiredis.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "engine/store/lone_thread.h"
+
+namespace penstock {
+namespace {
+
+// Returns the number of `text`, all of which is one of 0 to `most`; -1: it is not.
+int number_of(std::string_view text, int most) {
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() && number <= most ? number : -1;
+}
+
+// Decodes %XX; false: what follows a % is not two hexadecimal digits.
+bool decode(std::string_view text, std::string& to) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = static_cast<unsigned char>(text[i]);
+    if (byte == '%') {
+      const std::string_view digits = text.substr(std::min(i + 1, text.size()), 2);
+      const auto [end, error] =
+          std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
+      if (error != std::errc() || digits.size() != 2 || end != digits.data() + 2) return false;
+      i += 2;
+    }
+    to += static_cast<char>(byte);
+  }
+  return true;
+}
+
+// No command that is sent is answered by an array, whose length would be taken from the answer.
+redisReplyObjectFunctions without_arrays(const redisReplyObjectFunctions& all) {
+  redisReplyObjectFunctions functions = all;
+  functions.createArray = [](const redisReadTask*, int) -> void* { return nullptr; };
+  return functions;
+}
+
+Status refused(const redisReply& reply) {
+  const std::string text(reply.str, reply.len);
+  const bool full = text.starts_with("OOM");
+  return make_error(full ? ErrorCode::kResourceExhausted : ErrorCode::kIo, text);
+}
+
+}  // namespace
+
+std::string RedisAddress::name() const {
+  return host.find(':') != std::string::npos ? fmt::format("[{}]:{}", host, port)
+                                             : fmt::format("{}:{}", host, port);
+}
+
+Result<RedisAddress> parse_redis(const std::string& url) {
+  RedisAddress address;
+  std::string_view rest = url;
+  if (!rest.starts_with(kRedisScheme))
+    return errorf(ErrorCode::kInvalidArgument, "expected {}HOST:PORT", kRedisScheme);
+  rest.remove_prefix(kRedisScheme.size());
+  const auto refuse = [](std::string_view what, std::string_view got) {
+    return errorf(ErrorCode::kInvalidArgument, "redis: expected {}, got '{}'", what, got);
+  };
+  const size_t at = rest.rfind('@');
+  if (at != std::string_view::npos) {
+    const std::string_view who = rest.substr(0, at);
+    const size_t colon = std::min(who.find(':'), who.size());
+    if (colon == who.size() || !decode(who.substr(0, colon), address.user) ||
+        !decode(who.substr(colon + 1), address.password) || address.password.empty())
+      return refuse("USER:PASSWORD@ or :PASSWORD@ with %XX for special characters",
+                    who.substr(0, colon));
+    rest.remove_prefix(at + 1);
+  }
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  if (slash + 1 < rest.size()) {
+    address.database = number_of(rest.substr(slash + 1), 1 << 20);
+    if (address.database < 0) return refuse("a number of a database", rest.substr(slash + 1));
+  }
+  rest = rest.substr(0, slash);
+  const bool brackets = rest.starts_with('[');  // an IPv6 address
+  const size_t host_end = brackets ? rest.find(']') : std::min(rest.find(':'), rest.size());
+  if (host_end == std::string_view::npos) return refuse("a ] behind an IPv6 address", rest);
+  address.host = rest.substr(brackets, host_end - brackets);
+  if (address.host.empty()) return refuse("a host", rest);
+  rest.remove_prefix(host_end + brackets);
+  if (!rest.empty()) {
+    address.port = rest.starts_with(':') ? number_of(rest.substr(1), 65535) : -1;
+    if (address.port <= 0) return refuse("a port of 1 to 65535", rest);
+  }
+  return address;
+}
+
+void RedisConnection::Close::operator()(redisContext* context) const { redisFree(context); }
+void RedisConnection::FreeReply::operator()(void* reply) const { freeReplyObject(reply); }
+
+RedisConnection::RedisConnection(RedisAddress address, RedisTimes times)
+    : address_(std::move(address)), times_(times) {}
+RedisConnection::~RedisConnection() = default;
+
+Status RedisConnection::wait_for(short events, Clock::time_point latest) const {
+  for (;;) {
+    pollfd one{context_->fd, events, 0};
+    const int n = poll(&one, 1, static_cast<int>(time_until(latest).count()));
+    if (n > 0) return {};
+    if (n == 0)
+      return errorf(ErrorCode::kIo, "no answer within {} ms", times_.longest_answer.count());
+    if (errno != EINTR) return make_error(ErrorCode::kIo, std::strerror(errno));
+  }
+}
+
+Status RedisConnection::connect() {
+  context_.reset(redisConnectNonBlock(address_.host.c_str(), address_.port));
+  if (context_ == nullptr) return make_error(ErrorCode::kResourceExhausted, "out of memory");
+  if (context_->err != 0) return make_error(ErrorCode::kIo, context_->errstr);
+  RETURN_IF_ERROR(wait_for(POLLOUT, Clock::now() + times_.longest_answer));
+  int code = 0;
+  socklen_t size = sizeof(code);
+  getsockopt(context_->fd, SOL_SOCKET, SO_ERROR, &code, &size);
+  if (code != 0) return make_error(ErrorCode::kIo, std::strerror(code));
+  const int on = 1;
+  setsockopt(context_->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  static redisReplyObjectFunctions functions = without_arrays(*context_->reader->fn);
+  context_->reader->fn = &functions;
+
+  constexpr int64_t kShort = 4096;
+  std::vector<std::string_view> command = {"AUTH"};
+  if (!address_.user.empty()) command.emplace_back(address_.user);
+  command.emplace_back(address_.password);
+  if (!address_.password.empty()) RETURN_IF_ERROR(exchange(command, kShort));
+  const std::string database = std::to_string(address_.database);
+  if (address_.database != 0)
+    RETURN_IF_ERROR(exchange(std::array<std::string_view, 2>{"SELECT", database}, kShort));
+  return {};
+}
+
+Status RedisConnection::send(std::string_view bytes, Clock::time_point latest) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(context_->fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(n));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      RETURN_IF_ERROR(wait_for(POLLOUT, latest));
+    } else if (errno != EINTR) {
+      return make_error(ErrorCode::kIo, std::strerror(errno));
+    }
+  }
+  return {};
+}
+
+Status RedisConnection::receive(int64_t most, Clock::time_point latest) {
+  std::array<char, 65536> part;
+  for (int64_t n_received = 0;;) {
+    void* reply = nullptr;
+    if (redisReaderGetReply(context_->reader, &reply) != REDIS_OK)
+      return make_error(ErrorCode::kIo, context_->reader->errstr);
+    reply_.reset(reply);
+    if (reply != nullptr) return {};
+    if (n_received >= most) return errorf(ErrorCode::kIo, "an answer of over {} bytes", most);
+    const ssize_t n =
+        recv(context_->fd, part.data(),
+             std::min(part.size(), static_cast<size_t>(most - n_received)), MSG_DONTWAIT);
+    if (n == 0) return make_error(ErrorCode::kIo, "the connection was closed");
+    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+      return make_error(ErrorCode::kIo, std::strerror(errno));
+    if (n < 0 && errno != EINTR) RETURN_IF_ERROR(wait_for(POLLIN, latest));
+    if (n < 0) continue;
+    if (Clock::now() > latest)
+      return errorf(ErrorCode::kIo, "no whole answer within {} ms", times_.longest_answer.count());
+    if (redisReaderFeed(context_->reader, part.data(), static_cast<size_t>(n)) != REDIS_OK)
+      return make_error(ErrorCode::kIo, context_->reader->errstr);
+    n_received += n;
+  }
+}
+
+Result<RedisReply> RedisConnection::exchange(std::span<const std::string_view> command,
+                                             int64_t most) {
+  std::string head = fmt::format("*{}\r\n", command.size());
+  int64_t bytes = most;
+  for (const std::string_view part : command) bytes += std::ssize(part);
+  const auto latest = Clock::now() + times_.longest_answer + std::chrono::seconds(bytes >> 23);
+  for (const std::string_view part : command) {
+    head += fmt::format("${}\r\n", part.size());
+    RETURN_IF_ERROR(send(head, latest));
+    RETURN_IF_ERROR(send(part, latest));
+    head = "\r\n";
+  }
+  RETURN_IF_ERROR(send(head, latest));
+  RETURN_IF_ERROR(receive(most, latest));
+  const redisReply& reply = *static_cast<const redisReply*>(reply_.get());
+  switch (reply.type) {
+    case REDIS_REPLY_NIL: return RedisReply{};
+    case REDIS_REPLY_INTEGER: return RedisReply{RedisReply::Kind::kNumber, reply.integer, {}};
+    case REDIS_REPLY_STATUS:
+    case REDIS_REPLY_STRING:
+      return RedisReply{RedisReply::Kind::kText, 0, {reply.str, static_cast<size_t>(reply.len)}};
+    case REDIS_REPLY_ERROR: return tl::unexpected(refused(reply).error());
+    default: return make_error(ErrorCode::kIo, "an answer of another kind");
+  }
+}
+
+Result<RedisReply> RedisConnection::call(std::span<const std::string_view> command, int64_t most) {
+  if (Clock::now() < rests_until_)
+    return errorf(ErrorCode::kNotFound, "{} is not asked for a while", address_.name());
+  const auto attempt = [&]() -> Result<RedisReply> {
+    if (context_ == nullptr) RETURN_IF_ERROR(connect());
+    return exchange(command, most);
+  };
+  Result<RedisReply> reply = attempt();
+  if (!reply) {
+    context_.reset();  // what may still come is the answer to this call
+    rests_until_ = Clock::now() + times_.rest;
+    log().warn("kv store: redis {}: {}: not asked for the next {} ms", address_.name(),
+               reply.error().message, times_.rest.count());
+  }
+  return reply;
+}
+
+}  // namespace penstock
