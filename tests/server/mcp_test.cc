@@ -186,6 +186,19 @@ TEST_F(McpTest, AnswersThatCannotBeReadOfSeveralRequests) {
   EXPECT_EQ(n_starts(), 1);
 }
 
+// The broken answer may have been that of the request that gave up.
+TEST_F(McpTest, AnswersThatCannotBeReadOfARequestThatGivesUp) {
+  names();
+  std::jthread other([&] { EXPECT_EQ(call("wait", {{"seconds", 1.5}}), "waited"); });
+  ASSERT_TRUE(noted("\"seconds\": 1.5"));
+  const auto brief = wait(std::chrono::milliseconds(700));
+  EXPECT_THAT(call("garble", {{"how", "no id"}}, brief), HasSubstr("no answer in time"));
+  other.join();
+  // Nothing of it is kept for those that ask later.
+  EXPECT_THAT(call("garble", {{"how", "no id"}}), HasSubstr("no JSON that can be read"));
+  EXPECT_EQ(call("get_time"), "noon");
+}
+
 TEST_F(McpTest, ListsAgainWhenToolsHaveChanged) {
   EXPECT_EQ(names().size(), 19u);
   EXPECT_EQ(call("grow"), "grown");

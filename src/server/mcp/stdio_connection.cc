@@ -189,7 +189,9 @@ void StdioConnection::take_message(const McpJson& message) {
     return notices_.tools_changed();
   if (is_rpc_error_without_id(message)) return take_unclaimed(rpc_outcome(message));
   const auto id = is_rpc_response(message) ? rpc_id(message) : std::nullopt;
-  if (id) end_request(*id, rpc_outcome(message));
+  if (!id || end_request(*id, rpc_outcome(message))) return;
+  const std::lock_guard lock(mutex_);
+  claim(*id);  // an answer that comes late
 }
 
 // An answer that cannot be read belongs to the request whose id it shows; take_unclaimed() has those
@@ -228,10 +230,20 @@ void StdioConnection::take_unclaimed(Result<McpJson> outcome) {
   settle_unclaimed();
 }
 
-// Notes that a request has its answer, or no longer waits. REQUIRES: mutex_.
+// Notes that a request has its answer, or was never sent. REQUIRES: mutex_.
 void StdioConnection::claim(int64_t id) {
   for (Unclaimed& one : unclaimed_) one.askers.erase(id);
   settle_unclaimed();
+}
+
+// Notes that a request ends without an answer: one that does not show whose it is may have been its,
+// so that nobody else ends by it. REQUIRES: mutex_.
+void StdioConnection::leave_unclaimed(int64_t id) {
+  std::erase_if(unclaimed_, [&](const Unclaimed& one) {
+    return one.askers.contains(id) && std::ranges::none_of(one.askers, [this](int64_t asker) {
+             return waiting_.contains(asker);
+           });
+  });
 }
 
 // Ends requests of which as many wait as there are answers that can only be theirs. REQUIRES:
@@ -249,7 +261,8 @@ void StdioConnection::settle_unclaimed() {
     }
     const Unclaimed found = std::exchange(unclaimed_[i], Unclaimed());
     for (const int64_t id : found.askers) {
-      waiting_[id] = found.outcome;
+      if (const auto waits = waiting_.find(id); waits != waiting_.end())
+        waits->second = found.outcome;
       for (Unclaimed& one : unclaimed_) one.askers.erase(id);
     }
     std::erase_if(unclaimed_, [](const Unclaimed& one) { return one.askers.empty(); });
@@ -281,7 +294,8 @@ Result<McpJson> StdioConnection::request(std::string_view method, const McpJson&
     answered_.wait_until(lock, wait.stop, wait.deadline, [&] { return outcome || ended_; });
   Outcome answer = std::move(outcome);
   waiting_.erase(id);
-  claim(id);
+  if (!written) claim(id);
+  if (!answer) leave_unclaimed(id);
   const std::string why_ended = why_ended_;
   lock.unlock();
   if (!written) return tl::unexpected(written.error());

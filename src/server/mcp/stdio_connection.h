@@ -52,7 +52,8 @@ class StdioConnection final : public McpConnection {
   using Outcome = std::optional<Result<McpJson>>;
   // An answer that does not show whose it is.
   struct Unclaimed {
-    std::set<int64_t> askers;  // requests that waited when it came and still do
+    // Requests that waited when it came and have no answer yet; some may no longer wait for one.
+    std::set<int64_t> askers;
     Result<McpJson> outcome;
   };
 
@@ -64,6 +65,7 @@ class StdioConnection final : public McpConnection {
   bool end_request(int64_t id, Result<McpJson> outcome);
   void take_unclaimed(Result<McpJson> outcome);
   void claim(int64_t id);
+  void leave_unclaimed(int64_t id);
   void settle_unclaimed();
   void log_line(std::string_view line);
   void answer(const McpJson& request);
