@@ -251,6 +251,28 @@ class Pictures(Case):
             header = self.answered(server, {**body, "max_tokens": 2, "model": "auto"}, path="/v1/chat/completions")[1]
             self.assertIn("model=small", header)
 
+    def test_models_are_not_loaded_to_see_whether_they_see(self):
+        path, none = pathlib.Path(self.folder) / "models.json", pathlib.Path(self.folder) / "none"
+        none.mkdir()
+        (none / "config.json").write_text((self.SEEING / "config.json").read_text())
+        (none / "model.safetensors").write_text("no weights")
+        later = {"chat_template": TEMPLATE, "load": "first use"}
+        path.write_text(json.dumps({
+            "models": [{"name": "small", "model": str(MODEL), "chat_template": TEMPLATE}, {"name": "blind", "model": str(MODEL), **later},
+                       {"name": "large", "model": str(self.SEEING), "max_model_len": 512, "load": "first use"},
+                       {"name": "none", "model": str(none), "load": "first use"}],
+            "routes": [auto(small="blind"), {**auto(small="blind", large="small"), "name": "text"}, {**auto(large="none"), "name": "gone"}]}))
+        server = self.enterContext(Server("--models-config", path, model=None))
+        chat = {"max_tokens": 2, "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": self.URL}}]}]}
+        states = lambda: {one["id"]: one["state"] for one in server.get("/v1/models").json()["data"] if "state" in one}  # noqa: E731
+        reply = server.post("/v1/chat/completions", {**chat, "model": "auto"})
+        self.assertEqual((reply.status, reply.json().get("model")), (200, "large"), reply.body)
+        self.assertEqual((states()["blind"], states()["large"]), ("unloaded", "loaded"))
+        for route in ("text", "gone"):
+            reply = server.post("/v1/chat/completions", {**chat, "model": route})
+            self.assertIn("no eyes", reply.json()["error"]["message"])
+        self.assertEqual(states()["none"], "unloaded")
+
     def test_of_tools(self):
         server = self.start(auto())
         asked = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]}

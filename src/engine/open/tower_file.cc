@@ -105,6 +105,18 @@ Result<std::unique_ptr<WeightSource>> open_tower_file(const std::filesystem::pat
   return open_mmproj(path);
 }
 
+Result<bool> sees_by_its_files(const EngineConfig& config) {
+  ASSIGN_OR_RETURN(const auto model, open_weights(config.model));
+  ASSIGN_OR_RETURN(const auto path, find_tower(*model, config.mmproj));
+  if (!path) return false;
+  std::unique_ptr<WeightSource> apart;
+  if (*path != model->path()) {
+    ASSIGN_OR_RETURN(apart, open_mmproj(*path));
+  }
+  const auto tower = Tower::read_config(apart != nullptr ? *apart : *model);
+  return tower && tower->has_value();  // a model whose tower is not known reads text
+}
+
 Result<std::optional<TowerMemory>> tower_memory(const WeightSource& model,
                                                 const std::string& mmproj) {
   ASSIGN_OR_RETURN(const auto path, find_tower(model, mmproj));

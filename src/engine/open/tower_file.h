@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/weight_source.h"
+#include "penstock/engine_config.h"
 
 namespace penstock {
 
@@ -26,6 +27,10 @@ Result<std::optional<std::filesystem::path>> find_tower(const WeightSource& mode
                                                         const std::string& mmproj);
 // As open_mmproj() (model/towers/mmproj.h).
 Result<std::unique_ptr<WeightSource>> open_tower_file(const std::filesystem::path& path);
+
+// Returns whether a model takes pictures, as its configuration says: weights are not loaded. Reads
+// files and blocks. Errors: those of open_weights(), find_tower() and open_mmproj().
+Result<bool> sees_by_its_files(const EngineConfig& config);
 
 // Memory of a tower, estimated from its files without loading them.
 struct TowerMemory {

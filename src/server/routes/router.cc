@@ -120,24 +120,21 @@ net::awaitable<RouteDecision> Router::decide(const Table& table, const RouteFeat
                             table.config.threshold.value_or(table.score->threshold));
 }
 
-net::awaitable<std::optional<bool>> Router::sees(const std::string& name) {
+net::awaitable<std::optional<bool>> Router::sees(const std::string& name, Exchange& exchange) {
   const auto model = services_.models.named(name);
   if (!model) co_return std::nullopt;
-  ModelLease lease = model->lease();
-  if (lease == nullptr) {
-    auto loaded = co_await services_.loads.lease(*model);
-    if (!loaded) co_return std::nullopt;
-    lease = *std::move(loaded);
-  }
-  const Eyes* const eyes = lease->pools() ? nullptr : lease->session().eyes();
-  co_return eyes != nullptr && !eyes->hears();
+  if (model->sight_is_known()) co_return model->will_see();
+  std::optional<bool> sees;
+  co_await services_.run_chore(exchange, [&] { sees = model->will_see(); });
+  co_return sees;
 }
 
-net::awaitable<RouteDecision> Router::seeing(const RouteConfig& config, RouteDecision decision) {
-  if (co_await sees(decision.model) != false) co_return decision;
+net::awaitable<RouteDecision> Router::seeing(const RouteConfig& config, RouteDecision decision,
+                                             Exchange& exchange) {
+  if (co_await sees(decision.model, exchange) != false) co_return decision;
   const std::array<const std::string*, 2> others = {&config.small, &config.large};
   for (const std::string* other : others) {
-    if (*other == decision.model || co_await sees(*other) != true) continue;
+    if (*other == decision.model || co_await sees(*other, exchange) != true) continue;
     decision.model = *other;
     decision.reason += "; the model chosen has no eyes";
     break;
@@ -160,7 +157,8 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Endpoint& e
     decision.model = decision.model == config.small ? config.large : config.small;
     decision.reason += "; the key may not use the other";
   }
-  if (features.pictures && has_both) decision = co_await seeing(config, std::move(decision));
+  if (features.pictures && has_both)
+    decision = co_await seeing(config, std::move(decision), exchange);
   if (exchange.gone()) co_return;
   {
     const std::lock_guard lock(mutex_);
@@ -177,7 +175,7 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Endpoint& e
       std::string_view(endpoint.path) == "/v1/responses" && services_.data.get() != nullptr;
   bool cascades = has_both && config.cascade && decision.may_cascade && !config.dry_run &&
                   !is_kept && decision.model == config.small;
-  if (cascades && features.pictures) cascades = co_await sees(config.large) == true;
+  if (cascades && features.pictures) cascades = co_await sees(config.large, exchange) == true;
   if (cascades) {
     const bool answered = co_await try_small(table, endpoint, exchange, features.question, header);
     if (answered) co_return;

@@ -59,10 +59,11 @@ class Router {
   const Table& table_of(const RouteConfig& config) const;
   net::awaitable<RouteDecision> decide(const Table& table, const RouteFeatures& features,
                                        Exchange& exchange);
-  // Whether a model sees; nothing: it cannot be loaded, which this tries.
-  net::awaitable<std::optional<bool>> sees(const std::string& model);
+  // Whether a model sees, as ServedModel::will_see().
+  net::awaitable<std::optional<bool>> sees(const std::string& model, Exchange& exchange);
   // Replaces the chosen model by the small or the large one, if that one sees and it does not.
-  net::awaitable<RouteDecision> seeing(const RouteConfig& config, RouteDecision decision);
+  net::awaitable<RouteDecision> seeing(const RouteConfig& config, RouteDecision decision,
+                                       Exchange& exchange);
   // Lets the small model answer; returns true if the answer was acceptable and has been sent.
   // question: for the cascade's check.
   net::awaitable<bool> try_small(const Table& table, const Endpoint& endpoint, Exchange& exchange,

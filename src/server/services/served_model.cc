@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/checksum.h"
+#include "engine/open/tower_file.h"
 #include "frontend/embedding_model.h"
 #include "frontend/params_json.h"
 #include "penstock/version.h"
@@ -191,7 +192,11 @@ Status ServedModel::load(EngineConfig config) {
       max_num_seqs_ = std::max(this->config().max_num_seqs, 1);
       memory_ = info().weight_bytes - info().offloaded_bytes + info().kv_bytes;
       const Eyes* const eyes = session_ != nullptr ? session_->eyes() : nullptr;
-      sees_ = eyes != nullptr && !eyes->hears();
+      {
+        const std::lock_guard known(mutex_);
+        sees_ = eyes != nullptr && !eyes->hears();
+        sight_known_ = true;
+      }
       hears_ = eyes != nullptr && eyes->hears();
       if (eyes != nullptr) memory_ = memory_ + eyes->weight_bytes();
       runner_ = pools() ? Runner::kPooling : Runner::kGenerate;
@@ -232,6 +237,23 @@ void ServedModel::unload(std::chrono::milliseconds patience) {
   close();
   malloc_trim(0);
   set_state(ModelState::kUnloaded);
+}
+
+std::optional<bool> ServedModel::will_see() {
+  if (condition().state == ModelState::kFailed) return std::nullopt;
+  if (sight_known_) return sees_;
+  if (settings_.runner == Runner::kPooling) return false;
+  const auto seen = sees_by_its_files(settings_.engine);
+  if (!seen) return std::nullopt;
+  if (settings_.runner == Runner::kAuto) {
+    const auto pools = is_made_for_pooling(settings_.engine.model);
+    if (!pools) return std::nullopt;
+    if (*pools) return false;
+  }
+  const std::lock_guard lock(mutex_);
+  if (!sight_known_) sees_ = *seen;
+  sight_known_ = true;
+  return sees_;
 }
 
 Status ServedModel::status() {

@@ -109,6 +109,10 @@ class ServedModel {
   // Whether it takes pictures, or sounds; false before the first load.
   bool sees() const { return sees_.load(); }
   bool hears() const { return hears_.load(); }
+  // sees() before the first load too, by the model's files: reads them once and blocks. Nothing: they
+  // cannot be read, or the last attempt to load failed.
+  std::optional<bool> will_see();
+  bool sight_is_known() const { return sight_known_.load(); }  // will_see() does not block
 
   // REQUIRES, here and below: a lease. pools(): whether it computes vectors instead of text.
   bool pools() const { return pooling_ != nullptr; }
@@ -176,6 +180,7 @@ class ServedModel {
   std::atomic<int64_t> memory_{0};
   std::atomic<Runner> runner_;
   std::atomic<bool> sees_{false}, hears_{false};
+  std::atomic<bool> sight_known_{false};  // sees_ is of the model's files, or of the last load
 
   mutable std::mutex mutex_;
   std::condition_variable given_back_;
