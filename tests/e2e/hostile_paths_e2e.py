@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Paths that lead to no file, or out of where they may lead: nothing waits for them, nothing of them is told, the process always ends."""
+import fcntl
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from live_server import LARGER_MODEL, MODEL, PROGRAM, SLOW, SLOW_KERNELS, Server, in_threads, wait_for
@@ -201,6 +204,26 @@ class Ends(unittest.TestCase):
             for one in asking:
                 one.join()
             self.assertLess(took, 0.5 + 1 + 2 * SLOW, server.log())  # the rest is the machine's
+
+    def test_where_nobody_reads_the_log(self):
+        """As behind `| less`: lines are left out while it serves, and the last words wait for nobody."""
+        reading, writing = os.pipe()
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+        with os.fdopen(reading, "rb") as log, subprocess.Popen(
+                [PROGRAM, "serve", "-m", MODEL, "--host", "127.0.0.1", "--port", "0", "--kv-cache-memory", "16M", "--shutdown-timeout", "0.5"],
+                stderr=writing, stdout=subprocess.DEVNULL) as process:
+            try:
+                os.close(writing)
+                port = next(int(found[1]) for found in (re.search(rb"serving .*:(\d+)", line) for line in log) if found)
+                for _ in range(200):  # lines of more than 4,096 bytes together
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=30 * SLOW) as reply:
+                        self.assertEqual(reply.status, 200)
+                begin = time.monotonic()
+                process.terminate()
+                self.assertEqual(process.wait(60 * SLOW), 0)
+                self.assertLess(time.monotonic() - begin, 0.5 + 1 + 2 * SLOW)
+            finally:
+                process.kill()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 // penstock serve: runs the OpenAI-compatible server.
 #include <malloc.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -354,8 +355,10 @@ class LastDeadline {
       std::this_thread::sleep_for(time_);
       constexpr std::string_view kSaid =
           "penstock: shutdown timeout: the process ends with threads at work\n";
-      // the log may be destroyed already
-      (void)!::write(STDERR_FILENO, kSaid.data(), kSaid.size());
+      // The log may be destroyed already; where nobody reads it, a write would wait for ever.
+      pollfd log{STDERR_FILENO, POLLOUT, 0};
+      if (poll(&log, 1, 0) > 0 && (log.revents & POLLOUT) != 0)
+        (void)!::write(STDERR_FILENO, kSaid.data(), kSaid.size());
       _exit(kExitOk);
     }).detach();
   }
