@@ -284,7 +284,9 @@ TEST(BlockFiles, AreListedCheckedAndPruned) {
   for (int i = 0; i < 6; ++i) {
     const Block block(i, i % 3);
     ASSERT_TRUE(one.write(block.key, block.image(one.images())));
-    if (i < 2) ASSERT_TRUE(other.write(block.key, block.image(other.images())));
+    if (i < 2) {
+      ASSERT_TRUE(other.write(block.key, block.image(other.images())));
+    }
   }
   const auto models = list_store(dir.path()).value();
   ASSERT_EQ(models.size(), 2u);

@@ -241,7 +241,9 @@ TEST(Chooser, TriesInFewRounds) {
       world.step(ids, {0.02, 0.02}, {.pass = world.seconds(n)}, tokens);
       n_tried += world.n_drafting > 0;
     }
-    if (n <= 4) EXPECT_GT(n_tried, 0) << n;
+    if (n <= 4) {
+      EXPECT_GT(n_tried, 0) << n;
+    }
     EXPECT_LE(n_tried, 36) << n << " sequences";
   }
 }
@@ -263,8 +265,12 @@ TEST(Chooser, TriesOnlyWhereRightGuessesWouldPay) {
         world.step(ids, {0.85, 0.85}, {.pass = 0.02}, tokens);
         n_tried += world.n_drafting > 0;
       }
-      if (pays) EXPECT_GT(n_tried, 1000) << n;
-      if (!pays) EXPECT_EQ(n_tried, 0) << n;
+      if (pays) {
+        EXPECT_GT(n_tried, 1000) << n;
+      }
+      if (!pays) {
+        EXPECT_EQ(n_tried, 0) << n;
+      }
     }
   }
 }

@@ -54,7 +54,9 @@ EngineConfig config_of(const CudaCase& of) {
 
 std::unique_ptr<Engine> open(const EngineConfig& config) {
   auto engine = Engine::open(config);
-  if (!engine) ADD_FAILURE() << engine.error().message;
+  if (!engine) {
+    ADD_FAILURE() << engine.error().message;
+  }
   return engine ? std::move(*engine) : nullptr;
 }
 

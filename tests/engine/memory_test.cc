@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/log.h"
-#include "engine/counted_memory.h"
 #include "engine/engine_fixture.h"
 #include "engine/files/swap_stores.h"
+#include "support/counted_memory.h"
 
 namespace penstock {
 namespace {

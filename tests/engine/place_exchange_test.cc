@@ -114,9 +114,9 @@ TEST_F(Exchange, MemoryIsExchangedToo) {
     for (int i = 0; i < 2; ++i) send(fake, "many", 40, 40);
     for (int i = 0; i < 5; ++i) fake.engine->step();
     const int n_steps = steps_until_end(fake, send(fake, "one", kShort, 80));
-    if (exchange_after == 0)
+    if (exchange_after == 0) {
       EXPECT_LT(n_steps, kShort + 5);
-    else
+    } else
       EXPECT_GT(n_steps, 30);
     EXPECT_EQ(n_preemptions(fake), exchange_after == 0 ? 1 : 0);
     expect_whole(fake);

@@ -157,7 +157,7 @@ TEST(Pytorch, WhatIsLaidInOrderTakesNoMoreThanTheFile) {
 
 TEST(Pytorch, NothingIsCalled) {
   const std::string argument = tuple({text("touch /tmp/owned")});
-  for (const std::string& global :
+  for (const std::string global :
        {"cos\nsystem\n", "cposix\nsystem\n", "c__builtin__\neval\n", "cbuiltins\ngetattr\n",
         "ctorch._utils\n_rebuild_tensor\n", "ctorch\nload\n", "ctorch._utils\n__builtins__.eval\n",
         "ccollections\nOrderedDict.__class__\n", "ctorch.storage\n_load_from_bytes\n"})

@@ -1,36 +1,8 @@
 // Values of nlohmann-json where memory runs out. Through the server: tests/e2e/amplification_e2e.py.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
-
 #include "base/json_text.h"
-
-namespace penstock {
-namespace {
-
-// of this thread before they throw std::bad_alloc; -1: they do not
-thread_local int64_t allocations_left = -1;
-
-}  // namespace
-}  // namespace penstock
-
-void* operator new(size_t size) {
-  if (penstock::allocations_left == 0) throw std::bad_alloc();
-  if (penstock::allocations_left > 0) --penstock::allocations_left;
-  if (void* p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-// All three, or a sanitizer's own would go with the others' opposites.
-void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  try {
-    return operator new(size);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+#include "support/counted_memory.h"
 
 namespace penstock {
 namespace {

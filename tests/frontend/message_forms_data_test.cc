@@ -95,9 +95,9 @@ TEST(MessageFormsData, NothingOfAnAgentsConversationIsLost) {
     if (!takes) continue;
     ++n_templates;
     const auto text = chat.render(agents, nullptr);
-    if (!text)
+    if (!text) {
       ADD_FAILURE() << file.path().filename() << ": " << text.error().message;
-    else
+    } else
       EXPECT_EQ(lost(agents, *text), "") << file.path().filename() << ": " << *text;
   }
   std::cout << n_templates << " templates\n";

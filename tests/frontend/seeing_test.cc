@@ -64,7 +64,9 @@ TEST_P(SeeingModels, GiveTheReferencesTokensAndProbabilities) {
       expect_reply(together[i]->result.sequences.at(0), talks[i]);
       expect_reply(again[i]->result.sequences.at(0), talks[i]);
       // snapshots of states are 64 tokens apart
-      if (!has_states) EXPECT_GT(again[i]->result.sequences.at(0).stats.cached_tokens, 0);
+      if (!has_states) {
+        EXPECT_GT(again[i]->result.sequences.at(0).stats.cached_tokens, 0);
+      }
     }
   }
 }

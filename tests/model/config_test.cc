@@ -144,9 +144,10 @@ TEST_P(Hostile, Tensors) {
       if (!name.starts_with("rope_factors_short")) {
         EXPECT_NE(try_model(flat, *ops_), "") << name;
         EXPECT_THAT(try_model(longer, *ops_), HasSubstr("expected")) << name;
-        if (original.tensors()[i].type != QuantType::kI64)
+        if (original.tensors()[i].type != QuantType::kI64) {
           EXPECT_THAT(try_model(integer, *ops_), HasSubstr(name.substr(0, name.rfind('.'))))
               << name;
+        }
       }
     }
   }

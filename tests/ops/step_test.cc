@@ -1,41 +1,17 @@
 // A step of a decoder layer by layer: rope against its definition, and no allocation once warm.
 #include <malloc.h>
 
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
-#include <new>
 #include <numeric>
 
 #include "base/memory.h"
 #include "ops/ops_under_test.h"
+#include "support/counted_memory.h"
 
-namespace {
-std::atomic<int64_t> n_allocations{0};
-}  // namespace
-
-void* operator new(size_t size) {
-  n_allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-// Not only the first, or a sanitizer's own would go with the others' opposites.
-void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  try {
-    return operator new(size);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
 extern "C" void* aligned_alloc(size_t alignment, size_t size) {
-  n_allocations.fetch_add(1, std::memory_order_relaxed);
+  penstock::n_allocations.fetch_add(1, std::memory_order_relaxed);
   return memalign(alignment, size);
 }
-// Not inlined: g++ does not see that operator new is malloc here, and warns of a free that does not
-// match.
-[[gnu::noinline]] static void release(void* p) { std::free(p); }
-void operator delete(void* p) noexcept { release(p); }
-void operator delete(void* p, size_t) noexcept { release(p); }
 
 namespace penstock {
 namespace {

@@ -26,7 +26,9 @@ TEST(WeightMemory, OneMatrixBeginsOnThePageBehindTheOther) {
     EXPECT_TRUE(
         std::all_of(all[i].data(), all[i].data() + sizes[i], [](uint8_t b) { return b == 0; }));
     std::memset(all[i].data(), static_cast<int>(i) + 1, sizes[i]);
-    if (i > 0) EXPECT_EQ(all[i].data(), all[i - 1].data() + (sizes[i - 1] + 4095) / 4096 * 4096);
+    if (i > 0) {
+      EXPECT_EQ(all[i].data(), all[i - 1].data() + (sizes[i - 1] + 4095) / 4096 * 4096);
+    }
   }
   all.erase(all.begin() + 1);  // what is given back takes nothing of its neighbours along
   EXPECT_EQ(all[0].data()[3 * kMiB + 99], 1);

@@ -117,7 +117,9 @@ void expect_laid_out_as_by_llama_cpp(const fs::path& checkpoint, const fs::path&
   for (const TensorInfo& tensor : ours->tensors())
     EXPECT_TRUE(!of_both(tensor.name) || theirs->find(tensor.name) != nullptr) << tensor.name;
   for (const auto& [key, value] : ours->config().items()) {
-    if (key.ends_with("epsilon")) EXPECT_TRUE(theirs->config().contains(key)) << key;
+    if (key.ends_with("epsilon")) {
+      EXPECT_TRUE(theirs->config().contains(key)) << key;
+    }
   }
 }
 
