@@ -40,7 +40,7 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config,
                  std::unique_ptr<DeviceRanks> ranks)
     : device_(std::move(device)),
       config_(config),
-      pool_(config.n_threads),
+      pool_(config.n_threads, config.cpus),
       packer_(*device_, pool_),
       step_memory_(*device_),
       graphs_(*device_, step_memory_),
