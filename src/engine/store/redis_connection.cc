@@ -47,7 +47,7 @@ bool decode(std::string_view text, std::string& to) {
 // No command that is sent is answered by an array, whose length would be taken from the answer.
 redisReplyObjectFunctions without_arrays(const redisReplyObjectFunctions& all) {
   redisReplyObjectFunctions functions = all;
-  functions.createArray = [](const redisReadTask*, int) -> void* { return nullptr; };
+  functions.createArray = [](const redisReadTask*, auto) -> void* { return nullptr; };
   return functions;
 }
 
