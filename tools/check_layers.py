@@ -2,7 +2,7 @@
 """Checks that every folder of src/ includes only the folders its row of docs/design.md section 2 lists.
 
 Also: the rooms of a layer in the direction that the line "inside …" there gives; CUDA headers only in ops/cuda, intrinsics only in kernels/<isa>, one backend's headers and the memory of tensors
-only in ops/ and in quantize/, which computes on the CPU; files are opened for reading by base/regular_file.h alone.
+only in ops/ and in quantize/, which computes on the CPU; files are opened for reading by base/regular_file.h alone; nothing but base/ calls functions of C that depend on the locale.
 Exit code 1 and one line per violation.
 """
 import pathlib
@@ -75,6 +75,9 @@ def violations():
             opens = re.search(r"\bifstream\b|\bfopen\(|\bO_RDONLY\b", line.split("//")[0])
             if opens and layer != "base" and "/".join(parts) not in OPENS_FILES and not re.search(r'O_DIRECTORY|"/dev/null"', line):
                 yield f"{where}: opens a file that may be none (base/regular_file.h never waits for a FIFO or a device)"
+            localized = re.search(r"\bstd::(to(lower|upper)|is(al|print|digit|xdigit|space|upper|lower|punct)\w*)\(|\b(strto(d|f|ld)|sto(d|f|ld)|atof|strftime)\(", re.sub(r'"(\\.|[^"\\])*"', "", line.split("//")[0]))
+            if localized and layer != "base":
+                yield f"{where}: {localized.group(0)} depends on the process's locale (base/ascii.h and base/locale_free.h do not)"
             system = re.match(r"\s*#\s*include\s+<([^>]+)>", line)
             if not system:
                 continue

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <vector>
 
+#include "base/locale_free.h"
+
 namespace penstock {
 namespace {
 
@@ -19,7 +21,9 @@ double share_v2(const fs::path& folder) {
   std::ifstream file(folder / "cpu.max");
   std::string quota;
   double period = 0;
-  return file >> quota >> period && quota != "max" ? share_of(std::atof(quota.c_str()), period) : 0;
+  return file >> quota >> period && quota != "max"
+             ? share_of(locale_free_strtod(quota.c_str(), nullptr), period)
+             : 0;
 }
 
 double share_v1(const fs::path& folder) {

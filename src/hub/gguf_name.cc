@@ -1,12 +1,11 @@
 #include "hub/gguf_name.h"
 
 #include <algorithm>
-#include <cctype>
+
+#include "base/ascii.h"
 
 namespace penstock {
 namespace {
-
-char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
 bool ends_with_ignoring_case(std::string_view text, std::string_view end) {
   return text.size() >= end.size() &&
@@ -16,15 +15,14 @@ bool ends_with_ignoring_case(std::string_view text, std::string_view end) {
 // Returns the number of five digits at position `at`, or -1.
 int five_digits(std::string_view text, size_t at) {
   const std::string_view digits = text.substr(at, 5);
-  const bool good = digits.size() == 5 &&
-                    std::ranges::all_of(digits, [](unsigned char c) { return std::isdigit(c); });
+  const bool good = digits.size() == 5 && std::ranges::all_of(digits, is_ascii_digit);
   return good ? std::stoi(std::string(digits)) : -1;
 }
 
 }  // namespace
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
+  return std::ranges::equal(a, b, [](char x, char y) { return ascii_lower(x) == ascii_lower(y); });
 }
 
 GgufName parse_gguf_name(std::string_view path) {
@@ -43,7 +41,7 @@ GgufName parse_gguf_name(std::string_view path) {
 
 bool is_companion(std::string_view path) {
   std::string name(path.substr(path.rfind('/') + 1));
-  std::ranges::transform(name, name.begin(), lower);
+  name = ascii_lower(name);
   const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
   return name.find("mmproj") != std::string::npos || name.find("imatrix") != std::string::npos ||
          begins("mtp-") || begins("eagle3-") || begins("dflash-") || begins("dspark-");

@@ -1,8 +1,8 @@
 #include "hub/model_name.h"
 
 #include <algorithm>
-#include <cctype>
 
+#include "base/ascii.h"
 #include "hub/small_json.h"
 
 namespace penstock {
@@ -12,7 +12,7 @@ constexpr size_t kMaxRepoPart = 96;
 constexpr std::string_view kHub = "huggingface.co/", kShortHub = "hf.co/";
 constexpr size_t kMaxPath = 1024, kMaxPathPart = 255;
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+bool is_word(char c) { return is_ascii_alnum(c) || c == '_'; }
 
 bool is_repo_part(std::string_view part) {
   return !part.empty() && part.size() <= kMaxRepoPart && is_word(part.front()) &&

@@ -1,9 +1,9 @@
 #include "hub/ollama.h"
 
 #include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
 #include "base/regular_file.h"
 #include "hub/files_below.h"
 #include "hub/small_json.h"
@@ -32,8 +32,7 @@ fs::path blob_path(const fs::path& folder, const std::string& digest) {
   constexpr size_t kPrefix = 7, kHex = 64;
   const bool good = digest.size() == kPrefix + kHex && digest.starts_with("sha256") &&
                     (digest[6] == ':' || digest[6] == '-') &&
-                    std::all_of(digest.begin() + kPrefix, digest.end(),
-                                [](unsigned char c) { return std::isxdigit(c); });
+                    std::all_of(digest.begin() + kPrefix, digest.end(), is_ascii_hex_digit);
   return good ? folder / "blobs" / ("sha256-" + digest.substr(kPrefix)) : fs::path();
 }
 

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
 #include "base/regular_file.h"
 #include "hub/small_json.h"
 
@@ -26,7 +26,7 @@ std::string variable(const char* name) {
 
 bool is_true(const char* name) {
   std::string value = variable(name);
-  std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::toupper(c); });
+  std::ranges::transform(value, value.begin(), [](char c) { return ascii_upper(c); });
   return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
 }
 
@@ -45,8 +45,7 @@ fs::path expand(std::string text) {
     const bool braces = text.compare(i, 2, "${") == 0;
     const size_t begin = i + (braces ? 2 : 1);
     size_t end = begin;
-    while (text[i] == '$' && end < text.size() &&
-           (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_'))
+    while (text[i] == '$' && end < text.size() && (is_ascii_alnum(text[end]) || text[end] == '_'))
       ++end;
     const bool closed = !braces || (end < text.size() && text[end] == '}');
     const char* value =
@@ -138,8 +137,7 @@ std::vector<fs::path> ollama_folders() {
 Status read_seconds(const char* name, std::chrono::seconds& seconds) {
   const std::string text = variable(name);
   if (text.empty()) return {};
-  const bool digits =
-      text.size() < 7 && std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c); });
+  const bool digits = text.size() < 7 && std::ranges::all_of(text, is_ascii_digit);
   if (!digits || std::stoi(text) == 0) {
     return errorf(ErrorCode::kInvalidArgument, "{}: expected seconds, 1 to 999999, got {}", name,
                   printable(text));

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <optional>
 
+#include "base/ascii.h"
+#include "base/locale_free.h"
 #include "jinja/filters.h"
 #include "jinja/ops.h"
 #include "jinja/print.h"
@@ -170,7 +172,8 @@ std::optional<double> parse_real(std::string_view text) {
   const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (!valid || digits.empty() || parsed.ptr != digits.data() + digits.size()) return std::nullopt;
   if (digits.find('(') != std::string::npos) return std::nullopt;  // nan(...)
-  if (parsed.ec == std::errc::result_out_of_range) return std::strtod(digits.c_str(), nullptr);
+  if (parsed.ec == std::errc::result_out_of_range)
+    return locale_free_strtod(digits.c_str(), nullptr);
   return value;
 }
 
@@ -355,8 +358,8 @@ Value truncate(Runtime& rt, const Value& self, const Args& args) {
 void percent_encode(Runtime& rt, std::string& out, std::string_view text, bool for_query) {
   rt.step(text.size());
   for (const char c : text) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-                       std::string_view("_.-~").find(c) != std::string_view::npos;
+    const bool plain =
+        is_ascii_alnum(c) || std::string_view("_.-~").find(c) != std::string_view::npos;
     if ((plain && static_cast<unsigned char>(c) < 0x80) || (c == '/' && !for_query)) {
       out += c;
     } else if (c == ' ' && for_query) {

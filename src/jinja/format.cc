@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/ascii.h"
 #include "jinja/ops.h"
 #include "jinja/print.h"
 #include "jinja/text.h"
@@ -43,8 +44,7 @@ std::string pad(Runtime& rt, std::string text, const Spec& spec, char default_al
   size_t at = 0;
   if (align == '=') {
     at = !text.empty() && (text[0] == '-' || text[0] == '+' || text[0] == ' ') ? 1 : 0;
-    if (spec.alternate && text.size() > at + 1 && text[at] == '0' &&
-        std::isalpha(text[at + 1]) != 0)
+    if (spec.alternate && text.size() > at + 1 && text[at] == '0' && is_ascii_letter(text[at + 1]))
       at += 2;
   }
   std::string before, after;
@@ -55,7 +55,7 @@ std::string pad(Runtime& rt, std::string text, const Spec& spec, char default_al
 
 void group_digits(std::string& digits, char separator, size_t every) {
   size_t end = 0;
-  while (end < digits.size() && std::isxdigit(digits[end]) != 0) ++end;
+  while (end < digits.size() && is_ascii_hex_digit(digits[end])) ++end;
   for (size_t i = every; i < end; i += every) digits.insert(end - i, 1, separator);
 }
 
@@ -309,7 +309,7 @@ class PercentFormat {
     }
     std::string text = format_integer(n, c.spec);
     if (c.spec.precision) {
-      const size_t sign = !text.empty() && std::isxdigit(text[0]) == 0 ? 1 : 0;
+      const size_t sign = !text.empty() && !is_ascii_hex_digit(text[0]) ? 1 : 0;
       if (text.size() - sign < *c.spec.precision) {
         text.insert(sign, *c.spec.precision - (text.size() - sign), '0');
       }

@@ -3,6 +3,7 @@
 
 #include <ctime>
 
+#include "base/locale_free.h"
 #include "jinja/eval.h"
 #include "jinja/ops.h"
 #include "jinja/print.h"
@@ -109,7 +110,7 @@ Value strftime_now(Runtime& rt, const Args& args) {
   if (pattern.empty()) return rt.string("");
   pattern += '.';  // distinguishes an empty result from a failure
   std::string out(kMaxOutput, '\0');
-  const size_t n = std::strftime(out.data(), out.size(), pattern.c_str(), &rt.now);
+  const size_t n = locale_free_strftime(out.data(), out.size(), pattern.c_str(), &rt.now);
   if (n == 0) fail_limit(fmt::format("strftime_now makes more than {} bytes", kMaxOutput));
   out.resize(n - 1);
   return rt.string(std::move(out));

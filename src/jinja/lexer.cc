@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/ascii.h"
+#include "base/locale_free.h"
 #include "jinja/text.h"
 
 namespace penstock::jinja {
@@ -300,7 +302,7 @@ class Lexer {
     if (end != 0) {
       add(TokenKind::kFloat, source_.substr(position_, end - position_));
       for (const char c : tokens_.back().text) digits += c == '_' ? "" : std::string(1, c);
-      tokens_.back().real = std::strtod(digits.c_str(), nullptr);
+      tokens_.back().real = locale_free_strtod(digits.c_str(), nullptr);
       return advance(end - position_);
     }
     int base = 10;
@@ -310,10 +312,9 @@ class Lexer {
                             : '\0';
     bool (*digit)(char) = is_digit_char;
     if (letter == 'x' || letter == 'o' || letter == 'b') {
-      bool (*other)(char) =
-          letter == 'x' ? +[](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; }
-          : letter == 'o' ? +[](char c) { return c >= '0' && c <= '7'; }
-                          : +[](char c) { return c == '0' || c == '1'; };
+      bool (*other)(char) = letter == 'x'   ? is_ascii_hex_digit
+                            : letter == 'o' ? +[](char c) { return c >= '0' && c <= '7'; }
+                                            : +[](char c) { return c == '0' || c == '1'; };
       size_t first = start + 2;
       if (first < source_.size() && source_[first] == '_') ++first;
       if (first < source_.size() && other(source_[first])) {

@@ -53,6 +53,12 @@ class Layers(unittest.TestCase):
         (line,) = self.found("server/api/a.cc", "server/b.h")
         self.assertIn("server/api may not include server (inside", line)
 
+    def test_nothing_but_base_asks_the_locale(self):
+        for code in ("c = std::tolower(c);", "if (std::isalnum(c)) {}", "x = strtod(text, &end);", "float x = std::stof(text);", "std::strftime(a, b, c, d);"):
+            self.assertEqual(len(self.found("text/a.cc", "base/b.h", code)), 1, code)
+            self.assertEqual(self.found("base/a.cc", "base/b.h", code), [])
+        self.assertEqual(self.found("text/a.cc", "base/b.h", 'locale_free_strtod(a, b); fail("strftime() argument"); std::stoi(a);  // std::tolower()'), [])
+
     def test_files_are_opened_by_base_alone(self):
         for code in ("std::ifstream in(path);", "int f = ::open(path, O_RDONLY);", 'FILE* f = fopen(path, "r");'):
             self.assertEqual(len(self.found("text/a.cc", "base/b.h", code)), 1, code)

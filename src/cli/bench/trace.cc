@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/ascii.h"
 #include "base/json_text.h"
+#include "base/locale_free.h"
 #include "cli/console/input.h"
 
 namespace penstock {
@@ -24,7 +26,7 @@ bool parse_time(const std::string& text, double& seconds) {
   const char* rest = strptime(text.c_str(), "%Y-%m-%d %H:%M:%S", &time);
   if (rest == nullptr) return false;
   char* end = nullptr;
-  const double fraction = *rest == '.' ? std::strtod(rest, &end) : 0;
+  const double fraction = *rest == '.' ? locale_free_strtod(rest, &end) : 0;
   seconds = static_cast<double>(timegm(&time)) + fraction;
   return true;
 }
@@ -32,7 +34,7 @@ bool parse_time(const std::string& text, double& seconds) {
 bool parse_count(const std::string& text, int& value) {
   char* end = nullptr;
   const long parsed = std::strtol(text.c_str(), &end, 10);
-  while (end != nullptr && std::isspace(static_cast<unsigned char>(*end))) ++end;
+  while (end != nullptr && is_ascii_space(*end)) ++end;
   if (end == text.c_str() || *end != '\0' || parsed < 0 || parsed > (1 << 24)) return false;
   value = static_cast<int>(parsed);
   return true;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/locale_free.h"
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
 #include "server/keys/ledger/api_keys.h"
@@ -22,7 +23,7 @@ std::string time_text(int64_t unix_time) {
   const std::time_t time = unix_time;
   std::tm parts{};
   if (gmtime_r(&time, &parts) != nullptr)
-    std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &parts);
+    locale_free_strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &parts);
   return text;
 }
 

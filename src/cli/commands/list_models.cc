@@ -1,12 +1,12 @@
 // penstock models: lists the models of this machine by the names that -m accepts.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
 #include "base/memory.h"
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
@@ -135,7 +135,7 @@ void print_architectures() {
   std::erase_if(rows, [](const Architecture* row) { return row->hf_types.empty(); });
   const auto lower = [](const Architecture* row) {
     std::string title(row->title);
-    std::ranges::transform(title, title.begin(), [](unsigned char c) { return std::tolower(c); });
+    title = ascii_lower(title);
     return title;
   };
   std::ranges::stable_sort(rows, {}, lower);

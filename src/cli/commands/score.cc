@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
 #include "cli/console/input.h"
@@ -42,11 +43,11 @@ Result<std::vector<TokenId>> parse_ids(const std::string& content, const std::st
   const char* at = content.data();
   const char* const end = at + content.size();
   while (true) {
-    while (at != end && std::isspace(static_cast<unsigned char>(*at))) ++at;
+    while (at != end && is_ascii_space(*at)) ++at;
     if (at == end) return ids;
     TokenId id = 0;
     const auto [stop, error] = std::from_chars(at, end, id);
-    if (error != std::errc() || (stop != end && !std::isspace(static_cast<unsigned char>(*stop)))) {
+    if (error != std::errc() || (stop != end && !is_ascii_space(*stop))) {
       return errorf(ErrorCode::kInvalidArgument, "{}: byte {}: expected a token id, got \"{}\"",
                     name, at - content.data(), std::string(at, std::min<size_t>(12, end - at)));
     }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
 #include "base/json_text.h"
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
@@ -73,7 +74,7 @@ Result<std::vector<TokenId>> parse_ids(const std::string& content, int vocab_siz
   const char* at = content.data();
   const char* const end = at + content.size();
   while (true) {
-    while (at != end && (std::isspace(static_cast<unsigned char>(*at)) != 0 || *at == ',')) ++at;
+    while (at != end && (is_ascii_space(*at) || *at == ',')) ++at;
     if (at == end) return ids;
     int64_t id = 0;
     const auto [stop, error] = std::from_chars(at, end, id);

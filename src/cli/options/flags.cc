@@ -2,9 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <type_traits>
 
+#include "base/ascii.h"
+#include "base/locale_free.h"
 #include "draft/drafters.h"
 #include "engine/schedule/policies.h"
 #include "ops/ops.h"
@@ -51,11 +54,17 @@ std::string help_end(std::string_view field) {
 std::string parse_bias(const std::string& text, std::vector<std::pair<TokenId, float>>& out) {
   const size_t equals = text.find_first_of("=:");
   try {
-    size_t used_id = 0, used_bias = 0;
+    size_t used_id = 0;
+    char* end = nullptr;
     const std::string id = text.substr(0, equals);
     const std::string bias = equals == std::string::npos ? "" : text.substr(equals + 1);
-    out.emplace_back(std::stoi(id, &used_id), std::stof(bias, &used_bias));
-    if (used_id == id.size() && used_bias == bias.size()) return {};
+    const TokenId token = std::stoi(id, &used_id);
+    const double value = locale_free_strtod(bias.c_str(), &end);
+    const bool fits = std::isinf(value) == std::isinf(static_cast<float>(value));
+    if (used_id == id.size() && !bias.empty() && *end == '\0' && fits) {
+      out.emplace_back(token, static_cast<float>(value));
+      return {};
+    }
   } catch (const std::exception&) {
   }
   return "expected TOKEN_ID=BIAS, got " + text;
@@ -106,21 +115,17 @@ CLI::Option* add_flag_for(CLI::App& app, const std::string& names, T& field,
 }  // namespace
 
 std::string parse_bytes(const std::string& text, int64_t& bytes) {
-  try {
-    size_t used = 0;
-    double value = std::stod(text, &used);
-    const std::string unit = text.substr(used);
-    const size_t power =
-        unit.empty() ? 0 : std::string("KMGT").find(static_cast<char>(std::toupper(unit[0]))) + 1;
-    const std::string rest = unit.empty() ? "" : unit.substr(1);
-    if ((unit.empty() || power > 0) &&
-        (rest.empty() || rest == "B" || rest == "iB" || rest == "b") && value >= 0 &&
-        value < 1e15) {
-      for (size_t i = 0; i < power; ++i) value *= 1024;
-      bytes = static_cast<int64_t>(value);
-      return {};
-    }
-  } catch (const std::exception&) {
+  char* end = nullptr;
+  double value = locale_free_strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const size_t power = unit.empty() ? 0 : std::string("KMGT").find(ascii_upper(unit[0])) + 1;
+  const std::string rest = unit.empty() ? "" : unit.substr(1);
+  if (end != text.c_str() && (unit.empty() || power > 0) &&
+      (rest.empty() || rest == "B" || rest == "iB" || rest == "b") && value >= 0 && value < 1e15) {
+    for (size_t i = 0; i < power; ++i) value *= 1024;
+    if (value >= 0x1p63) return "expected a size below 8388608 TiB, got " + text;
+    bytes = static_cast<int64_t>(value);
+    return {};
   }
   return "expected a size such as 512M or 1.5GiB, got " + text;
 }

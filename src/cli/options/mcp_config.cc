@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/locale_free.h"
 #include "cli/options/flags.h"
 
 namespace penstock {
@@ -52,7 +53,7 @@ Status read_number(const Item& item, McpServerConfig& config) {
   if (item.name == "timeout") {
     constexpr double kMost = 86400;
     char* end = nullptr;
-    const double seconds = std::strtod(text.c_str(), &end);
+    const double seconds = locale_free_strtod(text.c_str(), &end);
     if (text.empty() || *end != '\0' || !(seconds > 0 && seconds <= kMost))
       return wrong(item, "seconds, more than 0 and at most 86400");
     config.timeout = std::chrono::milliseconds(std::max<int64_t>(std::llround(seconds * 1000), 1));

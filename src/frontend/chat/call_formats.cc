@@ -1,9 +1,9 @@
 // The list of call formats, that is the ways in which models write tool calls. A new format is a
 // row here.
 #include <algorithm>
-#include <cctype>
 #include <iterator>
 
+#include "base/ascii.h"
 #include "frontend/chat/marked_parser.h"
 
 namespace penstock {
@@ -575,8 +575,7 @@ std::span<const ToolParserRow> tool_parsers() {
 
 bool is_short_call_id(std::string_view id) {
   constexpr size_t kLength = 9;
-  return id.size() == kLength &&
-         std::ranges::all_of(id, [](unsigned char c) { return c < 0x80 && std::isalnum(c) != 0; });
+  return id.size() == kLength && std::ranges::all_of(id, is_ascii_alnum);
 }
 
 const CallWriting& CallFormat::writing_for(std::string_view chat_template) const {

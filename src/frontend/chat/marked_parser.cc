@@ -1,8 +1,9 @@
 #include "frontend/chat/marked_parser.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
+
+#include "base/ascii.h"
 
 namespace penstock {
 namespace {
@@ -30,7 +31,7 @@ size_t held_back(std::string_view text, const std::vector<std::string>& marks) {
 size_t begun_mark(std::string_view text, const std::vector<std::string>& marks) {
   constexpr size_t kLeast = 2;
   const size_t n = held_back(text, marks);
-  if (n < kLeast || std::isalnum(static_cast<unsigned char>(text[text.size() - n])) != 0) return 0;
+  if (n < kLeast || is_ascii_alnum(text[text.size() - n])) return 0;
   return n;
 }
 

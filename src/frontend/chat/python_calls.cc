@@ -2,6 +2,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
 #include "base/json_text.h"
 #include "base/ordered_json.h"
 #include "frontend/chat/exact_json.h"
@@ -57,8 +58,8 @@ class PythonReader {
   std::string_view word() {
     at_ = skip_space(text_, at_);
     const size_t start = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 ||
-                                  text_[at_] == '_' || text_[at_] == '.' || text_[at_] == '-')) {
+    while (at_ < text_.size() && (is_ascii_alnum(text_[at_]) || text_[at_] == '_' ||
+                                  text_[at_] == '.' || text_[at_] == '-')) {
       ++at_;
     }
     return text_.substr(start, at_ - start);
@@ -66,9 +67,7 @@ class PythonReader {
 
   bool call_of(ToolCall& out) {
     out.name = word();
-    if (!is_function_name(out.name) || std::isdigit(static_cast<unsigned char>(out.name[0])) != 0 ||
-        !take('('))
-      return false;
+    if (!is_function_name(out.name) || is_ascii_digit(out.name[0]) || !take('(')) return false;
     Json arguments = Json::object();
     while (!take(')')) {
       if (!arguments.empty() && !take(',')) return false;
@@ -247,8 +246,7 @@ CallText read_python_calls(std::string_view text, CallScan& scan) {
   // Text that cannot begin a function name is rejected at once, so that ordinary text in brackets
   // is not delayed.
   const size_t name = skip_some_space(text, start + 1);
-  if (name < text.size() && std::isalpha(static_cast<unsigned char>(text[name])) == 0 &&
-      text[name] != '_') {
+  if (name < text.size() && !is_ascii_letter(text[name]) && text[name] != '_') {
     return CallText::not_a_call();
   }
   const auto end = find_value_end(text, start, scan, true);

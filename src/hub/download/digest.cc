@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
+#include "base/ascii.h"
 #include "base/check.h"
 
 namespace penstock {
@@ -17,9 +17,9 @@ EVP_MD_CTX* evp(void* context) { return static_cast<EVP_MD_CTX*>(context); }
 }  // namespace
 
 Checksum checksum_of_etag(std::string_view etag) {
-  if (!std::ranges::all_of(etag, [](unsigned char c) { return std::isxdigit(c); })) return {};
+  if (!std::ranges::all_of(etag, is_ascii_hex_digit)) return {};
   std::string hex(etag);
-  std::ranges::transform(hex, hex.begin(), [](unsigned char c) { return std::tolower(c); });
+  hex = ascii_lower(hex);
   if (etag.size() == 64) return {Checksum::Kind::kSha256, std::move(hex)};
   if (etag.size() == 40) return {Checksum::Kind::kGitBlob, std::move(hex)};
   return {};

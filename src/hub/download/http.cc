@@ -3,10 +3,10 @@
 #include <curl/curl.h>
 
 #include <algorithm>
-#include <cctype>
 #include <mutex>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/check.h"
 #include "base/system_certificates.h"
 #include "hub/small_json.h"
@@ -67,7 +67,7 @@ std::map<std::string, std::string, std::less<>> headers_of(CURL* curl) {
   for (curl_header* h = nullptr;
        (h = curl_easy_nextheader(curl, CURLH_HEADER, -1, h)) != nullptr;) {
     std::string name = h->name;
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+    name = ascii_lower(name);
     headers.emplace(std::move(name), h->value);
     if (headers.size() >= kMaxHeaders) break;
   }
@@ -79,8 +79,7 @@ int64_t rate_limit_seconds(std::string_view header) {
   const auto number = [&](std::string_view key) -> int64_t {
     const size_t at = header.find(key);
     const size_t begin = at == std::string_view::npos ? at : at + key.size();
-    if (begin >= header.size() || std::isdigit(static_cast<unsigned char>(header[begin])) == 0)
-      return -1;
+    if (begin >= header.size() || !is_ascii_digit(header[begin])) return -1;
     return std::atoll(std::string(header.substr(begin, 9)).c_str());
   };
   return number(";r=") == 0 ? std::max<int64_t>(number(";t="), 0) : 0;
@@ -103,7 +102,7 @@ std::string origin_of(const std::string& text) {
   std::string origin = fmt::format("{}://{}:{}", url_part(url.get(), CURLUPART_SCHEME, 0),
                                    url_part(url.get(), CURLUPART_HOST, 0),
                                    url_part(url.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT));
-  std::ranges::transform(origin, origin.begin(), [](unsigned char c) { return std::tolower(c); });
+  origin = ascii_lower(origin);
   return origin;
 }
 
@@ -126,8 +125,8 @@ std::string redirect_target(const std::string& from, const std::string& location
 std::string escape_url(std::string_view text, bool keep_slashes) {
   std::string result;
   for (const char c : text) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-                       std::string_view("-._~").find(c) != std::string_view::npos;
+    const bool plain =
+        is_ascii_alnum(c) || std::string_view("-._~").find(c) != std::string_view::npos;
     if (plain || (c == '/' && keep_slashes)) {
       result += c;
     } else {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
 #include "hub/model_name.h"
 #include "hub/small_json.h"
 
@@ -71,8 +72,8 @@ std::string in_words(const HttpAnswer& answer) {
 }
 
 int64_t number_of(std::string_view text) {
-  const bool digits = !text.empty() && text.size() < 19 &&
-                      std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c); });
+  const bool digits =
+      !text.empty() && text.size() < 19 && std::ranges::all_of(text, is_ascii_digit);
   return digits ? std::stoll(std::string(text)) : -1;
 }
 
@@ -134,7 +135,7 @@ Result<std::string> HubApi::commit(const std::string& repo, const std::string& r
                                    const KeepWaiting& keep_waiting) {
   const std::string name = revision.empty() ? "main" : revision;
   const bool is_commit = name.size() == 40 && std::ranges::all_of(name, [](unsigned char c) {
-                           return std::isxdigit(c);
+                           return is_ascii_hex_digit(c);
                          });
   if (is_commit) return name;
   const std::string url = fmt::format("{}/api/models/{}/revision/{}", settings_.endpoint,

@@ -1,10 +1,10 @@
 #include "hub/download/shared_blobs.h"
 
 #include <algorithm>
-#include <cctype>
 #include <sstream>
 #include <string>
 
+#include "base/ascii.h"
 #include "base/regular_file.h"
 #include "hub/download/file_lock.h"
 #include "hub/model_name.h"
@@ -29,8 +29,7 @@ fs::path store_entry(const fs::path& cache, const fs::path& link) {
   const fs::path entry =
       (target.is_absolute() ? target : link.parent_path() / target).lexically_normal();
   const std::string hash = entry.filename().string();
-  const bool is_hash = hash.size() == 64 &&
-                       std::ranges::all_of(hash, [](unsigned char c) { return std::isxdigit(c); });
+  const bool is_hash = hash.size() == 64 && std::ranges::all_of(hash, is_ascii_hex_digit);
   if (!is_hash || entry != (cache / "blobs" / hash.substr(0, 2) / hash).lexically_normal())
     return {};
   return entry;

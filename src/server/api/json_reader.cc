@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/locale_free.h"
 #include "base/ordered_json.h"
 #include "base/work.h"
 
@@ -68,7 +69,7 @@ class ValueBuilder {
   }
   bool on_double(double, string_view text, error_code& error) {
     const std::string digits = whole(text);
-    const double value = std::strtod(digits.c_str(), nullptr);
+    const double value = locale_free_strtod(digits.c_str(), nullptr);
     if (!std::isfinite(value)) {
       return refuse("the number " + digits.substr(0, 40) + " is out of range", error);
     }

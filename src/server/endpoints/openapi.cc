@@ -1,4 +1,5 @@
 // GET /openapi.json, generated from the list of endpoints and their schemas.
+#include "base/ascii.h"
 #include "penstock/version.h"
 #include "server/api/api_request.h"
 #include "server/api/schemas.h"
@@ -86,7 +87,7 @@ json document(bool strict) {
     // endpoints of the web page are not part of the API
     if (endpoint.access == Access::kOpen && endpoint.reply == nullptr) continue;
     std::string method = endpoint.method;
-    for (char& c : method) c = static_cast<char>(std::tolower(c));
+    for (char& c : method) c = ascii_lower(c);
     paths[endpoint.path][method] = operation(endpoint);
   }
   const json ollama_error = {{"type", "object"},

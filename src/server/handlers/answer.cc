@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/locale_free.h"
 #include "server/api/api_request.h"
 #include "server/handlers/constrain.h"
 #include "server/keys/ledger/spending.h"
@@ -27,7 +28,7 @@ Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milli
   const std::string text(request.header("x-request-timeout"));
   if (text.empty()) return {};
   char* end = nullptr;
-  const double seconds = std::strtod(text.c_str(), &end);
+  const double seconds = locale_free_strtod(text.c_str(), &end);
   if (*end != '\0' || !std::isfinite(seconds) || seconds <= 0 || seconds > 1e7) {
     return errorf(ErrorCode::kInvalidArgument,
                   "x-request-timeout: expected seconds greater than 0, got {}", text);

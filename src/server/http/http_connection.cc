@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "base/ascii.h"
 #include "server/http/url.h"
 
 namespace penstock {
@@ -24,10 +25,7 @@ void take_head(const boost::beast::http::fields& fields, std::string_view method
   request.method = std::string(method);
   parse_target(target, request.path, request.query);
   for (const auto& field : fields) {
-    std::string name(field.name_string());
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return std::tolower(c); });
-    std::string& value = request.headers[name];
+    std::string& value = request.headers[ascii_lower(field.name_string())];
     value += (value.empty() ? "" : ", ") + std::string(field.value());
   }
   const std::string_view id = request.header("x-request-id");

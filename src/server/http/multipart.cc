@@ -1,18 +1,18 @@
 #include "server/http/multipart.h"
 
 #include <algorithm>
-#include <cctype>
+
+#include "base/ascii.h"
 
 namespace penstock {
 namespace {
 
 constexpr size_t kMostParts = 32, kLongestHead = 4096, kLongestBoundary = 70;  // the last: RFC 2046
 
-char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
-
 bool starts_with_name(std::string_view text, std::string_view name) {
-  return text.size() >= name.size() && std::equal(name.begin(), name.end(), text.begin(),
-                                                  [](char a, char b) { return a == lower(b); });
+  return text.size() >= name.size() &&
+         std::equal(name.begin(), name.end(), text.begin(),
+                    [](char a, char b) { return a == ascii_lower(b); });
 }
 
 // Finds a header parameter, `; name="value"` or `; name=value`; false: absent.

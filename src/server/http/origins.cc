@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <boost/asio/ip/address.hpp>
 
+#include "base/ascii.h"
+
 namespace penstock {
 namespace {
 
 std::string lower(std::string_view text) {
   std::string result(text);
-  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::tolower(c); });
+  result = ascii_lower(result);
   return result;
 }
 

@@ -4,14 +4,15 @@
 #include <boost/beast/core/detail/base64.hpp>
 #include <cmath>
 
+#include "base/ascii.h"
+
 namespace penstock {
 namespace {
 
 bool starts_with_word(std::string_view text, std::string_view word) {
   return text.size() > word.size() && text[word.size()] == ' ' &&
-         std::equal(word.begin(), word.end(), text.begin(), [](char a, char b) {
-           return a == std::tolower(static_cast<unsigned char>(b));
-         });
+         std::equal(word.begin(), word.end(), text.begin(),
+                    [](char a, char b) { return a == ascii_lower(b); });
 }
 
 std::string_view trim(std::string_view text) {

@@ -6,6 +6,7 @@
 
 #include "base/ascii.h"
 #include "base/json_text.h"
+#include "base/locale_free.h"
 #include "server/api/api_request.h"
 #include "server/api/json_reader.h"
 #include "server/services/config.h"
@@ -89,7 +90,7 @@ RouteFeatures features_of(const Services& services, const HttpRequest& request) 
   features.key = record_of(request).key;
   features.header = [&request](const std::string& name) { return request.header(name); };
   const std::string timeout(request.header("x-request-timeout"));
-  features.seconds = std::max(std::strtod(timeout.c_str(), nullptr), 0.0);
+  features.seconds = std::max(locale_free_strtod(timeout.c_str(), nullptr), 0.0);
   if (!std::isfinite(features.seconds)) features.seconds = 0;
   const std::chrono::duration<double> limit = services.config.request_timeout;
   if (features.seconds == 0) features.seconds = limit.count();

@@ -1,10 +1,10 @@
 #include "server/routing/errors.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
 #include "server/routing/client_reason.h"
 
 namespace penstock {
@@ -50,8 +50,7 @@ std::string_view parameter_of(std::string_view message) {
   message = readable(message);
   const std::string_view name = message.substr(0, message.find(": "));
   const auto in_name = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '[' ||
-           c == ']';
+    return is_ascii_alnum(c) || c == '_' || c == '.' || c == '[' || c == ']';
   };
   const bool is_name = name.size() < message.size() && name != "body" &&
                        std::all_of(name.begin(), name.end(), in_name);

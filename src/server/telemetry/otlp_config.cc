@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/ascii.h"
+#include "base/locale_free.h"
 #include "base/regular_file.h"
 #include "penstock/version.h"
 
@@ -104,7 +105,7 @@ Status read_sampler(OtlpConfig& config) {
   if (name.ends_with("always_off")) config.share = 0;
   if (!name.ends_with("traceidratio") || argument.empty()) return {};
   char* end = nullptr;
-  config.share = std::strtod(argument.c_str(), &end);
+  config.share = locale_free_strtod(argument.c_str(), &end);
   if (*end == '\0' && config.share >= 0 && config.share <= 1) return {};
   return errorf(ErrorCode::kInvalidArgument,
                 "OTEL_TRACES_SAMPLER_ARG: expected a number from 0 to 1, got {:.40}", argument);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <bitset>
-#include <cctype>
 #include <cstring>
 
+#include "base/ascii.h"
 #include "text/unicode/unicode.h"
 
 namespace penstock::unicode {
@@ -51,11 +51,9 @@ constexpr FlagName kFlagNames[] = {{"alphabetic", kAlphabetic},
                                    {"emojipresentation", kEmojiPresentation},
                                    {"epres", kEmojiPresentation}};
 
-char small(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
-
 bool in_category(std::string_view category, std::string_view name) {
   if (name == "l&" || name == "lc") return category == "Lu" || category == "Ll" || category == "Lt";
-  return small(category[0]) == name[0] && (name.size() == 1 || category[1] == name[1]);
+  return ascii_lower(category[0]) == name[0] && (name.size() == 1 || category[1] == name[1]);
 }
 
 bool is_script(std::string_view name) {

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <vector>
 
+#include "base/ascii.h"
 #include "text/unicode/newer_characters.h"
 
 namespace penstock {
@@ -110,13 +110,12 @@ bool compiles(const std::string& pattern) {
 std::string plain_name(std::string_view name) {
   std::string plain;
   for (const char c : name) {
-    if (c != '_' && c != ' ' && c != '-')
-      plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (c != '_' && c != ' ' && c != '-') plain += ascii_lower(c);
   }
   const auto found = std::ranges::find(kCategories, plain, &Category::name);
   if (found == kCategories.end()) return plain;
   plain = found->code;
-  std::ranges::transform(plain, plain.begin(), [](unsigned char c) { return std::tolower(c); });
+  plain = ascii_lower(plain);
   return plain;
 }
 
@@ -125,8 +124,7 @@ std::string plain_name(std::string_view name) {
 std::string property_name(std::string_view name) {
   const std::string plain = plain_name(name);
   const auto is_code = [&](const Category& one) {
-    return std::ranges::equal(plain, one.code,
-                              [](char a, unsigned char b) { return a == std::tolower(b); });
+    return std::ranges::equal(plain, one.code, [](char a, char b) { return a == ascii_lower(b); });
   };
   if (const auto found = std::ranges::find_if(kCategories, is_code); found != kCategories.end())
     return std::string(found->code);
@@ -229,7 +227,7 @@ class Translator {
     for (; end < pattern_.size() && pattern_[end] != '}'; ++end) {
       if (pattern_[end] == ',' && n == 0) {
         ++n;
-      } else if (std::isdigit(static_cast<unsigned char>(pattern_[end])) != 0) {
+      } else if (is_ascii_digit(pattern_[end])) {
         numbers[n] += pattern_[end];
       } else {
         return false;
@@ -249,8 +247,7 @@ class Translator {
     if (!next_is("[:")) return 0;
     size_t end = at_ + 2;
     if (end < pattern_.size() && pattern_[end] == '^') ++end;
-    while (end < pattern_.size() && std::isalpha(static_cast<unsigned char>(pattern_[end])) != 0)
-      ++end;
+    while (end < pattern_.size() && is_ascii_letter(pattern_[end])) ++end;
     return pattern_.substr(end).starts_with(":]") ? end + 2 - at_ : 0;
   }
 
@@ -390,8 +387,7 @@ class Translator {
   bool code_point(std::string& out) {
     const bool braces = next_is("{");
     size_t n = 0;
-    while (!braces && n < 4 && at_ + n < pattern_.size() &&
-           std::isxdigit(static_cast<unsigned char>(pattern_[at_ + n])) != 0) {
+    while (!braces && n < 4 && at_ + n < pattern_.size() && is_ascii_hex_digit(pattern_[at_ + n])) {
       ++n;
     }
     if (!braces && n < 4) return false;
