@@ -1,6 +1,6 @@
 // A locale of another country for the length of a test.
 #pragma once
-#include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <clocale>
 #include <cstdlib>
@@ -15,19 +15,23 @@ namespace penstock::test {
 class ForeignLocale {
  public:
   explicit ForeignLocale(const std::string& name) {
-    folder_ = std::filesystem::temp_directory_path() / ("penstock_locale_" + name);
+    folder_ =
+        std::filesystem::temp_directory_path() / ("penstock_locale_" + std::to_string(getpid()));
     const std::string path = (folder_ / name).string();
     std::filesystem::create_directories(folder_);
     const std::string command =
         "localedef -c -i " + name + " -f ISO-8859-9 " + path + " >/dev/null 2>&1";
-    if (!std::filesystem::exists(path + "/LC_NUMERIC")) (void)!std::system(command.c_str());
+    (void)!std::system(command.c_str());
     setenv("LOCPATH", folder_.c_str(), 1);
     is_set_ = std::setlocale(LC_ALL, name.c_str()) != nullptr;
     unsetenv("LOCPATH");
   }
   ForeignLocale(const ForeignLocale&) = delete;
   ForeignLocale& operator=(const ForeignLocale&) = delete;
-  ~ForeignLocale() { std::setlocale(LC_ALL, "C"); }
+  ~ForeignLocale() {
+    std::setlocale(LC_ALL, "C");
+    std::filesystem::remove_all(folder_);
+  }
 
   // Returns false where the system has no sources of locales (Debian's package "locales").
   bool is_set() const { return is_set_; }
