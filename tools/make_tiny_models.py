@@ -338,6 +338,7 @@ def make(name):
     kind = getattr(T, type(config).__name__.replace("Config", "ForCausalLM"), None) if name.startswith("mistral4") else None
     auto = T.AutoModelForImageTextToText if hasattr(config, "vision_config") else T.AutoModelForCausalLM
     model = (kind(plain) if kind else auto.from_config(plain)).float().eval()  # which lists it not
+    tiny_newer_models.tiny_remote_models.prepare(model, name)
     randomize(model, name)
     if name in tiny_newer_models.WHOLE and "qwen2_moe" in config.model_type:
         tiny_newer_models.tiny_remote_models.without_gate(model)

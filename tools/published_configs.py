@@ -371,6 +371,33 @@ PUBLISHED = {
         num_experts_per_tok=8, num_nextn_predict_layers=1, q_lora_rank=2048, qk_nope_head_dim=192, qk_rope_head_dim=64, rms_norm_eps=1e-5,
         rope_parameters=dict(rope_type="default", rope_theta=10000000.0), routed_scaling_factor=2.827, swiglu_limit=10.0,
         tie_word_embeddings=False, v_head_dim=256),
+    "longcat_flash_chat": dict(
+        model_type="longcat_flash", architectures=["LongcatFlashForCausalLM"], attention_bias=False, attention_dropout=0.0,
+        attention_method="MLA", expert_ffn_hidden_size=2048, ffn_hidden_size=12288, hidden_size=6144, kv_lora_rank=512,
+        max_position_embeddings=131072, mla_scale_kv_lora=True, mla_scale_q_lora=True, moe_topk=12, n_routed_experts=512,
+        num_attention_heads=64, num_layers=28, q_lora_rank=1536, qk_nope_head_dim=128, qk_rope_head_dim=64, rms_norm_eps=1e-5,
+        rope_theta=10000000.0, routed_scaling_factor=6.0, router_bias=False, use_cache=True, v_head_dim=128, vocab_size=131072,
+        zero_expert_num=256, zero_expert_type="identity"),
+    "smallthinker_4b": dict(
+        model_type="smallthinker", architectures=["SmallThinkerForCausalLM"], attention_dropout=0.0, head_dim=128, hidden_size=1536,
+        max_position_embeddings=32768, model_name="smallthinker_4b_instruct", moe_ffn_hidden_size=768, moe_num_active_primary_experts=4,
+        moe_num_primary_experts=32, norm_topk_prob=True, num_attention_heads=12, num_hidden_layers=32, num_key_value_heads=2,
+        output_router_logits=False, rms_norm_eps=1e-6, rope_layout=[1] * 32, rope_scaling=None, rope_theta=1500000.0, sliding_window_size=4096,
+        sliding_window_layout=[0] * 32, tie_word_embeddings=True, use_cache=False, vocab_size=151936),
+    "arctic_instruct": sizes(
+        "arctic", 7168, 4864, 35, 56, 8, 32000, 4096, architectures=["ArcticForCausalLM"], enable_expert_tensor_parallelism=False,
+        hidden_act="silu", moe_eval_capacity_factor=1, moe_layer_frequency=1, moe_min_capacity=0, moe_token_dropping=True,
+        moe_train_capacity_factor=1, num_experts_per_tok=2, num_local_experts=128, parallel_attn_mlp_res=True, quantization=None,
+        rms_norm_eps=1e-5, rope_scaling=None, rope_theta=10000, router_aux_loss_coef=0.001, sliding_window=None, tie_word_embeddings=False,
+        use_residual=True),
+    "minimax_text_01": sizes(
+        "minimax_text_01", 6144, 9216, 80, 64, 8, 200064, 10240000, architectures=["MiniMaxText01ForCausalLM"],
+        attn_type_list=[0, 0, 0, 0, 0, 0, 0, 1] * 10, head_dim=128, hidden_act="silu", initializer_range=0.02,
+        layernorm_full_attention_alpha=3.5565588200778455, layernorm_full_attention_beta=1.0,
+        layernorm_linear_attention_alpha=3.5565588200778455, layernorm_linear_attention_beta=1.0,
+        layernorm_mlp_alpha=3.5565588200778455, layernorm_mlp_beta=1.0, num_experts_per_tok=2, num_local_experts=32,
+        output_router_logits=False, postnorm=True, rms_norm_eps=1e-5, rope_theta=10000000, rotary_dim=64, router_aux_loss_coef=0.001,
+        router_jitter_noise=0.0, shared_intermediate_size=0, shared_moe_mode="sigmoid", sliding_window=None, tie_word_embeddings=False),
     "dots3_note": sizes(
         "dots3_note", 5120, 13824, 46, 128, 128, 152064, 524288, architectures=["Dots3NoteForConditionalGeneration"],
         apply_mla_qkv_lora_rescale=True, attention_bias=False, attention_gate_type="headwise", final_norm="RMSNorm", first_k_dense_replace=1,
@@ -642,6 +669,11 @@ SMALL = {"dbrx": dict(d_model=24, n_heads=6, n_layers=2, vocab_size=53, attn_con
                               block_configs=[NAS | dict(attention=NAS["attention"] | dict(n_heads_in_group=group, no_op=not group),
                                                         ffn=NAS["ffn"] | dict(ffn_mult=multiplier, no_op=not multiplier))
                                              for group, multiplier in tiny_remote_models.DECI]),
+         "arctic_instruct": dict(hidden_size=32, intermediate_size=16, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=3,
+                                 num_local_experts=5, vocab_size=53),
+         "minimax_text_01": dict(attn_type_list=[0, 0, 0, 1], rotary_dim=8),
+         "smallthinker_4b": dict(tiny_remote_models.THINKER, hidden_size=24, head_dim=8, num_attention_heads=6, num_hidden_layers=4, vocab_size=53,
+                                 rope_layout=[1] * 4, sliding_window_layout=[0] * 4),
          "bailing_hybrid": dict(n_group=2, topk_group=1, num_hidden_layers=4, layer_group_size=2, head_dim=12, first_k_dense_replace=1, moe_shared_expert_intermediate_size=16),
          "axk1": dict(n_group=2, topk_group=1), "albert": dict(embedding_size=16), "electra": dict(embedding_size=16),
          "nomic_embed_v2_moe": {key: tiny_remote_models.NOMIC_MOE[key] for key in ("n_embd", "n_head", "n_inner", "n_layer", "num_experts", "vocab_size")},
@@ -667,7 +699,7 @@ SMALL = {"dbrx": dict(d_model=24, n_heads=6, n_layers=2, vocab_size=53, attn_con
          "gemma3n_text": {"layer_types": [*by_layer(3, 3), *by_layer(2, 2)]},
          "gemma4_text": {"layer_types": [*by_layer(3, 2)[1:], *by_layer(4, 4)], "per_layer_config": {"0": {"head_dim": 16}, "5": {"head_dim": 16}}}}
 # The model_type whose row gives the sizes, if it is another one.
-ROWS = {"openelm": "qwen3", "nemotron-nas": "llama", "chatglm": "glm", "internlm2": "llama", "xverse": "llama", "orion": "stablelm", "baichuan": "llama", "qwen": "qwen2", "minicpm": "granite",
+ROWS = {"minimax_text_01": "minimax", "openelm": "qwen3", "nemotron-nas": "llama", "chatglm": "glm", "internlm2": "llama", "xverse": "llama", "orion": "stablelm", "baichuan": "llama", "qwen": "qwen2", "minicpm": "granite",
         "deepseek": "qwen2_moe", "bailing_moe": "qwen2_moe", "new": "gte", "exaone4_5_text": "exaone4", "kimi_k2": "deepseek_v3", "dots3_note": "dots3_note_text", "qwen2_5_vl": "qwen2_5_vl_text"}
 
 
@@ -726,7 +758,9 @@ CHANGED = {"aya_vision": {("vision_config", "num_attention_heads"): 16},
                             ("adaptor_config", "intermediate_size"): 8}}
 
 # What transformers is asked for in the place of a configuration that it does not know, and how its names become the published ones.
-AS = {"openelm_270m": openelm, "nemotron_super_49b": nemotron_nas, "baichuan2_7b_chat": plain("llama"), "baichuan2_13b_chat": plain("llama"),
+AS = {"minimax_text_01": lambda config: {key: value for key, value in config.items() if key != "attn_type_list"} | dict(
+          model_type="minimax", layer_types=["full_attention" if kind else "linear_attention" for kind in config["attn_type_list"]]),
+      "openelm_270m": openelm, "nemotron_super_49b": nemotron_nas, "baichuan2_7b_chat": plain("llama"), "baichuan2_13b_chat": plain("llama"),
       "glm_4_9b_chat": glm, "chatglm3_6b": glm,
       "step_3_5_flash": lambda config: dict(model_type="step3p7", text_config=dict(config)),
       "internlm2_5_7b": plain("llama"), "xverse_13b": plain("llama"), "orion_14b": plain("stablelm"), "baichuan_7b": plain("llama"),
@@ -746,7 +780,9 @@ RENAMED = {"kimi_k25": [(r"^language_model\.model\.blocks", "language_model.mode
 BESIDE = {"gte_multilingual_base": {"classifier.weight": [2, 32], "classifier.bias": [2]},
           "gte_reranker": {"new.pooler.dense.weight": [32, 32], "new.pooler.dense.bias": [32], "classifier.weight": [1, 32], "classifier.bias": [1]}}
 # What becomes of the tensors, for layouts that fuse some.
-LAYOUTS = {"hy4_preview": lambda state, _: {tiny_newer_models.hy_v4_name(name): value for name, value in state.items()},
+LAYOUTS = {"minimax_text_01": tiny_newer_models.as_minimax,
+           "longcat_flash_chat": lambda state, config: tiny_newer_models.computed_experts(state, config["n_routed_experts"]),
+           "hy4_preview": lambda state, _: {tiny_newer_models.hy_v4_name(name): value for name, value in state.items()},
            "openelm_270m": tiny_remote_models.openelm, "baichuan2_7b_chat": tiny_remote_models.baichuan,
            "baichuan2_13b_chat": tiny_remote_models.baichuan,
            "nemotron_super_49b": lambda state, _: tiny_remote_models.less(state, tiny_remote_models.deci_sizes, len(tiny_remote_models.DECI)),
@@ -758,4 +794,6 @@ LAYOUTS = {"hy4_preview": lambda state, _: {tiny_newer_models.hy_v4_name(name): 
            "step_3_5_flash": lambda state, _: {name: value for name, value in state.items() if not name.startswith("vi")}}
 # Names and shapes by the description of models that no class of transformers has.
 # Without the vector that is zero in the checkpoint: the numbers that a test makes up would be refused.
-SHAPES = {"nomic_embed_v2_moe": lambda c: {k: v for k, v in tiny_remote_models.nomic_moe_shapes(c).items() if not k.endswith("experts.bias")}}
+SHAPES = {"arctic_instruct": tiny_remote_models.arctic_shapes,
+          "smallthinker_4b": tiny_remote_models.smallthinker_shapes,
+          "nomic_embed_v2_moe": lambda c: {k: v for k, v in tiny_remote_models.nomic_moe_shapes(c).items() if not k.endswith("experts.bias")}}

@@ -311,6 +311,19 @@ MODELS = {
         num_hidden_layers=3, use_dsa=None, per_layer_config={0: dots3_window(q_lora_rank=14, qk_nope_head_dim=6, head_dim=14)},
         layer_types=["sliding_attention", "full_attention", "indexed_attention"], mlp_layer_types=["sparse", "dense", "sparse"],
         n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=2, routed_scaling_factor=1.7, tie_word_embeddings=True)), False),
+    # Transformers' own words; blocks shorter than the prompt.
+    "minimax": lambda: (T.MiniMaxConfig(**base(
+        num_hidden_layers=3, intermediate_size=16, num_local_experts=4, num_experts_per_tok=2, block_size=16, full_attn_alpha_factor=1.3,
+        linear_attn_alpha_factor=1.3, mlp_alpha_factor=1.3, full_attn_beta_factor=0.7, linear_attn_beta_factor=0.7, mlp_beta_factor=0.7)), False),
+    "minimax_01": lambda: (T.MiniMaxConfig(**base(
+        num_hidden_layers=8, num_attention_heads=2, num_key_value_heads=1, intermediate_size=8, num_local_experts=3, num_experts_per_tok=2,
+        layer_types=["linear_attention"] * 7 + ["full_attention"], full_attn_alpha_factor=3.5, linear_attn_alpha_factor=3.5,
+        mlp_alpha_factor=3.5, rope_parameters=rope(1e7))), True),
+    # Nine experts of which three give their input, in two of four layers.
+    "longcat_flash": lambda: (T.LongcatFlashConfig(**longcat()), False),
+    "longcat_flash_plain": lambda: (T.LongcatFlashConfig(**longcat(
+        num_layers=1, zero_expert_num=0, moe_topk=2, v_head_dim=12, routed_scaling_factor=0.7, attention_bias=True, tie_word_embeddings=True,
+        rope_parameters=YARN | dict(mscale=1.0, mscale_all_dim=1.0))), False),
     # Streams that are not mixed; two layers that select and one that uses the selection before it.
     "hy_v4": lambda: (T.HYV4Config(**hy_v4()), True),
     "hy_v4_groups": lambda: (T.HYV4Config(**hy_v4(
@@ -864,6 +877,38 @@ def as_hy_v4(state, path):
     return renamed
 
 
+def computed_experts(state, n):
+    """The tensors without those of experts from the n-th on."""
+    of = {key: re.search(r"\.experts\.(\d+)\.", key) for key in state}
+    return {key: value for key, value in state.items() if of[key] is None or int(of[key][1]) < n}
+
+
+def as_longcat(state, path):
+    """Without the matrices that transformers saves of experts that have none."""
+    config = json.load(open(path + "/config.json"))
+    config |= dict(attention_method="MLA", mla_scale_q_lora=True, mla_scale_kv_lora=True, zero_expert_type="identity", router_bias=False)
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    return computed_experts(state, config["n_routed_experts"])
+
+
+def as_minimax_01(state, path):
+    """Config as MiniMax-Text-01 is published."""
+    config = json.load(open(path + "/config.json"))
+    theta = config.pop("rope_parameters")["rope_theta"]
+    kinds = [int(kind == "full_attention") for kind in config.pop("layer_types")]
+    for theirs, usual in (("full_attention", "full_attn"), ("linear_attention", "linear_attn"), ("mlp", "mlp")):
+        for factor in ("alpha", "beta"):
+            config[f"layernorm_{theirs}_{factor}"] = config.pop(f"{usual}_{factor}_factor")
+    config |= dict(model_type="minimax_text_01", architectures=["MiniMaxText01ForCausalLM"], attn_type_list=kinds, postnorm=True, rope_theta=theta,
+                   rotary_dim=config["head_dim"], shared_intermediate_size=0, shared_moe_mode="sigmoid")
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    return {key: value for key, value in state.items() if not key.endswith(("slope_rate", "_decay"))}
+
+
+def as_minimax(state, path):
+    return {key: value for key, value in state.items() if not key.endswith(("slope_rate", "_decay"))}
+
+
 def as_ling3(state, path):
     """Config as Ling 3 is published."""
     config = json.load(open(path + "/config.json"))
@@ -892,7 +937,8 @@ def said_to_be_tied(state, path):
 WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses,
          "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35, "glm5_next_shared": as_glm5_next_text, "minimax_m3": as_minimax_m3, "dots3_note": as_dots3, "minimax_m3_text": as_minimax_m3_text,
          "mimo_v2_flash": as_mimo, "olmo_hybrid": as_olmo_hybrid,
-         "olmo_hybrid_rope": as_olmo_hybrid, "dbrx": as_dbrx, "axk1_released": as_axk1, "bailing_hybrid": as_ling3, "hy_v4": as_hy_v4, "hy_v4_groups": as_hy_v4}
+         "olmo_hybrid_rope": as_olmo_hybrid, "dbrx": as_dbrx, "axk1_released": as_axk1, "bailing_hybrid": as_ling3, "hy_v4": as_hy_v4, "hy_v4_groups": as_hy_v4,
+         "minimax": as_minimax, "minimax_01": as_minimax_01, "longcat_flash": as_longcat, "longcat_flash_plain": as_longcat}
 
 
 def with_next_token_layers(state):
@@ -1067,6 +1113,14 @@ def dbrx(**more):
                                  rope_parameters=rope(5e5)) | more)
     if hasattr(config, "attn_config"):
         config.attn_config.rope_theta = 5e5  # which the class asks for and does not have
+    return config
+
+
+def longcat(**more):
+    config = latent(q_lora_rank=10, kv_lora_rank=12, num_layers=2, moe_topk=3, n_routed_experts=6, zero_expert_num=3, ffn_hidden_size=40,
+                    expert_ffn_hidden_size=16, routed_scaling_factor=2.5) | dict(head_dim=8) | more
+    for key in ("first_k_dense_replace", "num_hidden_layers", "intermediate_size", "moe_intermediate_size", "num_experts_per_tok"):
+        del config[key]
     return config
 
 

@@ -272,7 +272,9 @@ def without_gate(model):
 
 
 def mend(converter):
-    """llama.cpp's class for Baichuan calls itself for all tensors but the fused ones."""
+    """llama.cpp's class for Baichuan calls itself for all tensors but the fused ones, that for MiniMax-01 asks for a tokenizer."""
+    if converter.__name__ == "MiniMaxText01Model":
+        converter._get_suppress_tokens = lambda self: None
     if converter.__name__ != "BaichuanModel":
         return
     theirs = converter.modify_tensors
@@ -357,6 +359,97 @@ class WithAlibi:
             ids, attention_mask=bias.masked_fill(distance > 0, -1e30)[None], use_cache=False).logits)
 
 
+class EarlyExperts(torch.nn.Module):
+    """SmallThinker's experts, from the published description: gates by ReLU, chosen by what the layer reads before its norm."""
+
+    def __init__(self, layer, dim, width, n, top_k, softmax):
+        super().__init__()
+        self.primary_router = torch.nn.Linear(dim, n, bias=False)
+        self.experts = torch.nn.ModuleList(torch.nn.ModuleDict(dict(
+            up=torch.nn.Linear(dim, width, bias=False), gate=torch.nn.Linear(dim, width, bias=False),
+            down=torch.nn.Linear(width, dim, bias=False))) for _ in range(n))
+        self.top_k, self.softmax = top_k, softmax
+        layer.register_forward_pre_hook(lambda _, args: setattr(self, "read", args[0]))
+
+    def forward(self, x):
+        logits, chosen = self.primary_router(self.read).topk(self.top_k)
+        weights = logits.softmax(-1) if self.softmax else logits.sigmoid() / logits.sigmoid().sum(-1, keepdim=True)
+        return sum((weights * (chosen == i)).sum(-1, keepdim=True) * expert["down"](torch.relu(expert["gate"](x)) * expert["up"](x))
+                   for i, expert in enumerate(self.experts))
+
+
+def smallthinker_shapes(c):
+    dim, head, ffn = c["hidden_size"], c["head_dim"], c["moe_ffn_hidden_size"]
+    queries, kv = c["num_attention_heads"] * head, c["num_key_value_heads"] * head
+    own = {"input_layernorm": [dim], "post_attention_layernorm": [dim], "self_attn.q_proj": [queries, dim], "self_attn.k_proj": [kv, dim],
+           "self_attn.v_proj": [kv, dim], "self_attn.o_proj": [dim, queries],
+           "block_sparse_moe.primary_router": [c["moe_num_primary_experts"], dim]}
+    for i in range(c["moe_num_primary_experts"]):
+        own |= {f"block_sparse_moe.experts.{i}.{part}": [dim, ffn] if part == "down" else [ffn, dim] for part in ("up", "gate", "down")}
+    return {"model.embed_tokens.weight": [c["vocab_size"], dim], "model.norm.weight": [dim]} | {
+        f"model.layers.{i}.{name}.weight": shape for i in range(c["num_hidden_layers"]) for name, shape in own.items()}
+
+
+THINKER = dict(moe_num_primary_experts=6, moe_num_active_primary_experts=2, moe_ffn_hidden_size=16)
+
+
+class Arctic(torch.nn.Module):
+    """A layer of Mixtral whose experts read what attention's norm reads, beside a dense feed-forward (published description)."""
+
+    def __init__(self, layer, dim, eps):
+        super().__init__()
+        for name, part in layer.named_children():
+            setattr(self, name, part)
+        self.residual_layernorm = type(layer.input_layernorm)(dim, eps)
+        self.residual_mlp = torch.nn.ModuleDict({name: torch.nn.Linear(dim, dim, bias=False) for name in ("w1", "w2", "w3")})
+
+    def forward(self, x, **more):
+        experts = self.mlp(self.post_attention_layernorm(x))
+        x = x + self.self_attn(hidden_states=self.input_layernorm(x), **more)[0]
+        h = self.residual_layernorm(x)
+        return x + self.residual_mlp["w2"](torch.nn.functional.silu(self.residual_mlp["w1"](h)) * self.residual_mlp["w3"](h)) + experts
+
+
+def arctic_shapes(c):
+    dim, ffn, kv = c["hidden_size"], c["intermediate_size"], c["hidden_size"] // c["num_attention_heads"] * c["num_key_value_heads"]
+    own = {"self_attn.q_proj": [dim, dim], "self_attn.k_proj": [kv, dim], "self_attn.v_proj": [kv, dim], "self_attn.o_proj": [dim, dim],
+           "block_sparse_moe.gate": [c["num_local_experts"], dim]} | {f"residual_mlp.{w}": [dim, dim] for w in ("w1", "w2", "w3")}
+    own |= {name: [dim] for name in ("input_layernorm", "post_attention_layernorm", "residual_layernorm")}
+    for i in range(c["num_local_experts"]):
+        own |= {f"block_sparse_moe.experts.{i}.{w}": [dim, ffn] if w == "w2" else [ffn, dim] for w in ("w1", "w2", "w3")}
+    frame = {"model.embed_tokens": [c["vocab_size"], dim], "lm_head": [c["vocab_size"], dim], "model.norm": [dim]}
+    return {name + ".weight": shape for name, shape in frame.items()} | {
+        f"model.layers.{i}.{name}.weight": shape for i in range(c["num_hidden_layers"]) for name, shape in own.items()}
+
+
+def as_arctic(state, path):
+    write_config(path, model_type="arctic", architectures=["ArcticForCausalLM"], enable_expert_tensor_parallelism=False, moe_eval_capacity_factor=1,
+                 moe_layer_frequency=1, moe_min_capacity=0, moe_token_dropping=True, moe_train_capacity_factor=1, parallel_attn_mlp_res=True,
+                 use_residual=True, output_router_logits=None, router_jitter_noise=None)
+    return renamed(state, [(r"residual\.block_sparse_moe", "residual_mlp")])
+
+
+def prepare(model, name):
+    """Replaces parts of a class of transformers before its weights are drawn."""
+    if name.startswith("arctic"):
+        for i, layer in enumerate(model.model.layers):
+            model.model.layers[i] = Arctic(layer, model.config.hidden_size, model.config.rms_norm_eps)
+    for layer in model.model.layers if name.startswith("smallthinker") else ():
+        layer.mlp = EarlyExperts(layer, model.config.hidden_size, 16, 6, 2, name != "smallthinker")
+
+
+def as_smallthinker(state, path, softmax=False):
+    config = json.load(open(path + "/config.json"))
+    slides = [int(kind == "sliding_attention") for kind in config["layer_types"]]
+    write_config(
+        path, model_type="smallthinker", architectures=["SmallThinkerForCausalLM"], **THINKER, norm_topk_prob=True, rope_scaling=None,
+        moe_primary_router_apply_softmax=softmax or None, rope_layout=config["no_rope_layers"], sliding_window_layout=slides,
+        sliding_window_size=config["sliding_window"] or 4096, **dict.fromkeys((
+            "attention_bias", "hidden_act", "intermediate_size", "layer_types", "mlp_bias", "no_rope_layer_interval", "no_rope_layers",
+            "pretraining_tp", "sliding_window", "use_sliding_window")))
+    return renamed(state, [(r"\.mlp\.", ".block_sparse_moe.")])
+
+
 def computed(model, name):
     """What computes the golden logits."""
     sizes = dict(openelm=elm_sizes, deci=deci_sizes).get(name)
@@ -387,7 +480,14 @@ def rows(plain_heads, rope):
         return plain_heads(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=32,
                            qkv_bias=False) | more
 
+    thinker = dict(num_hidden_layers=4, head_dim=8, num_attention_heads=6, num_key_value_heads=2, hidden_size=24, attention_bias=False)
     return {
+        "arctic": lambda: (T.MixtralConfig(**glm(intermediate_size=16, num_attention_heads=4, num_key_value_heads=2, head_dim=None,
+                                                 hidden_size=32, num_local_experts=5, num_experts_per_tok=2)), True),
+        # Three of four layers have a window, and these alone are rotated.
+        "smallthinker": lambda: (T.SmolLM3Config(**glm(**thinker, sliding_window=9, use_sliding_window=True, no_rope_layers=[0, 1, 1, 1],
+                                                       layer_types=["full_attention"] + ["sliding_attention"] * 3, tie_word_embeddings=True)), True),
+        "smallthinker_softmax": lambda: (T.SmolLM3Config(**glm(**thinker, no_rope_layers=[1, 0, 1, 1])), False),
         "internlm2": lambda: (T.LlamaConfig(**plain_heads(rope_parameters=rope(1e6)) | dict(num_attention_heads=6, hidden_size=48,
                                                                                               num_key_value_heads=2)), True),
         "internlm2_tied": lambda: (T.LlamaConfig(**plain_heads(tie_word_embeddings=True)), False),
@@ -413,7 +513,8 @@ def rows(plain_heads, rope):
     }
 
 
-WHOLE = {"internlm2": as_internlm2, "internlm2_tied": as_internlm2, "xverse": as_xverse, "orion": as_orion, "baichuan": as_baichuan,
+WHOLE = {"arctic": as_arctic, "smallthinker": as_smallthinker, "smallthinker_softmax": lambda state, path: as_smallthinker(state, path, True),
+         "internlm2": as_internlm2, "internlm2_tied": as_internlm2, "xverse": as_xverse, "orion": as_orion, "baichuan": as_baichuan,
          "baichuan_alibi": as_baichuan_alibi, "qwen": as_qwen, "chatglm": as_chatglm, "chatglm_heads": as_chatglm, "minicpm": as_minicpm,
          "minicpm_untied": as_minicpm, "deepseek": as_deepseek, "deepseek_normed": as_deepseek,
          "bailing_moe": as_bailing, "baichuan2": as_baichuan2, "openelm": as_openelm, "deci": as_deci}

@@ -425,8 +425,8 @@ class Ops {
   virtual void scale_by_position(Tensor x, const PositionScale& scale) = 0;
   // Announces moe() with these arguments: operations between the two may be computed beside it.
   virtual void start_moe(Tensor /*x*/, Tensor /*router_logits*/, const MoeParams& /*params*/) {}
-  // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits:
-  // [n_tokens, n_experts].
+  // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)), or of weight * x where an
+  // expert is behind those in params (can_select()); router_logits: [n_tokens, n_experts].
   virtual void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) = 0;
   // --- Fused operations: sequences of the operations above that a backend may compute as one.
 
@@ -490,7 +490,7 @@ class Ops {
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params,
                       Tensor out) = 0;
   // Whether select(), AttentionParams::selected, embed_ngrams(), root_gates(), pool_keys(),
-  // mix_streams() and scale_heads_by_position() are there.
+  // mix_streams(), scale_heads_by_position() and experts without weights are there.
   virtual bool can_select() const { return false; }
   // Selects the params.top_k tokens with the highest scores among those that a token sees; of equal
   // scores the lower position. q: [tokens, n_heads * head_dim]; weights: [tokens, n_heads], no

@@ -983,6 +983,91 @@ TEST(Config, Hy4SaysWhatItCannotBe) {
   EXPECT_THAT(error_with("index_head_dim", 13), HasSubstr("index_head_dim: expected an even"));
 }
 
+// A pair of layers has one index in the file.
+TEST(Config, LongcatSaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "longcat_flash");
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_EQ(config.n_layers, 4);
+  EXPECT_EQ(config.experts.n_routed(), 9);
+  EXPECT_EQ(config.layers[3].joining_layer, 2);
+  EXPECT_FALSE(config.layers[3].moe);
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("router_bias", true), HasSubstr("router_bias: expected false"));
+  EXPECT_THAT(error_with("mla_scale_q_lora", false), HasSubstr("mla_scale_q_lora: expected true"));
+  EXPECT_THAT(error_with("zero_expert_type", "copy"), HasSubstr("zero_expert_type: expected"));
+  EXPECT_THAT(error_with("attention_method", "MHA"), HasSubstr("attention_method: expected MLA"));
+  EXPECT_THAT(error_with("zero_expert_num", -1), HasSubstr("zero_expert_num"));
+  EXPECT_THAT(error_with("q_lora_rank", 0), HasSubstr("q_lora_rank: expected a latent"));
+  EXPECT_THAT(error_with("moe_topk", 10), HasSubstr("num_experts_per_tok"));
+  EXPECT_THAT(error_with("hidden_act", "gelu"), HasSubstr("hidden_act: expected silu"));
+}
+
+TEST(Config, SmallThinkerSaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "smallthinker");
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_EQ(config.layers[0].window, 0);
+  EXPECT_EQ(config.layers[0].rope, -1);
+  EXPECT_EQ(config.layers[3].window, 9);
+  EXPECT_EQ(config.experts.routing.score, RouterScore::kSigmoid);
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("rope_layout", {1, 1}), HasSubstr("rope_layout: expected 4 numbers"));
+  EXPECT_THAT(error_with("sliding_window_layout", {1, 1}),
+              HasSubstr("expected a list of 4 layers"));
+  EXPECT_THAT(error_with("norm_topk_prob", false), HasSubstr("norm_topk_prob: expected true"));
+  EXPECT_THAT(error_with("moe_num_active_primary_experts", 7), HasSubstr("num_experts_per_tok"));
+}
+
+TEST(Config, ArcticSaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "arctic");
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_EQ(config.ffn_dim, 32);
+  EXPECT_EQ(config.experts.ffn_dim, 16);
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("moe_layer_frequency", 2), HasSubstr("moe_layer_frequency: expected 1"));
+  EXPECT_THAT(error_with("parallel_attn_mlp_res", false), HasSubstr("parallel_attn_mlp_res"));
+  EXPECT_THAT(error_with("use_residual", false), HasSubstr("use_residual: expected true"));
+  EXPECT_THAT(error_with("num_experts_per_tok", 1), HasSubstr("num_experts_per_tok: expected 2"));
+}
+
+TEST(Config, MiniMax01SaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "minimax_01");
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_TRUE(config.layers[0].carries_state());
+  EXPECT_FALSE(config.layers[0].attention);
+  EXPECT_TRUE(config.layers[7].attention);
+  EXPECT_EQ(config.residual.norm_factor, 3.5f);
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("attn_type_list", {0, 1}), HasSubstr("for 8 layers"));
+  EXPECT_THAT(error_with("attn_type_list", {0, 1, 2, 0, 0, 0, 0, 1}), HasSubstr("layer_types"));
+  EXPECT_THAT(error_with("layernorm_mlp_alpha", 2.0),
+              HasSubstr("alpha factors: expected the same"));
+  EXPECT_THAT(error_with("layernorm_mlp_beta", 2.0), HasSubstr("beta factors: expected the same"));
+  EXPECT_THAT(error_with("postnorm", false), HasSubstr("postnorm: expected true"));
+  EXPECT_THAT(error_with("shared_intermediate_size", 8), HasSubstr("shared_intermediate_size"));
+  EXPECT_THAT(error_with("hidden_act", "gelu"), HasSubstr("hidden_act: expected silu"));
+  EXPECT_THAT(error_with("rotary_dim", 9), HasSubstr("rotary_dim"));
+}
+
 TEST(Config, LatentsAreCachedOnce) {
   const CacheSpec spec =
       config_from_shape("deepseek-v2-lite").value().cache_spec(KvDType::kF16, 16);

@@ -36,7 +36,8 @@ std::vector<MixtureCase> mixtures_for_devices() {
         const auto source = open_weights(path);
         if (!source) continue;
         const ModelConfig config = read_config(**source).value();
-        if (config.indexer().top_k > 0 || !std::ranges::any_of(config.layers, &LayerConfig::moe))
+        if (config.indexer().top_k > 0 || config.experts.n_identities > 0 ||
+            !std::ranges::any_of(config.layers, &LayerConfig::moe))
           continue;
         std::string name = std::string(kind) + "_" + entry.path().filename().string() +
                            (path == entry.path() ? "_hf" : "_gguf");

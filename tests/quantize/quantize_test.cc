@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
         "nanochat", "minicpm3", "minicpm3_scales", "xglm", "internlm2", "internlm2_tied", "xverse",
         "orion", "baichuan", "baichuan_alibi", "qwen", "minicpm", "minicpm_untied", "deepseek",
         "deepseek_normed", "bailing_moe", "mimo_v2_flash", "mamba", "falcon_mamba", "jamba",
-        "baichuan2", "deci"));
+        "baichuan2", "deci", "smallthinker"));
 
 // Its parameters are tensors in one format and settings in the other.
 TEST(Quantize, ActivationsKeepTheirParameters) {
@@ -255,7 +255,8 @@ TEST_P(StaysInDirectories, AndComesOutOfThemTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(Models, StaysInDirectories,
                          ::testing::Values(std::pair("glm5_next", "glm5next"),
-                                           std::pair("mistral_large4", "mistral-large4")));
+                                           std::pair("mistral_large4", "mistral-large4"),
+                                           std::pair("longcat_flash", "longcat-flash")));
 
 // In GGUF delta attention has as many heads as attention over latents.
 TEST(Quantize, HeadsOfKimiLinearThatGgufCannotSayAreRefused) {

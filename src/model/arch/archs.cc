@@ -37,6 +37,7 @@ extern const Architecture kGlm;
 extern const Architecture kChatGlm;
 extern const Architecture kSmolLm3;
 extern const Architecture kArcee;
+extern const Architecture kArctic;
 extern const Architecture kSeedOss;
 extern const Architecture kErnie45;
 extern const Architecture kApertus;
@@ -127,6 +128,9 @@ extern const Architecture kExaoneMoe;
 extern const Architecture kHunyuanMoe;
 extern const Architecture kHyV3;
 extern const Architecture kHy4;
+extern const Architecture kLongcat;
+extern const Architecture kMiniMax01;
+extern const Architecture kSmallThinker;
 extern const Architecture kOlmoe;
 extern const Architecture kFlexOlmo;
 extern const Architecture kAfmoe;
@@ -279,6 +283,10 @@ constexpr const Architecture* kArchitectures[] = {
     &kHunyuanMoe,
     &kHyV3,
     &kHy4,
+    &kArctic,
+    &kLongcat,
+    &kMiniMax01,
+    &kSmallThinker,
     &kOlmoe,
     &kFlexOlmo,
     &kAfmoe,

@@ -69,6 +69,18 @@ std::string with_index(std::string_view pattern, int index) {
   return at == std::string::npos ? name : name.replace(at, 2, std::to_string(index));
 }
 
+std::string layer_prefix(const NameTable& names, int layer) {
+  return with_index(names.layer, layer / names.layers_per_index);
+}
+
+std::string in_layer(const NameTable& names, int layer, std::string_view part) {
+  std::string name(part);
+  const size_t at = name.find('@');
+  return at == std::string::npos
+             ? name
+             : name.replace(at, 1, std::to_string(layer % names.layers_per_index));
+}
+
 std::string with_letter(std::string_view pattern, char letter) {
   std::string name(pattern);
   const size_t at = name.find("{}");
@@ -81,7 +93,7 @@ namespace {
 bool inputs_first(const NameTable& names, const WeightSource& source, std::string_view prefix,
                   int n_layers) {
   for (int i = 0; i < n_layers; ++i) {
-    const std::string at = std::string(prefix) + with_index(names.layer, i);
+    const std::string at = std::string(prefix) + layer_prefix(names, i);
     const TensorInfo* wide =
         source.WeightSource::find(at + std::string(names[tensor::kExpertGateUp]));
     const TensorInfo* narrow =
@@ -117,7 +129,7 @@ void choose_names(NameTable& names, const WeightSource& source, std::string_view
       // WeightSource::find() looks up the list of tensors; an overriding find() may encode the
       // tensor.
       const std::string whole =
-          std::string(prefix) + with_index(names.layer, i) + std::string(name) + suffix;
+          std::string(prefix) + layer_prefix(names, i) + std::string(name) + suffix;
       if (source.WeightSource::find(whole) != nullptr) return true;
     }
     return false;

@@ -13,6 +13,9 @@ namespace penstock {
 NameTable tensor_names(const ModelConfig& config, Naming naming);
 // Returns the name with {} replaced by the index or the letter.
 std::string with_index(std::string_view pattern, int index);
+// The prefix of a layer's tensors, and the name of one of them behind it.
+std::string layer_prefix(const NameTable& names, int layer);
+std::string in_layer(const NameTable& names, int layer, std::string_view part);
 std::string with_letter(std::string_view pattern, char letter);
 // Returns the name of the output matrix without ".weight", in a text model or inside a multimodal
 // one; "" if a directory has none.

@@ -226,8 +226,8 @@ void finish(ConfigReader& reader, ModelConfig& config) {
   if (config.attention.scale == 0.0f)
     config.attention.scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   const auto is_mixture = [](const LayerConfig& layer) { return layer.moe; };
-  if (std::ranges::all_of(config.layers, is_mixture) && !config.experts.beside_dense)
-    config.ffn_dim = 0;
+  const bool both = config.experts.beside_dense || config.experts.reads_early;
+  if (std::ranges::all_of(config.layers, is_mixture) && !both) config.ffn_dim = 0;
   for (LayerConfig& layer : config.layers) {
     const bool own = layer.activation.kind == Activation::kBoundedSilu ||
                      layer.activation.kind == Activation::kCappedSilu ||

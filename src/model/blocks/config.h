@@ -107,6 +107,9 @@ struct LayerConfig {
   // Index of the layer whose indexer selects the tokens that this layer attends to, itself or an
   // earlier one; -1 = it attends to all tokens that it sees.
   int selecting_layer = -1;
+  // Index of the layer, itself or an earlier one, whose mixture joins the stream behind this one
+  // (ExpertsConfig::shortcut); -1 = none.
+  int joining_layer = -1;
   // Index into NgramConfig::hashes of rows that the layer adds to the streams; -1 = none.
   int ngrams = -1;
   // Values are the projected keys, before norm and rotation.

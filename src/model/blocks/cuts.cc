@@ -74,7 +74,7 @@ bool ModelCuts::can_cut_experts() const {
       whole_.experts.shared_dim == 0 || whole_.experts.shared_dim >= shard_.n_ranks;
   return shard_.n_ranks > 1 && whole_.experts.count > 0 &&
          whole_.experts.ffn_dim >= shard_.n_ranks && whole_.experts.latent_dim == 0 &&
-         !whole_.rounding.activations && shared_too;
+         whole_.experts.n_identities == 0 && !whole_.rounding.activations && shared_too;
 }
 
 Shard::Range ModelCuts::cut_features(int n) const {

@@ -11,7 +11,9 @@ std::string_view difference(const ExpertsConfig& a, const ExpertsConfig& b) {
       {{"experts", a.count == b.count && a.ffn_dim == b.ffn_dim && a.latent_dim == b.latent_dim &&
                        a.shared_dim == b.shared_dim && a.shared_gate == b.shared_gate &&
                        a.shared_factor == b.shared_factor && a.router_softcap == b.router_softcap &&
-                       a.beside_dense == b.beside_dense && a.normed == b.normed},
+                       a.beside_dense == b.beside_dense && a.normed == b.normed &&
+                       a.n_identities == b.n_identities && a.shortcut == b.shortcut &&
+                       a.routes_early == b.routes_early && a.reads_early == b.reads_early},
        {"choice of experts",
         (a.count == 0 || a.routing == b.routing) && a.selection_bias == b.selection_bias}});
 }
@@ -44,7 +46,7 @@ void visit(TensorVisitor& v, MixtureWeights& w) {
   const int dim = c.model_dim, read = c.expert_dim();
   v.linear({&tensor::kRouter,
             WeightRole::kRouter,
-            c.experts.count,
+            c.experts.n_routed(),
             dim,
             {},
             Site::kFeedForward,
@@ -58,8 +60,8 @@ void visit(TensorVisitor& v, MixtureWeights& w) {
             w.gate, w.up, w.down);
   if (c.experts.selection_bias)
     v.vector({.name = &tensor::kSelectionBias,
-              .size = c.experts.count,
-              .part = {0, c.experts.count},
+              .size = c.experts.n_routed(),
+              .part = {0, c.experts.n_routed()},
               .shape = VectorSpec::Shape::kRow,  // ERNIE's layout
               .is_bias = true,
               .with_experts = true},
@@ -96,7 +98,7 @@ void visit(TensorVisitor& v, BesideWeights& w) {
 ExpertsBlock::ExpertsBlock(Sublayer& sublayer) : s_(sublayer) {
   const ModelConfig& config = s_.config;
   const int n = s_.n;
-  router_ = s_.ops.new_tensor(n, config.experts.count, TensorRole::kLogits);
+  router_ = s_.ops.new_tensor(n, config.experts.n_routed(), TensorRole::kLogits);
   if (config.experts.latent_dim > 0) {
     latent_in_ = s_.ops.new_tensor(n, config.experts.latent_dim);
     latent_out_ = s_.ops.new_tensor(n, config.experts.latent_dim);
@@ -114,7 +116,8 @@ ExpertsBlock::ExpertsBlock(Sublayer& sublayer) : s_(sublayer) {
 void ExpertsBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   const LayerWeights& layer = s_.weights.layers[static_cast<size_t>(i)];
   const bool has_shared = layer.experts.shared_down.weight != nullptr;
-  const MoeParams params = route(i, h, h);
+  if (!s_.config.experts.routes_early) choose(i, h);
+  const MoeParams params = begin(i, h);
   if (has_shared) compute_shared(layer, h);
   mix(layer, h, params);
   if (has_shared) s_.ops.add(s_.out, shared_out_, s_.config.experts.shared_factor);
@@ -133,7 +136,8 @@ void ExpertsBlock::beside_dense(int i, const NormedInput& h, DenseBlock& dense, 
   const NormedInput input{x, norm_params(s_.config, beside.expert_norm), h.values};
   s_.ops.prepare(router);
   s_.ops.prepare(input);
-  mix(layer, input, route(i, router, input));
+  choose(i, router);
+  mix(layer, input, begin(i, input));
   if (layer.experts.down.partial) s_.ops.all_reduce(s_.out);
   s_.ops.norm(s_.out, norm_params(s_.config, beside.expert_post_norm), s_.out);
   s_.ops.add(s_.out, shared_out_, 1.0f);
@@ -141,12 +145,16 @@ void ExpertsBlock::beside_dense(int i, const NormedInput& h, DenseBlock& dense, 
   s_.ops.add_whole(x, s_.out, s_.config.residual.scale, nullptr);
 }
 
-// Computes the router's logits and announces the mixture.
-MoeParams ExpertsBlock::route(int i, const NormedInput& router_input, const NormedInput& h) {
-  const LayerWeights& layer = s_.weights.layers[static_cast<size_t>(i)];
-  const LinearTarget router = layer.experts.router.into(router_);
-  s_.ops.norm_linear(router_input, {&router, 1});
+void ExpertsBlock::choose(int i, const NormedInput& h) {
+  const LinearTarget router =
+      s_.weights.layers[static_cast<size_t>(i)].experts.router.into(router_);
+  s_.ops.norm_linear(h, {&router, 1});
   if (const float cap = s_.config.experts.router_softcap; cap > 0) s_.ops.scale(router_, 1.0f, cap);
+}
+
+// Announces the mixture of what was chosen.
+MoeParams ExpertsBlock::begin(int i, const NormedInput& h) {
+  const LayerWeights& layer = s_.weights.layers[static_cast<size_t>(i)];
   MoeParams params;
   params.gate = layer.experts.gate.weights, params.gate_bias = layer.experts.gate.biases;
   params.up = layer.experts.up.weights, params.up_bias = layer.experts.up.biases;

@@ -46,6 +46,8 @@ struct ExpertsConfig {
   int count = 0;
   // Features of an expert.
   int ffn_dim = 0;
+  // Experts without weights that give their input, behind the others in the router (LongCat).
+  int n_identities = 0;
   ExpertRouting routing;
   // Soft bound of the router's logits, cap * tanh(logit / cap); 0 = no bound (Laguna).
   float router_softcap = 0.0f;
@@ -67,13 +69,23 @@ struct ExpertsConfig {
   // Mixtures are computed beside the dense feed-forward of a layer, each with norms of its own
   // (Gemma 4).
   bool beside_dense = false;
+  // Mixtures read what the dense feed-forward of their layer reads, and join the stream behind a
+  // later layer (LayerConfig::joining_layer, longcat_forward).
+  bool shortcut = false;
+  // Mixtures read the stream before attention by a norm of their own (BesideWeights::expert_norm) and
+  // join it behind the dense feed-forward (Arctic, arctic_forward).
+  bool reads_early = false;
+  // Routers read the stream before attention (SmallThinker, smallthinker_forward).
+  bool routes_early = false;
+  // Experts that a router chooses from.
+  int n_routed() const { return count + n_identities; }
 };
 
 std::string_view difference(const ExpertsConfig& a, const ExpertsConfig& b);
 
 struct MixtureWeights {
-  LinearWeights router;                    // [n_experts, model_dim]
-  std::unique_ptr<Vector> selection_bias;  // [n_experts] or null
+  LinearWeights router;                    // [n_routed, model_dim]
+  std::unique_ptr<Vector> selection_bias;  // [n_routed] or null
   // [expert_latent_dim, model_dim] and back, or empty
   LinearWeights in, out;
   ExpertWeights gate, up, down;  // gate is empty for experts without gates
@@ -96,19 +108,21 @@ void visit(TensorVisitor& v, BesideWeights& w);
 class ExpertsBlock {
  public:
   explicit ExpertsBlock(Sublayer& sublayer);
+  // Computes the router's logits, which forward() otherwise does; with ExpertsConfig::routes_early.
+  void choose(int layer, const NormedInput& h);
   // x += mixture of the chosen experts + shared experts.
   void forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   // x += post(norm(dense(h)) + norm(experts(norm(x)))). The router reads a third norm of x.
   void beside_dense(int layer, const NormedInput& h, DenseBlock& dense, Tensor x);
 
  private:
-  // Between route() and mix() a mixture on the host is computed beside what is asked for.
-  MoeParams route(int layer, const NormedInput& router_input, const NormedInput& h);
+  // Between begin() and mix() a mixture on the host is computed beside what is asked for.
+  MoeParams begin(int layer, const NormedInput& h);
   void mix(const LayerWeights& layer, const NormedInput& h, const MoeParams& params);
   void compute_shared(const LayerWeights& layer, const NormedInput& h);
 
   Sublayer& s_;
-  Tensor router_;                   // [n, n_experts]
+  Tensor router_;                   // [n, n_routed]
   Tensor shared_gate_, shared_up_;  // [n, shared_ffn_dim]
   Tensor shared_weight_;            // [n, 1]
   Tensor shared_out_;               // [n, model_dim]

@@ -33,8 +33,11 @@ void visit_feed_forward(TensorVisitor& v, LayerWeights& w) {
   const ModelConfig& c = v.config();
   const bool moe = c.layers[static_cast<size_t>(v.layer())].moe;
   v.activation(w.activation);
-  if (!moe || c.experts.beside_dense) visit(v, w.dense);
+  const bool both = c.experts.beside_dense || c.experts.shortcut || c.experts.reads_early;
+  if (!moe || both) visit(v, w.dense);
   if (moe && c.experts.beside_dense) visit(v, w.beside);
+  if (moe && c.experts.reads_early)
+    v.norm({&tensor::kExpertNorm, c.model_dim}, w.beside.expert_norm);
   if (moe) visit(v, w.experts);
 }
 

@@ -51,8 +51,9 @@ struct ResidualConfig {
   bool parallel = false;
   // The feed-forward of a parallel layer has a norm of its own.
   bool parallel_norms = false;
-  // The normed stream replaces the residual: x = n + f(n), where n = norm(x).
+  // The normed stream replaces the residual: x = norm_factor n + f(n), where n = norm(x).
   bool adds_to_norm = false;
+  float norm_factor = 1.0f;
   // What attention and feed-forward add is multiplied by a vector each (InternVL).
   bool column_scales = false;
   // Layers of one sub-layer: attention, a mixer or a feed-forward, with one norm before it.

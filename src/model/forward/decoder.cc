@@ -152,6 +152,7 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
     if (!config.residual.adds_to_norm || !h.norm) return h;
     const Tensor values = ops.materialize(h);
     ops.copy(values, x);
+    if (config.residual.norm_factor != 1.0f) ops.scale(x, config.residual.norm_factor, 0.0f);
     return NormedInput{values, {}, values};
   };
 

@@ -19,6 +19,16 @@ class DecoderParts {
   void attention(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   // x += feed-forward(h), dense or of experts; then computes the norm `next` of x.
   void feed_forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  // Computes a router's logits for the layer's feed_forward() (ExpertsConfig::routes_early).
+  void choose_experts(int layer, const NormedInput& h) { experts_->choose(layer, h); }
+  // As feed_forward(), of one of both in layers that have both (ExpertsConfig::shortcut,
+  // reads_early).
+  void dense(int layer, const NormedInput& h, Tensor x, const NormedInput* next) {
+    dense_->forward(layer, h, x, next);
+  }
+  void mixture(int layer, const NormedInput& h, Tensor x) {
+    experts_->forward(layer, h, x, nullptr);
+  }
   // As feed_forward(), for layers with experts beside a dense feed-forward
   // (ExpertsBlock::beside_dense).
   void dense_beside_experts(int layer, const NormedInput& h, Tensor x);

@@ -31,7 +31,7 @@ float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
 std::string LayerLoader::name_of(const TensorName* name) const {
   const std::string_view part = name == nullptr ? std::string_view() : tensors_.names()[*name];
-  return part.empty() ? std::string() : at_ + std::string(part);
+  return part.empty() ? std::string() : at_ + in_layer(tensors_.names(), layer_, part);
 }
 
 void LayerLoader::norm(const NormSpec& spec, NormWeights& out) {
@@ -307,9 +307,9 @@ Status LayerLoader::append_rows(const TensorInfo& tensor, int cols, RowTable& ou
   return {};
 }
 
-void LayerLoader::ones(int size, std::unique_ptr<Vector>& out) {
+void LayerLoader::constants(std::vector<float> values, std::unique_ptr<Vector>& out) {
   if (!ok()) return;
-  auto packed = tensors_.ops().pack_vector(std::vector<float>(static_cast<size_t>(size), 1.0f));
+  auto packed = tensors_.ops().pack_vector(values);
   if (packed) out = std::move(*packed);
   if (!packed) state_ = tl::unexpected(packed.error());
 }

@@ -28,7 +28,7 @@ class LayerLoader final : public TensorVisitor {
   void heads(const HeadsSpec& spec, ByHead& keys, ByHead& values) override;
   void number(const TensorName* name, float& out) override;
   void activation(ActivationFunction& out) override;
-  void ones(int size, std::unique_ptr<Vector>& out) override;
+  void constants(std::vector<float> values, std::unique_ptr<Vector>& out) override;
   void table(const TableSpec& spec, RowTable& out) override;
   void unused(const TensorName* name) override {
     tensors_.pass_over(at_ + std::string(tensors_.names()[*name]) + ".");

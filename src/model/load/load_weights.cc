@@ -64,11 +64,16 @@ Status load_layers(TensorLoader& tensors, FrameLoader& frame, Stage stage, Model
 Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const ShardOptions& shard) {
   auto weights = std::make_unique<ModelWeights>();
   FrameLoader frame(tensors, shard);
-  if (tensors.config().indexer().top_k > 0 && !tensors.ops().can_select()) {
+  const ModelConfig& config = tensors.config();
+  const std::string_view what = config.indexer().top_k > 0 ? "selects the tokens that it attends to"
+                                : config.mixed_streams.count > 0
+                                    ? "has streams that are read by shares"
+                                : config.experts.n_identities > 0 ? "has experts without weights"
+                                                                  : "";
+  if (!what.empty() && !tensors.ops().can_select()) {
     return errorf(ErrorCode::kUnsupported,
-                  "{}: architecture {} selects the tokens that it attends to, which backend {} "
-                  "cannot: expected backend cpu",
-                  tensors.source().path().string(), tensors.config().arch, tensors.ops().name());
+                  "{}: architecture {} {}, which backend {} cannot: expected backend cpu",
+                  tensors.source().path().string(), config.arch, what, tensors.ops().name());
   }
   RETURN_IF_ERROR(tensors.open());
   RETURN_IF_ERROR(frame.load(*weights));

@@ -42,12 +42,14 @@ bool is_matrix(std::string_view name, std::string_view matrix) {
          (name.size() == matrix.size() || name[name.size() - matrix.size() - 1] == '.');
 }
 
-// Whether no layer from `first` on uses keys and values of an earlier one, or what it selected.
+// Whether no layer from `first` on uses keys and values of an earlier one, what it selected, or its
+// mixture.
 bool may_cut(const ModelConfig& config, int first) {
   const auto needs_earlier = [&](int layer) { return layer >= 0 && layer < first; };
   return std::none_of(
       config.layers.begin() + first, config.layers.end(), [&](const LayerConfig& layer) {
-        return needs_earlier(layer.kv_layer) || needs_earlier(layer.selecting_layer);
+        return needs_earlier(layer.kv_layer) || needs_earlier(layer.selecting_layer) ||
+               needs_earlier(layer.joining_layer);
       });
 }
 

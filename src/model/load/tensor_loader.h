@@ -59,7 +59,7 @@ class TensorLoader {
   // Returns the whole name of a tensor outside the layers.
   std::string name(std::string_view part) const { return prefix_ + std::string(part); }
   // Returns the prefix of a layer's tensors.
-  std::string at_layer(int layer) const { return prefix_ + with_index(names_.layer, layer); }
+  std::string at_layer(int layer) const { return prefix_ + layer_prefix(names_, layer); }
   std::string layer_pattern() const { return prefix_ + std::string(names_.layer); }
   const std::unordered_set<std::string_view>& used() const { return used_; }
   // Treats tensors with this prefix as used by other code.

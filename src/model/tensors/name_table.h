@@ -53,6 +53,9 @@ class NameTable {
       final_norm, lm_head;
   // prefix of a layer's tensors; {} is the index of the layer
   std::string_view layer;
+  // Layers that have one index in the file; which of them a tensor belongs to is @ in its name
+  // (LongCat).
+  int layers_per_index = 1;
   // Heads of GroupedHeads are stored strided: the first head of every group, then the second of
   // every group, and so on. False: group after group.
   bool groups_in_turn = false;

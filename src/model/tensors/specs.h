@@ -244,7 +244,11 @@ class TensorVisitor {
   virtual void table(const TableSpec& spec, RowTable& w) = 0;
   // Activation of the layer, as configured. Some activations have parameters in tensors (xIELU).
   virtual void activation(ActivationFunction&) {}
-  virtual void ones(int, std::unique_ptr<Vector>&) {}  // a vector of ones, which no file stores
+  // A vector of numbers that no file stores.
+  virtual void constants(std::vector<float> /*values*/, std::unique_ptr<Vector>&) {}
+  void ones(int size, std::unique_ptr<Vector>& w) {
+    constants(std::vector<float>(static_cast<size_t>(size), 1.0f), w);
+  }
   // Prefix of tensors that files may contain and that nothing reads.
   virtual void unused(const TensorName*) {}
 };

@@ -31,6 +31,7 @@ Tensor arena_tensor(Arena& arena, int rows, int cols) {
 // arena's.
 struct SortedTokens {
   int n_tokens, n_experts, top_k;
+  int n_computed;    // experts that have weights; those behind them give their input
   int* firsts;       // [n_experts + 1]
   int* token_of;     // [rows]
   float* weight_of;  // [rows]
@@ -39,7 +40,8 @@ struct SortedTokens {
   SortedTokens(const LinearContext& context, Tensor router_logits, const MoeParams& params)
       : n_tokens(router_logits.rows),
         n_experts(router_logits.cols),
-        top_k(params.routing.n_active) {
+        top_k(params.routing.n_active),
+        n_computed(static_cast<int>(params.up.size())) {
     Arena& arena = context.scratch.moe;
     const auto n_rows = static_cast<size_t>(n_tokens) * static_cast<size_t>(top_k);
     auto* choices = arena.allocate_array<ExpertChoice>(n_rows);
@@ -63,7 +65,7 @@ struct SortedTokens {
   // The experts from `begin` on that are computed together.
   int group_end(int begin) const {
     int end = begin + 1;
-    while (end < n_experts && n_rows(begin, end + 1) <= kMostGroupRows) ++end;
+    while (end < n_computed && n_rows(begin, end + 1) <= kMostGroupRows) ++end;
     return end;
   }
 
@@ -153,7 +155,7 @@ class SharedRows {
     if (params.routing.weigh_input) return;  // every expert reads other numbers
     bool found = false;
     Activations::Form shared;
-    for (int e = 0; e < tokens.n_experts; ++e) {
+    for (int e = 0; e < tokens.n_computed; ++e) {
       const int n = tokens.n_rows(e, e + 1);
       for (const auto* weights : {&params.up, &params.gate}) {
         if (n == 0 || weights->empty()) continue;
@@ -185,7 +187,7 @@ struct GroupTensors {
 
   GroupTensors(Arena& arena, const SortedTokens& tokens, const MoeParams& params, int model_dim) {
     int most = 0;
-    for (int e = 0, end = 0; e < tokens.n_experts; e = end)
+    for (int e = 0, end = 0; e < tokens.n_computed; e = end)
       end = tokens.group_end(e), most = std::max(most, tokens.n_rows(e, end));
     x = arena_tensor(arena, most, params.up[0]->cols());
     up = arena_tensor(arena, most, params.up[0]->rows());
@@ -424,13 +426,31 @@ void read_missing_experts(const LinearContext& context, const MoeParams& params,
   });
 }
 
+// out[t] += its choices among the experts without weights.
+void add_identities(const LinearContext& context, Tensor x, const SortedTokens& tokens,
+                    Tensor out) {
+  const int first_row = tokens.firsts[tokens.n_computed];
+  context.pool.for_ranges(tokens.n_tokens, 2, [&](int64_t begin, int64_t end, int) {
+    for (auto t = static_cast<int>(begin); t < end; ++t) {
+      float factor = 0.0f;
+      for (int k = 0; k < tokens.top_k; ++k) {
+        const int row = tokens.rows_of[t * tokens.top_k + k];
+        if (row >= first_row) factor += tokens.weight_of[row];
+      }
+      const float* const from = f32(x, t);
+      float* const to = f32(out, t);
+      for (int i = 0; i < out.cols && factor != 0.0f; ++i) to[i] += factor * from[i];
+    }
+  });
+}
+
 }  // namespace
 
 void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const MoeParams& params,
              Tensor out) {
   const int n_experts = router_logits.cols, top_k = params.routing.n_active;
   PENSTOCK_CHECK(top_k >= 1 && top_k <= n_experts &&
-                 static_cast<int>(params.up.size()) == n_experts &&
+                 static_cast<int>(params.up.size()) <= n_experts &&
                  n_experts % params.routing.n_groups == 0);
   context.scratch.moe.reset();
   const SortedTokens tokens(context, router_logits.row_range(0, x.rows), params);
@@ -443,11 +463,11 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
   const GroupTensors tensors(context.scratch.moe, tokens, params, out.cols);
   // The next group's experts are read while one is computed.
   const auto read_group = [&](int begin) {
-    if (params.mapped && begin < n_experts)
+    if (params.mapped && begin < tokens.n_computed)
       read_missing_experts(context, params, tokens, begin, tokens.group_end(begin));
   };
   read_group(0);
-  for (int begin = 0, end = 0; begin < n_experts; begin = end) {
+  for (int begin = 0, end = 0; begin < tokens.n_computed; begin = end) {
     end = tokens.group_end(begin);
     read_group(end);
     if (tokens.n_rows(begin, end) == 0) continue;
@@ -456,6 +476,7 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
     group.to_result();
     group.add_to(out);
   }
+  if (tokens.n_computed < n_experts) add_identities(context, x, tokens, out);
 }
 
 }  // namespace penstock

@@ -26,10 +26,10 @@ class TensorMapper final : public TensorVisitor {
   // Whether the source has the layer, plain or quantized by another tool.
   bool has_linear(const std::string& stem) const;
   std::string in_name(std::string_view part, int layer) const {
-    return in_prefix_ + (layer < 0 ? "" : with_index(in_.layer, layer)) + std::string(part);
+    return in_prefix_ + (layer < 0 ? "" : layer_prefix(in_, layer)) + in_layer(in_, layer, part);
   }
   std::string out_name(std::string_view part, int layer) const {
-    return out_prefix_ + (layer < 0 ? "" : with_index(out_.layer, layer)) + std::string(part);
+    return out_prefix_ + (layer < 0 ? "" : layer_prefix(out_, layer)) + in_layer(out_, layer, part);
   }
   const std::string& in_prefix() const { return in_prefix_; }
   const std::string& out_prefix() const { return out_prefix_; }
