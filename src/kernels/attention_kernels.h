@@ -66,8 +66,11 @@ struct AttentionRow {
   int tree_begin;
   uint64_t tree_mask;  // 0 = no mask
   int position;        // of the query
-  // slope * (key's position - position) is added to every score; with has_slopes
+  // With has_terms: slope * |key's position - position| is subtracted from every score, and
+  // of_query[c] and of_key[key's index * AttentionTile::key_stride + c] are added, where c is the
+  // column of the distance; null: they are not.
   float slope;
+  const float *of_query, *of_key;
 };
 
 // Rows of memory that are used next. A kernel may prefetch them while it computes.
@@ -96,8 +99,13 @@ struct AttentionTile {
   int units_per_block;
   int begin, end;  // begin is a multiple of kChunkTokens
   float scale, softcap;
-  // whether any row has a slope; only the generic kernels support slopes
-  bool has_slopes;
+  // whether scores have terms by position; only the generic kernels support them
+  bool has_terms;
+  // [2 * reach + 1] columns of distances (key's position less the row's) from -reach to reach; null:
+  // rows have slopes only
+  const float* columns;
+  int reach;
+  int64_t key_stride;  // from one token's terms as a key to the next one's
   // the result of a row must not depend on the other rows
   bool exact_rows;
   // tokens of the sequence that are new in this step

@@ -22,6 +22,7 @@
 #include "base/result.h"
 #include "kernels/activation.h"
 #include "kernels/sample_row.h"
+#include "ops/attention_params.h"
 #include "ops/batch.h"
 #include "ops/cache_spec.h"
 #include "ops/limits.h"
@@ -129,31 +130,6 @@ struct RopeParams {
   const Vector* long_inv_freq = nullptr;
   // [rotary_dim / 2] or null: which axis of Batch::axis_positions turns each pair, 0 to 2.
   const Vector* axes = nullptr;
-};
-
-struct AttentionParams {
-  int layer = 0;
-  // query heads; K and V heads are in the cache spec
-  int n_heads = 0;
-  float scale = 1.0f;    // multiplies q.k
-  float softcap = 0.0f;  // 0 = off; cap * tanh(score / cap)
-  // [n_heads] or null. Attention sinks: the score of a token without a value that joins each head's
-  // softmax.
-  const Vector* sinks = nullptr;
-  // [n_heads] or null (ALiBi): slope * (key's position - query's position) is added to every score.
-  const Vector* slopes = nullptr;
-  // Sparse attention: what each token attends to, from Ops::select(). No columns: all that it sees.
-  // REQUIRES: the layer has no window; there are no slopes.
-  Tensor selected = {};
-  int selected_pool = 1;  // SelectParams::pool of that selection
-  // Each KV head has a selection of its own, of whole blocks of so many tokens
-  // (SelectParams::block); 0: all heads attend to the same tokens.
-  int selected_block = 0;
-
-  // SelectParams::most() of that selection
-  int selected_most(int n_kv_heads) const {
-    return selected_block > 0 ? selected.cols / n_kv_heads : selected.cols;
-  }
 };
 
 inline constexpr int kMaxMixedStreams = 16;

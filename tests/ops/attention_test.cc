@@ -26,13 +26,26 @@ struct Shape {
   bool drops_blocks = false;  // that no query sees any more: tables begin later in the sequence
   // Tokens [part, part_end) of each sequence see each other.
   int part = 0, part_end = 0;
+  // Terms by distance (RelativeTerms), of a table or of queries and keys; 0 = none.
+  int n_columns = 0;
+  bool terms_of_tokens = false;
 
   KvLayerSpec layer() const {
     return {n_kv_heads, head_dim,  window,           0,           values_in_keys,
             chunked,    both_ways, stored_value_dim, part_end > 0};
   }
   bool is_in_part(int index) const { return index >= part && index < part_end; }
+  int n_terms() const { return n_heads * n_columns; }
+  static constexpr int kReach = 6;
+  int column_of(int distance) const {
+    return (std::clamp(distance, -kReach, kReach) + kReach) * 5 % n_columns;
+  }
 };
+
+// Terms of a table (0), of queries (1), of keys (2).
+float term(int kind, int row, int i) {
+  return 0.8f * std::sin(static_cast<float>(31 * kind + 7 * row) + 1.7f * static_cast<float>(i));
+}
 
 // Sequences that grow step by step in a cache of shuffled blocks, and everything they were fed, for
 // the oracle.
@@ -118,6 +131,15 @@ class AttentionFixture {
     const auto sinks = packed(shape_.sinks), slopes = packed(shape_.slopes);
     params.sinks = sinks.get();
     params.slopes = slopes.get();
+    std::vector<float> columns, table;
+    for (int d = -Shape::kReach; d <= Shape::kReach && shape_.n_columns > 0; ++d)
+      columns.push_back(static_cast<float>(shape_.column_of(d)));
+    for (int i = 0; i < shape_.n_terms() && !shape_.terms_of_tokens; ++i)
+      table.push_back(term(0, 0, i));
+    const auto column_vector = packed(columns), table_vector = packed(table);
+    params.relative = {column_vector.get(), shape_.n_columns, table_vector.get()};
+    if (shape_.terms_of_tokens)
+      params.relative.of_query = terms(1, n, rows), params.relative.of_key = terms(2, n, rows);
     ops_.attend(tq, *cache_, params, out);
     Values values = read(ops_, out.row_range(0, n));
     compare(batch, q, values);
@@ -144,6 +166,12 @@ class AttentionFixture {
     if (!values.empty())
       ops_.write_rows(values, tensor.row_range(0, static_cast<int>(values.size()) / cols));
     return tensor;
+  }
+  Tensor terms(int kind, int n, int rows) {
+    std::vector<float> values;
+    for (int t = 0; t < n; ++t)
+      for (int i = 0; i < shape_.n_terms(); ++i) values.push_back(term(kind, t, i));
+    return rows_with(values, rows, shape_.n_terms());
   }
   static void append(std::vector<float>& to, const std::vector<float>& from) {
     to.insert(to.end(), from.begin(), from.end());
@@ -219,8 +247,16 @@ class AttentionFixture {
             if (shape_.softcap > 0)
               weights[j] = shape_.softcap * std::tanh(weights[j] / shape_.softcap);
             if (!shape_.slopes.empty())
-              weights[j] +=
-                  shape_.slopes[h] * (position_of(batch, s, j) - batch.positions[first + t]);
+              weights[j] -= shape_.slopes[h] *
+                            std::fabs(position_of(batch, s, j) - batch.positions[first + t]);
+            if (shape_.n_columns > 0) {
+              const int distance =
+                            static_cast<int>(position_of(batch, s, j)) - batch.positions[first + t],
+                        at = h * shape_.n_columns + shape_.column_of(distance);
+              weights[j] += shape_.terms_of_tokens
+                                ? double{term(1, first + t, at)} + term(2, first + j, at)
+                                : term(0, 0, at);
+            }
             highest = std::max(highest, weights[j]);
           }
           if (!shape_.sinks.empty()) {
@@ -472,6 +508,30 @@ TEST_P(AttentionTest, SlopesFollowTheDistance) {
       f.step({33, 600});
       f.step({1, 1});
     }
+  }
+}
+
+TEST_P(AttentionTest, SlopesGoBothWays) {
+  AttentionFixture f(*ops_, {.slopes = {0.5f, 0.25f, 0.01f, 0.002f}, .both_ways = true}, 2, 200);
+  f.step({90, 3});
+}
+
+TEST_P(AttentionTest, TermsOfATableFollowTheDistance) {
+  for (const KvDType dtype : cache_types()) {
+    const Shape shape = {.dtype = dtype, .n_columns = 9};
+    AttentionFixture f(*ops_, shape, 2, 300);
+    f.step({90, 3});
+    f.step({1, 1});
+    f.step({1, 130});
+  }
+}
+
+TEST_P(AttentionTest, TermsOfQueriesAndKeysFollowTheDistance) {
+  for (const KvDType dtype : cache_types()) {
+    const Shape shape = {
+        .dtype = dtype, .both_ways = true, .n_columns = 9, .terms_of_tokens = true};
+    AttentionFixture f(*ops_, shape, 3, 300);
+    f.step({70, 3, 200});
   }
 }
 

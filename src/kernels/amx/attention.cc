@@ -26,7 +26,7 @@ constexpr int kMinRows =
 
 template <KvFormat K>
 void attend_tiles(const AttentionTile& tile, const AttentionState& state) {
-  if (tile.has_slopes || !tile.layout->has_equal_values()) return attend<K>(tile, state);
+  if (tile.has_terms || !tile.layout->has_equal_values()) return attend<K>(tile, state);
   if (!tile.exact_rows && tile.n_rows >= kMinRows) return attend_flash<TileUnits, K>(tile, state);
   if constexpr (K == KvFormat::kBF16 || K == KvFormat::kI8)
     return attend_row_passes<K>(tile, state);

@@ -120,7 +120,7 @@ constexpr int kMinTokens = 64;
 template <KvFormat K>
 void attend_pairs(const AttentionTile& tile, const AttentionState& state) {
   const bool many = tile.n_new >= kMinTokens && tile.n_heads == 1;
-  if (!many || tile.has_slopes || !tile.layout->has_equal_values() || tile.exact_rows)
+  if (!many || tile.has_terms || !tile.layout->has_equal_values() || tile.exact_rows)
     return attend<K>(tile, state);
   attend_flash<PairUnits, K>(tile, state);
 }

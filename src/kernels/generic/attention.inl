@@ -71,9 +71,10 @@ inline uint32_t visible_lanes(const AttentionRow& row, int base) {
   return lanes;
 }
 
-// Returns the terms of a row's slope (ALiBi) for tokens base .. base + 15. The position of a draft
-// node is its depth in the tree: the nodes that the row attends to before it are its ancestors.
-inline F sloped(const AttentionRow& row, int base) {
+// Returns the terms of a row's scores by position for tokens base .. base + 15. The position of a
+// draft node is its depth in the tree: the nodes that the row attends to before it are its
+// ancestors.
+inline F position_terms(const AttentionTile& tile, const AttentionRow& row, int base) {
   alignas(64) float added[kUnitTokens];
   for (int i = 0; i < kUnitTokens; ++i) {
     int position = base + i;
@@ -81,7 +82,16 @@ inline F sloped(const AttentionRow& row, int base) {
     if (row.tree_mask != 0 && draft > 0 && draft < 64)
       position =
           row.tree_begin + __builtin_popcountll(row.tree_mask & ((uint64_t{1} << draft) - 1));
-    added[i] = row.slope * static_cast<float>(position - row.position);
+    const int distance = position - row.position;
+    added[i] = -row.slope * static_cast<float>(distance < 0 ? -distance : distance);
+    if (tile.columns == nullptr) continue;
+    const int near = distance < -tile.reach  ? -tile.reach
+                     : distance > tile.reach ? tile.reach
+                                             : distance;
+    const auto column = static_cast<int>(tile.columns[near + tile.reach]);
+    if (row.of_query != nullptr) added[i] += row.of_query[column];
+    if (row.of_key != nullptr && base + i < row.end)
+      added[i] += row.of_key[(base + i) * tile.key_stride + column];
   }
   return Simd::load(added);
 }
@@ -267,9 +277,9 @@ inline void whole_score_units(const AttentionTile& tile, const Chunk& chunk, int
   lines = ahead;
 }
 
-// Completes a row's scores of a chunk in p (scales of int8 keys, softcap, slopes, mask); returns
+// Completes a row's scores of a chunk in p (scales of int8 keys, softcap, terms, mask); returns
 // the largest of them and `before`. Plain, here and below: the chunk is whole, the row attends to
-// all of it, and there are neither softcap nor slopes.
+// all of it, and there are neither softcap nor terms.
 template <KvFormat K, bool Plain>
 [[gnu::always_inline]] inline F finish_scores(const AttentionTile& tile, const Chunk& chunk,
                                               const AttentionRow& row, float before, float* p) {
@@ -285,7 +295,8 @@ template <KvFormat K, bool Plain>
     if constexpr (!Plain) {
       const uint32_t lanes = visible_lanes(row, chunk.begin + u * kUnitTokens);
       if (tile.softcap > 0.0f) s = Simd::mul(tanh(s), cap);
-      if (tile.has_slopes) s = Simd::add(s, sloped(row, chunk.begin + u * kUnitTokens));
+      if (tile.has_terms)
+        s = Simd::add(s, position_terms(tile, row, chunk.begin + u * kUnitTokens));
       if (lanes != 0xffffu) s = Simd::keep(lanes, s, lowest);
     }
     highest = Simd::max(highest, s);
@@ -367,7 +378,7 @@ inline void softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, f
   const int n = tile.n_rows - r < NR ? tile.n_rows - r : NR, end = chunk.begin + kChunkTokens;
   p += static_cast<int64_t>(r) * kChunkTokens;
   bool plain = chunk.unit_begin == 0 && chunk.unit_end == kChunkUnits && tile.softcap <= 0.0f &&
-               !tile.has_slopes;
+               !tile.has_terms;
   for (int i = r; i < r + n; ++i) {
     const AttentionRow& row = tile.rows[i];
     plain = plain && row.first <= chunk.begin && row.end >= end &&

@@ -112,8 +112,20 @@ class Attention {
     result.tree_mask = mask;
     result.position = position;
     if (mask != 0) hide_ancestors(result);
-    if (slopes_ != nullptr) result.slope = slopes_[kv_head * group_ + row % group_];
+    const int head = kv_head * group_ + row % group_;
+    if (slopes_ != nullptr) result.slope = slopes_[head];
+    if (params_.relative.columns != nullptr)
+      set_terms(token, batch_.seq_offsets[seq] - n_old, head, result);
     return result;
+  }
+
+  // first: row that the sequence's first token has, or would have, in the step's tensors.
+  void set_terms(int token, int first, int head, AttentionRow& row) const {
+    const RelativeTerms& terms = params_.relative;
+    const int column = head * terms.n_columns;
+    if (terms.table != nullptr) row.of_query = data_of(terms.table) + column;
+    if (terms.of_query.cols > 0) row.of_query = f32(terms.of_query, token) + column;
+    if (terms.of_key.cols > 0) row.of_key = f32(terms.of_key, first) + column;
   }
 
   // Nodes of a draft tree are stored after others of the same depth, so the start of a window
@@ -330,7 +342,11 @@ class Attention {
     job.end = std::min(tile.end, job.begin + tile.split);
     job.scale = params_.scale;
     job.softcap = params_.softcap;
-    job.has_slopes = slopes_ != nullptr;
+    const RelativeTerms& terms = params_.relative;
+    job.has_terms = slopes_ != nullptr || terms.columns != nullptr;
+    job.columns = data_of(terms.columns);
+    job.reach = terms.columns != nullptr ? terms.columns->size() / 2 : 0;
+    job.key_stride = terms.of_key.row_stride;
     job.exact_rows = context_.batch_invariant;
     job.n_new = batch_.seq_offsets[tile.seq + 1] - batch_.seq_offsets[tile.seq];
     job.scratch = scratch;

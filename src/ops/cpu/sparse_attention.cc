@@ -396,7 +396,7 @@ void cpu_attend_selected(const AttentionContext& context, Tensor q, const Batch&
                          const CpuKvCache& cache, const AttentionParams& params, Tensor out) {
   const KvLayerSpec& spec = cache.spec().layers[static_cast<size_t>(params.layer)];
   PENSTOCK_CHECK(params.n_heads % spec.n_kv_heads == 0 && spec.window == 0 && !spec.both_ways &&
-                 params.slopes == nullptr);
+                 params.slopes == nullptr && params.relative.columns == nullptr);
   SelectedAttention(context, q, batch, cache, params, out).run();
 }
 

@@ -20,10 +20,12 @@ float* CacheAttention::sums_of_pieces(const AttentionOnDevice& attention, int n_
   return static_cast<float*>(taken.value_or(nullptr));
 }
 
-bool CacheAttention::flashes(const KvLayerOnDevice& layer) const {
+bool CacheAttention::flashes(const AttentionOnDevice& attention) const {
+  const KvLayerOnDevice& layer = attention.layer;
   const bool halves = layer.code == KvCode::kF16 || layer.code == KvCode::kBF16;
-  return flash_ && !invariant_ && halves && layer.has_values() &&
-         layer.value_dim == layer.head_dim && layer.head_dim % 16 == 0 && layer.head_dim <= 256;
+  return flash_ && !invariant_ && attention.terms.columns == nullptr && halves &&
+         layer.has_values() && layer.value_dim == layer.head_dim && layer.head_dim % 16 == 0 &&
+         layer.head_dim <= 256;
 }
 
 // Attention of the tokens for which FlashPieces is made.
@@ -74,7 +76,7 @@ void CacheAttention::flash(const AttentionOnDevice& attention, const NewTokens* 
 }
 
 void CacheAttention::launch(const AttentionOnDevice& attention) {
-  if (flashes(attention.layer)) return flash(attention, nullptr);
+  if (flashes(attention)) return flash(attention, nullptr);
   const Attend whole{attention};
   const int n_kv_heads = attention.layer.n_kv_heads, heads = n_kv_heads * whole.tiles(),
             n_rows = attention.q.rows;
@@ -100,6 +102,13 @@ AttentionOnDevice CacheAttention::attention_of(Tensor q, const KvCache& cache,
   kernel.sees_parts = spec.sees_parts;
   kernel.scale = params.scale, kernel.softcap = params.softcap;
   kernel.sinks = device_data(params.sinks), kernel.slopes = device_data(params.slopes);
+  if (const RelativeTerms& terms = params.relative; terms.columns != nullptr) {
+    kernel.terms.columns = device_data(terms.columns);
+    kernel.terms.reach = terms.columns->size() / 2, kernel.terms.n_columns = terms.n_columns;
+    kernel.terms.table = device_data(terms.table);
+    if (terms.of_query.cols > 0) kernel.terms.of_query = rows_of(terms.of_query);
+    if (terms.of_key.cols > 0) kernel.terms.of_key = rows_of(terms.of_key);
+  }
   kernel.batch = upload_.on_device();
   const auto block_size = static_cast<unsigned>(kernel.layer.block_size);
   kernel.block_shift = std::has_single_bit(block_size) ? std::countr_zero(block_size) : -1;
@@ -118,7 +127,7 @@ bool CacheAttention::store_and_attend(Tensor q, const NewTokens& own, KvCache& c
   // Measured on an H200: fusing saves a step of 1 to 8 tokens up to 2 %, and costs one of 64 tokens
   // up to 3 %.
   constexpr int kMostRows = 16;
-  if (!fuses_stores_ || !flashes(layer) || !upload_.all_few() || q.rows > kMostRows) return false;
+  if (!fuses_stores_ || !flashes(kernel) || !upload_.all_few() || q.rows > kMostRows) return false;
   // nothing to fuse: neither K and V to store nor a rotation
   if (own.k.cols == 0 && own.rotation.inv_freq == nullptr) return false;
   const int kv_cols = own.k.cols > 0 ? layer.n_kv_heads * layer.head_dim : 0;

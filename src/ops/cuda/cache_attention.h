@@ -38,7 +38,7 @@ class CacheAttention {
   void launch(const AttentionOnDevice& attention);
   // Launches the flash kernels. own: new tokens to rotate and store; null: all are stored.
   void flash(const AttentionOnDevice& attention, const NewTokens* own);
-  bool flashes(const KvLayerOnDevice& layer) const;
+  bool flashes(const AttentionOnDevice& attention) const;
   template <int kDim, KvCode kCode>
   void attend_flash(const AttentionOnDevice& attention, const NewTokens* own);
   template <class K>

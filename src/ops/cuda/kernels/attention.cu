@@ -143,7 +143,7 @@ struct HeadTile {
 };
 
 PENSTOCK_DEVICE void score_token(const Thread& t, const AttentionOnDevice& k, const HeadTile& tile,
-                                 const Sight& sight, int index, int slot) {
+                                 const Sight& sight, int token, int index, int slot) {
   constexpr int kHeads = Attend::kHeads, kChunk = Attend::kChunk;
   if (slot < 0) {
     for (int h = 0; h < tile.n; ++h) tile.weights[h * kChunk + t.index] = kNothing;
@@ -167,7 +167,10 @@ PENSTOCK_DEVICE void score_token(const Thread& t, const AttentionOnDevice& k, co
     float score = dots[h] * unit;
     if (k.softcap > 0.0f) score = k.softcap * tanhf(score / k.softcap);
     if (k.slopes != nullptr)
-      score += k.slopes[tile.first_query + h] * static_cast<float>(position - sight.position);
+      score -=
+          k.slopes[tile.first_query + h] * fabsf(static_cast<float>(position - sight.position));
+    if (k.terms.columns != nullptr)
+      score += k.terms.sum(token, tile.first_query + h, position - sight.position);
     tile.weights[h * kChunk + t.index] = score;
   }
 }
@@ -197,7 +200,7 @@ PENSTOCK_DEVICE void weigh_chunk(const Thread& t, const HeadTile& tile) {
 
 // Attention over the visible tokens of the piece [begin, end): sets tile.sums, most and total.
 PENSTOCK_DEVICE void attend_piece(const Thread& t, const AttentionOnDevice& k, const HeadTile& tile,
-                                  const Sight& sight, int begin, int end) {
+                                  const Sight& sight, int token, int begin, int end) {
   constexpr int kThreads = Attend::kThreads, kChunk = Attend::kChunk, kHeads = Attend::kHeads;
   const KvLayerOnDevice& layer = k.layer;
   const KvOnDevice& kv = k.batch->kv[k.group];
@@ -215,7 +218,7 @@ PENSTOCK_DEVICE void attend_piece(const Thread& t, const AttentionOnDevice& k, c
   for (int chunk = first / kChunk * kChunk; chunk < last; chunk += kChunk) {
     t.sync();
     const int index = chunk + t.index;
-    score_token(t, k, tile, sight, index, sight.sees(index) ? slot_of(index) : -1);
+    score_token(t, k, tile, sight, token, index, sight.sees(index) ? slot_of(index) : -1);
     t.sync();
     weigh_chunk(t, tile);
     t.sync();
@@ -291,7 +294,7 @@ PENSTOCK_BODY void Attend::operator()(const Thread& t) const {
   for (int i = t.index; i < tile.n * value_dim; i += kThreads) tile.joined[i] = 0.0f;
   Joined joined[kHeads];
   for (int begin = sight.first / kPiece * kPiece; begin < sight.end; begin += kPiece) {
-    attend_piece(t, *this, tile, sight, begin, begin + kPiece);
+    attend_piece(t, *this, tile, sight, t.x, begin, begin + kPiece);
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
       if (h >= tile.n || tile.most[h] == kNothing) continue;
@@ -319,7 +322,7 @@ PENSTOCK_BODY void AttendPieces::operator()(const Thread& t) const {
   const int begin = (t.x - batch->first_pieces[token]) * Attend::kPiece;
   const HeadTile tile(t, *this);
   load_queries(t, *this, tile, token);
-  attend_piece(t, *this, tile, sight_of(*this, token), begin, begin + Attend::kPiece);
+  attend_piece(t, *this, tile, sight_of(*this, token), token, begin, begin + Attend::kPiece);
   const int n_heads = q.cols / layer.head_dim;
   for (int h = 0; h < tile.n; ++h) {
     float* const to =

@@ -53,6 +53,25 @@ struct NewTokens {
   Rotation rotation;
 };
 
+// RelativeTerms for kernels; columns is null: there are none.
+struct TermsOnDevice {
+  const float* columns = nullptr;  // [2 * reach + 1]
+  int reach = 0, n_columns = 0;
+  const float* table = nullptr;  // or null
+  Rows of_query, of_key;         // or no columns
+
+  // Returns the terms of a query head's score for a key at this distance from token t's row.
+  PENSTOCK_DEVICE float sum(int t, int head, int distance) const {
+    const int near = distance < -reach ? -reach : distance > reach ? reach : distance;
+    const int at = head * n_columns + static_cast<int>(columns[near + reach]);
+    float result = 0.0f;
+    if (table != nullptr) result += table[at];
+    if (of_query.cols > 0) result += of_query.row(t)[at];
+    if (of_key.cols > 0) result += of_key.row(t + distance)[at];
+    return result;
+  }
+};
+
 // Parameters of attention.
 struct AttentionOnDevice {
   Rows q, out;
@@ -63,6 +82,7 @@ struct AttentionOnDevice {
   bool chunked, both_ways, sees_parts;
   float scale, softcap;
   const float *sinks, *slopes;  // [query heads] or null
+  TermsOnDevice terms;          // only Attend and AttendPieces add them
   const BatchOnDevice* batch;
   // log2 of the cache's block size; -1: the size is no power of two
   int block_shift;

@@ -138,7 +138,7 @@ struct WarpRows {
       for (int i = 0; i < 4; ++i) {
         const int r = i >> 1, index = tile + 8 * n + 2 * q4 + (i & 1);
         float score = scoring.score(scores[n][i], units[r]);
-        if (scoring.sloped) score += slope[r] * static_cast<float>(index - rows[r].position);
+        if (scoring.sloped) score -= slope[r] * fabsf(static_cast<float>(index - rows[r].position));
         if (edge && (index < rows[r].first || index >= rows[r].end)) score = kNothing;
         scores[n][i] = score;
         now[r] = fmaxf(now[r], score);
@@ -492,7 +492,8 @@ struct WarpPiece {
           if (!sight.sees(index)) {
             scores[m][i] = kNothing;
           } else if (scoring.sloped) {
-            scores[m][i] += slope * static_cast<float>(sight.position_of(index) - sight.position);
+            scores[m][i] -=
+                slope * fabsf(static_cast<float>(sight.position_of(index) - sight.position));
           }
         }
       }
