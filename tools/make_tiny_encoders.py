@@ -25,6 +25,7 @@ import tempfile
 os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TORCHDYNAMO_DISABLE="1")
 import make_tiny_models
 import tiny_newer_models
+import tiny_remote_encoders
 import tiny_remote_models
 import torch
 import transformers as T
@@ -32,11 +33,18 @@ from safetensors.torch import load_file, save_file
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden", "encoders")
 LENGTHS = (1, 2, 7, 23, 40)
+# Lengths of further sequences, for models whose scores depend on long distances.
+LONG = {"mpnet": (140,)}
 
 
 def bert(**more):
     return dict(vocab_size=53, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
                 max_position_embeddings=48, pad_token_id=0) | more
+
+
+def deberta(**more):
+    return bert(type_vocab_size=0, relative_attention=True, share_att_key=True, pos_att_type="p2c|c2p", position_buckets=8,
+                max_relative_positions=24, norm_rel_ebd="layer_norm", position_biased_input=False) | more
 
 
 def modern(**more):
@@ -72,6 +80,12 @@ MODELS = {
     "electra_narrow": lambda: (T.ElectraConfig(**bert(embedding_size=10)), False, T.ElectraForPreTraining),
     "albert": lambda: (T.AlbertConfig(**bert(embedding_size=16, num_hidden_layers=3)), False, None),
     "albert_wide": lambda: (T.AlbertConfig(**bert(embedding_size=24, hidden_act="gelu", layer_norm_eps=1e-5)), False, T.AlbertForMaskedLM),
+    "mpnet": lambda: (T.MPNetConfig(**bert(max_position_embeddings=150, pad_token_id=1)), False, None),
+    "mpnet_with_head": lambda: (T.MPNetConfig(**bert(num_hidden_layers=1, num_attention_heads=2, pad_token_id=1)), False, T.MPNetForMaskedLM),
+    "deberta_v2": lambda: (T.DebertaV2Config(**deberta()), False, None),
+    "deberta_v2_plain": lambda: (T.DebertaV2Config(**deberta(
+        num_hidden_layers=1, position_buckets=-1, max_relative_positions=12, norm_rel_ebd="none", pos_att_type="c2p",
+        type_vocab_size=2)), False, T.DebertaV2ForMaskedLM),
     "jina_v3": lambda: (T.JinaEmbeddingsV3Config(**bert(max_position_embeddings=64, type_vocab_size=1)), False, None),
     "gte": lambda: (T.GteConfig(**bert(max_position_embeddings=64, type_vocab_size=1)), False, None),
     "gte_plain": lambda: (T.GteConfig(**bert(
@@ -83,9 +97,9 @@ MODELS = {
 }
 
 
-def sequences(vocab):
+def sequences(vocab, more=()):
     generator = torch.Generator().manual_seed(11)
-    return [torch.randint(0, vocab, (n,), generator=generator).tolist() for n in LENGTHS]
+    return [torch.randint(0, vocab, (n,), generator=generator).tolist() for n in (*LENGTHS, *more)]
 
 
 def pooled(model, ids):
@@ -94,21 +108,27 @@ def pooled(model, ids):
     return dict(ids=ids, mean=states.mean(0).tolist(), cls=states[0].tolist(), last=states[-1].tolist())
 
 
-def make_nomic_moe(name):
+# Encoders that transformers does not have; see tiny_remote_encoders.py.
+DESCRIBED = tiny_remote_encoders.DESCRIBED | {
+    "nomic_bert_moe": (tiny_remote_models.NOMIC_MOE, tiny_remote_models.nomic_moe_shapes, tiny_remote_models.nomic_moe)}
+
+
+def make_described(name):
+    config, shapes, states_of = DESCRIBED[name]
     path = os.path.join(OUT, name)
     shutil.rmtree(path, ignore_errors=True)
     os.makedirs(path)
     model = torch.nn.Module()
-    state = {key: torch.nn.Parameter(torch.zeros(shape)) for key, shape in tiny_remote_models.nomic_moe_shapes(tiny_remote_models.NOMIC_MOE).items()}
+    state = {key: torch.nn.Parameter(torch.zeros(shape)) for key, shape in shapes(config).items()}
     model.named_parameters = lambda: state.items()
     make_tiny_models.randomize(model, name)
     state = {key: value.data.zero_() if key.endswith("experts.bias") else value.data for key, value in state.items()}
     golden = []
-    for ids in sequences(tiny_remote_models.NOMIC_MOE["vocab_size"]):
-        states = tiny_remote_models.nomic_moe(state, tiny_remote_models.NOMIC_MOE, ids)
+    for ids in sequences(config["vocab_size"], LONG.get(name, ())):
+        states = states_of(state, config, ids)
         golden.append(dict(ids=ids, mean=states.mean(0).tolist(), cls=states[0].tolist(), last=states[-1].tolist()))
     save_file(state, os.path.join(path, "model.safetensors"), {"format": "pt"})
-    json.dump(tiny_remote_models.NOMIC_MOE, open(os.path.join(path, "config.json"), "w"), indent=2)
+    json.dump(config, open(os.path.join(path, "config.json"), "w"), indent=2)
     json.dump(golden, open(os.path.join(path, "golden.json"), "w"))
     tiny_newer_models.convert(path, os.path.join(path, "model.gguf"))
     print(f"{name:20} states up to {max(abs(x) for g in golden for x in g['mean']):.2f}")
@@ -124,7 +144,7 @@ def make(name):
     whole = whole.float().eval()
     make_tiny_models.randomize(whole, "gemma3" if name.startswith("embedding_gemma") else name)
     encoder = getattr(whole, whole.base_model_prefix) if whole_class else whole
-    golden = [pooled(encoder, ids) for ids in sequences(config.vocab_size)]
+    golden = [pooled(encoder, ids) for ids in sequences(config.vocab_size, LONG.get(name, ()))]
     whole.save_pretrained(path)
     for extra in ("generation_config.json",):
         if os.path.exists(os.path.join(path, extra)):
@@ -157,6 +177,8 @@ CLASSIFIERS = {
     "distilbert": lambda: (T.DistilBertConfig(vocab_size=53, dim=24, hidden_dim=40, n_layers=2, n_heads=3, max_position_embeddings=48,
                                               num_labels=2), T.DistilBertForSequenceClassification, "softmax", False),
     "electra": lambda: (T.ElectraConfig(**bert(embedding_size=24, num_labels=1)), T.ElectraForSequenceClassification, "sigmoid", False),
+    "mpnet": lambda: (T.MPNetConfig(**bert(pad_token_id=1, num_labels=2)), T.MPNetForSequenceClassification, "softmax", False),
+    "deberta_v2": lambda: (T.DebertaV2Config(**deberta(num_labels=3)), T.DebertaV2ForSequenceClassification, "softmax", False),
     "jina_v3": lambda: (T.JinaEmbeddingsV3Config(**bert(max_position_embeddings=64, type_vocab_size=1, num_labels=1)),
                         T.JinaEmbeddingsV3ForSequenceClassification, "sigmoid", False),
     "gte": lambda: (T.GteConfig(**bert(max_position_embeddings=64, type_vocab_size=1, num_labels=3)), T.GteForSequenceClassification,
@@ -284,6 +306,42 @@ def make_cross_encoder(name):
     print(f"{name:20} scores {[round(one['score'], 3) for one in golden]}")
 
 
+def make_piece_cross_encoder(name):
+    """As Microsoft publishes DeBERTa v3: spm.model is all that describes the vocabulary. Ids are sentencepiece's, which this needs;
+    pairs are cut as transformers does ("longest first")."""
+    import sentencepiece
+    path = os.path.join(OUT, "..", "cross_encoders", name)
+    shutil.rmtree(path, ignore_errors=True)
+    os.makedirs(path)
+    text = os.path.join(path, "text")
+    open(text, "w").write("\n".join([*TEXTS, *(one for pair in PAIRS for one in pair), " ".join(WORDS)]))
+    sentencepiece.SentencePieceTrainer.train(
+        input=text, model_prefix=os.path.join(path, "spm"), vocab_size=60, hard_vocab_limit=False, model_type="unigram",
+        normalization_rule_name="identity", pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]", unk_piece="[UNK]", minloglevel=2)
+    pieces = sentencepiece.SentencePieceProcessor(model_file=os.path.join(path, "spm.model"))
+    os.remove(text), os.remove(os.path.join(path, "spm.vocab"))
+    size, limit = pieces.vocab_size() + 1, 40
+    json.dump({"[MASK]": size - 1}, open(os.path.join(path, "added_tokens.json"), "w"))
+    json.dump(dict(do_lower_case=False, vocab_type="spm", model_max_length=limit, model_input_names=["input_ids", "attention_mask"]),
+              open(os.path.join(path, "tokenizer_config.json"), "w"))
+    torch.manual_seed(4)
+    model = T.DebertaV2ForSequenceClassification(T.DebertaV2Config(**deberta(vocab_size=size, num_labels=1))).float().eval()
+    make_tiny_models.randomize(model, name)
+    model.save_pretrained(path)
+    golden = []
+    for a, b in PAIRS:
+        ids = [pieces.encode(a), pieces.encode(b)]
+        room, longer = limit - 3, int(len(ids[0]) <= len(ids[1]))
+        if len(ids[0]) + len(ids[1]) > room:
+            least = min(len(ids[1 - longer]), room // 2)
+            ids[longer], ids[1 - longer] = ids[longer][:room - least], ids[1 - longer][:least]
+        with torch.no_grad():
+            score = model(torch.tensor([[1, *ids[0], 2, *ids[1], 2]])).logits[0, 0].sigmoid()
+        golden.append(dict(first=a, second=b, score=float(score)))
+    json.dump(golden, open(os.path.join(path, "golden.json"), "w"))
+    print(f"{name:20} {size} tokens, scores {[round(one['score'], 3) for one in golden]}")
+
+
 def make_reranker(name):
     """As llama.cpp's converter writes Qwen3-Reranker: the GGUF file alone, which has the rows of "yes" and "no" and how pairs are
     written. The scores are those of the whole model in transformers, for texts written so."""
@@ -327,7 +385,9 @@ if __name__ == "__main__":
     every = {**{f"sentences/{name}": make_sentences for name in SENTENCES},
              **{f"classifiers/{name}": make_classifier for name in CLASSIFIERS},
              **{f"cross_encoders/{name}": make_cross_encoder for name in CROSS_ENCODERS},
-             **{f"cross_encoders/{name}": make_reranker for name in ("qwen3_reranker", "qwen3_reranker_tied")}, "nomic_bert_moe": make_nomic_moe,
+             "cross_encoders/deberta_v3": make_piece_cross_encoder,
+             **{f"cross_encoders/{name}": make_reranker for name in ("qwen3_reranker", "qwen3_reranker_tied")},
+             **{name: make_described for name in DESCRIBED},
              **{name: make for name in MODELS}}
     for wanted in sys.argv[1:] or every:
         every[wanted](wanted.split("/")[-1])

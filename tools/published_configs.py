@@ -1,5 +1,6 @@
 """The config.json files of published text models, for make_published.py, without keys about training, tokens or files."""
 import tiny_newer_models
+import tiny_remote_encoders
 import tiny_remote_models
 
 
@@ -23,6 +24,13 @@ EXPERTS_OF_V3 = dict(
     attention_bias=False, rms_norm_eps=1e-6, hidden_act="silu", aux_loss_alpha=0.001, seq_aux=True, pretraining_tp=1)
 BERT = dict(attention_probs_dropout_prob=0.1, hidden_act="gelu", hidden_dropout_prob=0.1, layer_norm_eps=1e-12, max_position_embeddings=512,
             position_embedding_type="absolute", type_vocab_size=2, classifier_dropout=None, pad_token_id=0)
+DEBERTA_V3 = dict(
+    model_type="deberta-v2", attention_probs_dropout_prob=0.1, hidden_act="gelu", hidden_dropout_prob=0.1, hidden_size=768,
+    initializer_range=0.02, intermediate_size=3072, max_position_embeddings=512, relative_attention=True, position_buckets=256,
+    norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type="p2c|c2p", layer_norm_eps=1e-7, max_relative_positions=-1,
+    position_biased_input=False, num_attention_heads=12, num_hidden_layers=12, type_vocab_size=0, vocab_size=128100)
+JINA_V2 = tiny_remote_encoders.JINA_V2 | dict(
+    hidden_size=768, intermediate_size=3072, num_attention_heads=12, num_hidden_layers=12, vocab_size=30528)
 NEW = dict(
     model_type="new", attention_probs_dropout_prob=0.0, hidden_act="gelu", hidden_dropout_prob=0.1, layer_norm_eps=1e-12,
     layer_norm_type="layer_norm", logn_attention_clip1=False, logn_attention_scale=False, max_position_embeddings=8192, pack_qkv=True,
@@ -94,6 +102,23 @@ PUBLISHED = {
         embedding_size=128, gap_size=0, hidden_act="gelu_new", hidden_dropout_prob=0, hidden_size=768, inner_group_num=1,
         intermediate_size=3072, layer_norm_eps=1e-12, max_position_embeddings=512, net_structure_type=0, num_attention_heads=12,
         num_hidden_groups=1, num_hidden_layers=12, num_memory_blocks=0, pad_token_id=0, type_vocab_size=2, vocab_size=30000),
+    "all_mpnet_base_v2": dict(
+        model_type="mpnet", architectures=["MPNetForMaskedLM"], attention_probs_dropout_prob=0.1, bos_token_id=0, eos_token_id=2,
+        gradient_checkpointing=False, hidden_act="gelu", hidden_dropout_prob=0.1, hidden_size=768, initializer_range=0.02,
+        intermediate_size=3072, layer_norm_eps=1e-5, max_position_embeddings=514, num_attention_heads=12, num_hidden_layers=12,
+        pad_token_id=1, relative_attention_num_buckets=32, vocab_size=30527),
+    "deberta_v3_base": DEBERTA_V3,
+    "nli_deberta_v3_large": DEBERTA_V3 | dict(
+        architectures=["DebertaV2ForSequenceClassification"], hidden_size=1024, intermediate_size=4096, num_attention_heads=16,
+        num_hidden_layers=24, id2label={"0": "contradiction", "1": "entailment", "2": "neutral"},
+        label2id={"contradiction": 0, "entailment": 1, "neutral": 2}, legacy=True, pad_token_id=0, pooler_dropout=0,
+        pooler_hidden_act="gelu", pooler_hidden_size=1024),
+    "jina_embeddings_v2_base_en": JINA_V2,
+    "jina_embeddings_v2_base_code": JINA_V2 | dict(
+        architectures=["JinaBertForMaskedLM"], auto_map=tiny_remote_encoders.JINA_V2_CODE["auto_map"], bos_token_id=0, eos_token_id=2,
+        pad_token_id=1, vocab_size=61056),
+    "neobert": tiny_remote_encoders.NEO_BERT | dict(
+        dim_head=64, hidden_size=768, intermediate_size=3072, max_length=4096, num_attention_heads=12, num_hidden_layers=28, vocab_size=30522),
     "electra_small": BERT | dict(
         model_type="electra", architectures=["ElectraForPreTraining"], embedding_size=128, hidden_size=256, intermediate_size=1024,
         num_attention_heads=4, num_hidden_layers=12, vocab_size=30522, summary_activation="gelu", summary_last_dropout=0.1,
@@ -676,6 +701,9 @@ SMALL = {"dbrx": dict(d_model=24, n_heads=6, n_layers=2, vocab_size=53, attn_con
                                  rope_layout=[1] * 4, sliding_window_layout=[0] * 4),
          "bailing_hybrid": dict(n_group=2, topk_group=1, num_hidden_layers=4, layer_group_size=2, head_dim=12, first_k_dense_replace=1, moe_shared_expert_intermediate_size=16),
          "axk1": dict(n_group=2, topk_group=1), "albert": dict(embedding_size=16), "electra": dict(embedding_size=16),
+         **{name: {key: tiny_remote_encoders.JINA_V2[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")}
+            for name in ("jina_embeddings_v2_base_en", "jina_embeddings_v2_base_code")},
+         "neobert": tiny_remote_encoders.NEO_BERT,
          "nomic_embed_v2_moe": {key: tiny_remote_models.NOMIC_MOE[key] for key in ("n_embd", "n_head", "n_inner", "n_layer", "num_experts", "vocab_size")},
          "glm5_next_text": {"index_kpool": 4}, "mistral_large4_text": {"kv_source_layers": [0, 1, 2, 3, 2]},
          "dots3_note": {"swa_num_attention_heads": 2, "swa_num_key_value_heads": 2, "swa_q_lora_rank": 10, "swa_kv_lora_rank": 16,
@@ -796,4 +824,6 @@ LAYOUTS = {"minimax_text_01": tiny_newer_models.as_minimax,
 # Without the vector that is zero in the checkpoint: the numbers that a test makes up would be refused.
 SHAPES = {"arctic_instruct": tiny_remote_models.arctic_shapes,
           "smallthinker_4b": tiny_remote_models.smallthinker_shapes,
+          "jina_embeddings_v2_base_en": tiny_remote_encoders.jina_shapes, "jina_embeddings_v2_base_code": tiny_remote_encoders.jina_shapes,
+          "neobert": tiny_remote_encoders.neo_shapes,
           "nomic_embed_v2_moe": lambda c: {k: v for k, v in tiny_remote_models.nomic_moe_shapes(c).items() if not k.endswith("experts.bias")}}

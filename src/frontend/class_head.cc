@@ -33,6 +33,13 @@ constexpr HeadRow kHeads[] = {
      DenseModule::Function::kRelu},
     {"ElectraForSequenceClassification", "classifier.dense", "classifier.out_proj",
      DenseModule::Function::kGelu},
+    {"MPNetForSequenceClassification", "classifier.dense", "classifier.out_proj",
+     DenseModule::Function::kTanh},
+    {"DebertaV2ForSequenceClassification", "pooler.dense", "classifier",
+     DenseModule::Function::kGelu},
+    {"JinaBertForSequenceClassification", "bert.pooler.dense", "classifier",
+     DenseModule::Function::kTanh},
+    {"NeoBERTForSequenceClassification", "dense", "classifier", DenseModule::Function::kTanh},
     {"JinaEmbeddingsV3ForSequenceClassification", "classifier.dense", "classifier.out_proj",
      DenseModule::Function::kTanh},
     {"GteForSequenceClassification", "gte.pooler.dense", "classifier",
@@ -48,6 +55,7 @@ constexpr std::string_view kTokenHeads[] = {
     "BertForTokenClassification",       "RobertaForTokenClassification",
     "XLMRobertaForTokenClassification", "CamembertForTokenClassification",
     "DistilBertForTokenClassification", "ElectraForTokenClassification",
+    "MPNetForTokenClassification",      "DebertaV2ForTokenClassification",
 };
 
 class HeadReader {

@@ -40,7 +40,7 @@ constexpr std::string_view kSideFiles[] = {"config.json",
                                            "3_Dense/model.safetensors",
                                            "3_Dense/pytorch_model.bin"};
 constexpr std::string_view kVocabularies[] = {
-    "tokenizer.json", "tokenizer.model",         "spiece.model", "vocab.json",
+    "tokenizer.json", "tokenizer.model",         "spiece.model", "spm.model", "vocab.json",
     "vocab.txt",      "sentencepiece.bpe.model", "tekken.json"};
 
 class Chooser {

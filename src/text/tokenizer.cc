@@ -171,7 +171,7 @@ TokenizerFiles files_of(const WeightSource& source) {
   files.tokenizer_json = read("tokenizer.json");
   if (files.tokenizer_json.empty()) files.tokenizer_json = read("tekken.json");
   for (const char* name : {"tokenizer.model", "qwen.tiktoken", "tokenizer.tiktoken", "spiece.model",
-                           "tiktoken.model"}) {
+                           "spm.model", "tiktoken.model"}) {
     if (files.tokenizer_model.empty()) files.tokenizer_model = read(name);
   }
   files.vocab_txt = read("vocab.txt");

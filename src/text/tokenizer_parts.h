@@ -92,5 +92,7 @@ Status apply_config_files(const TokenizerFiles& files, TokenizerParts& parts);
 // Set whether a text begins with bos, ends with eos.
 void set_add_bos(bool add, TokenizerParts& parts);
 void set_add_eos(bool add, TokenizerParts& parts);
+// Texts stand between [CLS] and [SEP] as for BERT, pairs too. REQUIRES: the vocabulary has both.
+void set_bert_form(TokenizerParts& parts);
 
 }  // namespace penstock

@@ -81,8 +81,8 @@ TEST_P(CudaEmbedder, MemoryThatIsRefusedEndsOneCall) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, CudaEmbedder,
-                         testing::Values("bert", "embedding_gemma", "modernbert", "nomic_bert",
-                                         "xlm_roberta"),
+                         testing::Values("bert", "deberta_v2", "embedding_gemma", "jina_v2",
+                                         "modernbert", "mpnet", "nomic_bert", "xlm_roberta"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

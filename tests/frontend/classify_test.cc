@@ -141,7 +141,8 @@ TEST_P(CrossEncoders, SecondTextsAreOfTheirOwnType) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, CrossEncoders, ::testing::Values("bert", "roberta", "modernbert"),
+INSTANTIATE_TEST_SUITE_P(Tiny, CrossEncoders,
+                         ::testing::Values("bert", "roberta", "modernbert", "deberta_v3"),
                          [](const auto& info) { return info.param; });
 
 // llama.cpp's form of Qwen3-Reranker: rows of "yes" and "no", and a template of pairs.

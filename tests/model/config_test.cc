@@ -2,6 +2,7 @@
 #include "model/arch/names.h"
 #include "model/arch/read_config.h"
 #include "model/arch/rope.h"
+#include "model/load/load_weights.h"
 #include "model/next_token_layer.h"
 
 #include <fmt/format.h>
@@ -23,6 +24,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const std::filesystem::path kModels = tests_dir() / "golden" / "models";
+const std::filesystem::path kEncoders = tests_dir() / "golden" / "encoders";
 
 // A checkpoint with its configuration or tensors changed.
 class Changed final : public WeightSource {
@@ -1222,6 +1224,63 @@ TEST(Config, LayersBehindTheLastWholeGroupOfLing3AreRefused) {
   source.json_config()["layer_types"] = {"linear_attention", "full_attention", "linear_attention",
                                          "full_attention"};
   EXPECT_EQ(error_of(source), "");
+}
+
+TEST(Config, LayersOfAlbertAreOneInMemory) {
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  Changed source(kEncoders / "albert");
+  const ModelConfig config = read_config(source).value();
+  ASSERT_EQ(config.n_layers, 3);
+  const auto weights = load_weights(source, config, *ops, {}).value();
+  EXPECT_EQ(weights->layers.size(), 3U);
+  EXPECT_EQ(&weights->layers[2], &weights->layers[0]);
+  EXPECT_EQ(weights->layers.end() - weights->layers.begin(), 1);
+  source.json_config()["num_hidden_layers"] = 1;
+  EXPECT_EQ(config.n_parameters(), read_config(source).value().n_parameters());
+}
+
+TEST(Config, NomicBertWithExpertsIsFoundInsideOtherModels) {
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  for (const std::string prefix : {"bert.", "nomic_bert.", "model."}) {
+    Changed source(kEncoders / "nomic_bert_moe");
+    for (TensorInfo& tensor : source.tensor_list()) tensor.name = prefix + tensor.name;
+    const auto model = Model::load(source, *ops);
+    EXPECT_TRUE(model) << prefix << ": " << model.error().message;
+  }
+}
+
+TEST(Config, EncodersByDistanceSayWhatTheyCannotBe) {
+  const auto error_with = [](const char* name, const char* key, const json& value) {
+    Changed source(kEncoders / name);
+    source.json_config()[key] = value;
+    return error_of(source);
+  };
+  for (const auto& [key, value] : {std::pair<const char*, json>{"conv_kernel_size", 3},
+                                   {"share_att_key", false},
+                                   {"relative_attention", false},
+                                   {"position_biased_input", true},
+                                   {"norm_rel_ebd", "batch_norm"},
+                                   {"pos_att_type", ""},
+                                   {"embedding_size", 128},
+                                   {"attention_head_size", 12},
+                                   {"position_buckets", 3},
+                                   {"position_buckets", 1000},
+                                   {"max_relative_positions", 1 << 20}})
+    EXPECT_THAT(error_with("deberta_v2", key, value), HasSubstr(key)) << value;
+  EXPECT_THAT(error_with("mpnet", "relative_attention_num_buckets", 64),
+              HasSubstr("relative_attention_num_buckets: expected 32"));
+  EXPECT_THAT(error_with("jina_v2", "feed_forward_type", "original"),
+              HasSubstr("feed_forward_type"));
+  EXPECT_THAT(error_with("jina_v2", "position_embedding_type", "absolute"),
+              HasSubstr("position_embedding_type"));
+  for (const char* key : {"rms_norm", "rope"})
+    EXPECT_THAT(error_with("neo_bert", key, false), HasSubstr(key));
+  EXPECT_THAT(error_with("neo_bert", "ngpt", true), HasSubstr("ngpt"));
+}
+
+TEST(Config, ClassesDecideWhereModelTypesDoNot) {
+  EXPECT_EQ(read_config(Changed(kEncoders / "jina_v2")).value().arch, "jina-bert-v2");
+  EXPECT_EQ(read_config(Changed(kEncoders / "bert")).value().arch, "bert");
 }
 
 TEST(Config, TensorOfAnotherModelIsRefused) {

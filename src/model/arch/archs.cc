@@ -147,7 +147,11 @@ extern const Architecture kFalconH1;
 extern const Architecture kBert;
 extern const Architecture kRoberta;
 extern const Architecture kDistilBert;
+extern const Architecture kMpnet;
+extern const Architecture kDebertaV2;
 extern const Architecture kElectra;
+extern const Architecture kJinaV2;
+extern const Architecture kNeoBert;
 extern const Architecture kAlbert;
 extern const Architecture kJinaV3;
 extern const Architecture kGte;
@@ -305,8 +309,12 @@ constexpr const Architecture* kArchitectures[] = {
     &kBert,
     &kRoberta,
     &kDistilBert,
+    &kMpnet,
+    &kDebertaV2,
     &kElectra,
     &kAlbert,
+    &kJinaV2,
+    &kNeoBert,
     &kJinaV3,
     &kGte,
     &kEuroBert,

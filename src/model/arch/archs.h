@@ -40,6 +40,8 @@ struct Architecture {
   std::string_view name;
   std::string_view title = "";  // name of its models in documentation
   TypeNames hf_types = {};
+  // Its directories have another architecture's model_type; `architectures` names one of hf_types.
+  bool named_by_class = false;
   // name in GGUF files where it differs; "" = name
   std::string_view gguf_name = "";
   bool directories_only = false;  // its GGUF files were not tried
@@ -175,6 +177,14 @@ void configure_qwen35_moe(ConfigReader& reader, ModelConfig& config);  // qwen_d
 void qwen35_names(NameTable& names, const ModelConfig& config);
 void qwen35_gguf_names(NameTable& names, const ModelConfig& config);
 void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config);
+
+// Encoders; in bert.cc.
+void configure_encoder(ConfigReader& reader, ModelConfig& config);
+void configure_bert(ConfigReader& reader, ModelConfig& config);
+void configure_roberta(ConfigReader& reader, ModelConfig& config);
+void read_token_types(ConfigReader& reader, ModelConfig& config);
+void bert_names(NameTable& names, const ModelConfig& config);
+void bert_gguf_names(NameTable& names, const ModelConfig& config);
 
 // GGUF files have queries, keys and values apart, directories together; in llama_layouts.cc.
 void apart_gguf_names(NameTable& names, const ModelConfig& config);

@@ -15,6 +15,8 @@ namespace {
 
 constexpr int kMostTokens = 1 << 24;
 
+}  // namespace
+
 void configure_encoder(ConfigReader& reader, ModelConfig& config) {
   config.attention.causal = false;
   config.output.has_head = false;
@@ -26,11 +28,6 @@ void configure_encoder(ConfigReader& reader, ModelConfig& config) {
                 "is_decoder: only encoders are known of this architecture");
   if (reader.flag({"attention.causal", ""}, false))
     reader.fail(ErrorCode::kUnsupported, "attention.causal: expected false in an encoder");
-}
-
-void drop_rotation(ModelConfig& config) {
-  config.ropes.clear();
-  for (LayerConfig& layer : config.layers) layer.rope = -1;
 }
 
 // GGUF files may omit the count: it is then that of the tensor, if there is one.
@@ -46,34 +43,13 @@ void configure_bert(ConfigReader& reader, ModelConfig& config) {
   config.ffn.gated = false;
   config.positions.learned = true;
   if (reader.gguf()) config.ffn.activation = Activation::kGelu;
-  drop_rotation(config);
+  drop_ropes(config);
   read_token_types(reader, config);
   const std::string kind = reader.text({"", "position_embedding_type"}, "absolute");
   if (kind != "absolute") {
     reader.fail(ErrorCode::kUnsupported,
                 fmt::format("position_embedding_type: expected absolute, got '{}'", kind));
   }
-}
-
-// Tables of embeddings may be narrower than the model.
-void read_embedding_width(ConfigReader& reader, ModelConfig& config) {
-  const int width = reader.integer({"", "embedding_size"}, 1, 1 << 20, 128);
-  if (width != config.model_dim) config.embedding.width = width;
-}
-
-void configure_electra(ConfigReader& reader, ModelConfig& config) {
-  configure_bert(reader, config);
-  read_embedding_width(reader, config);
-}
-
-// All layers are one. Each has a copy of its weights, which are few.
-void configure_albert(ConfigReader& reader, ModelConfig& config) {
-  configure_bert(reader, config);
-  // The projection is there even where it changes no width.
-  config.embedding.width = reader.integer({"", "embedding_size"}, 1, 1 << 20, 128);
-  for (const std::string_view key : {"num_hidden_groups", "inner_group_num"})
-    if (reader.integer({"", key}, 1, 1 << 20, 1) != 1)
-      reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected 1", key));
 }
 
 // The first rows of the position table are unused; GGUF files omit them.
@@ -106,6 +82,35 @@ void bert_names(NameTable& names, const ModelConfig&) {
   names[tensor::kFfnNorm] = "output.LayerNorm";
 }
 
+void bert_gguf_names(NameTable& names, const ModelConfig&) {
+  names.embedding_norm = "token_embd_norm", names.positions = "position_embd";
+  names.token_types = "token_types", names.final_norm = "";
+  names[tensor::kAttnNorm] = "attn_output_norm", names[tensor::kFfnNorm] = "layer_output_norm";
+}
+
+namespace {
+
+// Tables of embeddings may be narrower than the model.
+void read_embedding_width(ConfigReader& reader, ModelConfig& config) {
+  const int width = reader.integer({"", "embedding_size"}, 1, 1 << 20, 128);
+  if (width != config.model_dim) config.embedding.width = width;
+}
+
+void configure_electra(ConfigReader& reader, ModelConfig& config) {
+  configure_bert(reader, config);
+  read_embedding_width(reader, config);
+}
+
+void configure_albert(ConfigReader& reader, ModelConfig& config) {
+  configure_bert(reader, config);
+  config.one_layer = true;
+  // The projection is there even where it changes no width.
+  config.embedding.width = reader.integer({"", "embedding_size"}, 1, 1 << 20, 128);
+  for (const std::string_view key : {"num_hidden_groups", "inner_group_num"})
+    if (reader.integer({"", key}, 1, 1 << 20, 1) != 1)
+      reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected 1", key));
+}
+
 void electra_names(NameTable& names, const ModelConfig& config) {
   bert_names(names, config);
   names.embedding_projection = "embeddings_project";
@@ -134,11 +139,7 @@ void distilbert_names(NameTable& names, const ModelConfig& config) {
   names[tensor::kFfnNorm] = "output_layer_norm";
 }
 
-void bert_gguf_names(NameTable& names, const ModelConfig&) {
-  names.embedding_norm = "token_embd_norm", names.positions = "position_embd";
-  names.token_types = "token_types", names.final_norm = "";
-  names[tensor::kAttnNorm] = "attn_output_norm", names[tensor::kFfnNorm] = "layer_output_norm";
-}
+constexpr std::string_view kNomicPrefixes[] = {"", "nomic_bert.", "bert.", "model."};
 
 // Experts without gates in the second of every n layers; no layer has gates.
 void read_nomic_experts(ConfigReader& reader, ModelConfig& config) {
@@ -153,7 +154,9 @@ void read_nomic_experts(ConfigReader& reader, ModelConfig& config) {
   if (reader.integer({"", "num_shared_experts"}, 0, 1024, 0) > 0)
     reader.fail(ErrorCode::kUnsupported, "num_shared_experts: expected 0");
   for (size_t i = 0; i < config.layers.size(); ++i) config.layers[i].moe = i % every == 1;
-  config.experts.zero_bias = reader.has_tensor("encoder.layers.1.mlp.experts.bias");
+  config.experts.zero_bias = std::ranges::any_of(kNomicPrefixes, [&](std::string_view prefix) {
+    return reader.has_tensor(std::string(prefix) + "encoder.layers.1.mlp.experts.bias");
+  });
 }
 
 void configure_nomic_bert(ConfigReader& reader, ModelConfig& config) {
@@ -217,8 +220,44 @@ void configure_eurobert(ConfigReader&, ModelConfig& config) {
   config.embedding.tied = true;
 }
 
+// Encoders that are Llama, each head of whose fused projection is query, key and value.
+void configure_neo_bert(ConfigReader& reader, ModelConfig& config) {
+  configure_eurobert(reader, config);
+  config.attention.qkv_by_group = true;
+  config.positions.rope_interleaved = true;
+  // Converters state two thirds of the width; checkpoints round it up to a multiple of 8.
+  const int rows = reader.gguf() ? reader.rows_of("blk.0.ffn_up.weight") : 0;
+  if (rows > 1) config.ffn_dim = rows / 2;
+  reader.expect_flag("rms_norm", true);
+  reader.expect_flag("rope", true);
+  reader.expect_flag("ngpt", false);
+}
+
+// Gates have two thirds of the features that config.json says.
+void neo_bert_usual(json& object) {
+  const auto activation = object.find("hidden_act");
+  if (activation != object.end() && *activation == "SwiGLU") *activation = "silu";
+  const auto width = object.find("intermediate_size");
+  if (width == object.end() || !width->is_number_integer()) return;
+  const auto all = width->get<int64_t>();
+  if (all > 0 && all < 1 << 24) *width = (2 * all / 3 + 7) / 8 * 8;
+}
+
+void neo_bert_names(NameTable& names, const ModelConfig&) {
+  names.prefixes = {"", "model."};
+  names.embedding = "encoder", names.final_norm = "layer_norm",
+  names.layer = "transformer_encoder.{}.";
+  names[tensor::kQkv] = "qkv", names[tensor::kO] = "wo",
+  names[tensor::kAttnNorm] = "attention_norm", names[tensor::kFfnNorm] = "ffn_norm";
+  names[tensor::kGateUp] = "ffn.w12", names[tensor::kDown] = "ffn.w3";
+}
+
+void neo_bert_gguf_names(NameTable& names, const ModelConfig&) {
+  names.final_norm = "enc.output_norm";
+}
+
 void nomic_bert_names(NameTable& names, const ModelConfig& config) {
-  names.prefixes = {"", "nomic_bert.", "bert."};
+  names.prefixes.assign(std::begin(kNomicPrefixes), std::end(kNomicPrefixes));
   names.embedding = "embeddings.word_embeddings",
   names.token_types = "embeddings.token_type_embeddings";
   names.final_norm = "", names.embedding_norm = "emb_ln", names.layer = "encoder.layers.{}.";
@@ -313,13 +352,20 @@ StepOutputs bert_forward(const ModelConfig& config, const ModelWeights& weights,
   const Tensor x = options.stream != nullptr
                        ? *options.stream
                        : ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream);
+  const bool twice = config.residual.adds_twice;
+  const Tensor before = twice ? ops.new_tensor(shape.tokens, config.model_dim) : Tensor();
   DecoderParts encoder(config, weights, shape, cache, ops);
   begin_stream(config, weights, shape, x, ops, options);
   const NormedInput input{x, {}, x};
   for (int i = first_layer; i < end_layer; ++i) {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];
+    if (twice) ops.copy(x, before);
     encoder.attention(i, input, x, nullptr);
     ops.norm(x, norm_params(config, layer.attn_norm), x);
+    if (twice) {
+      ops.add(x, before, 1.0f);
+      ops.norm(x, norm_params(config, layer.attn_again_norm), x);
+    }
     encoder.feed_forward(i, input, x, nullptr);
     ops.norm(x, norm_params(config, layer.ffn_norm), x);
   }
@@ -433,6 +479,20 @@ extern constinit const Architecture kEuroBert = {
     .forward = decoder_forward,
     .hf_defaults =
         R"({"rms_norm_eps": 1e-5, "intermediate_size": 3072, "max_position_embeddings": 8192})",
+};
+
+extern constinit const Architecture kNeoBert = {
+    .name = "neo-bert",
+    .title = "NeoBERT (encoder)",
+    .hf_types = {"neobert", "NeoBERT", "NeoBERTLMHead", "NeoBERTForSequenceClassification"},
+    .configure = configure_neo_bert,
+    .hf_names = neo_bert_names,
+    .forward = decoder_forward,
+    .hf_defaults = R"({"rms_norm_eps": 1e-6, "intermediate_size": 2048,
+    "max_position_embeddings": 1024, "rope_theta": 1e4})",
+    .hf_aliases = R"({"max_length": "max_position_embeddings", "norm_eps": "rms_norm_eps"})",
+    .hf_usual = neo_bert_usual,
+    .gguf_names = neo_bert_gguf_names,
 };
 
 extern constinit const Architecture kNomicBert = {

@@ -189,11 +189,28 @@ bool is_ignorable_tensor(std::string_view name) {
 }
 
 bool is_of_a_head(std::string_view name) {
-  for (const std::string_view part :
-       {"lm_head.", "cls.", "pooler.", "classifier.", "head.", "decoder.", "score.", "qa_outputs.",
-        "output.weight", "dense_2.", "dense_3.", "pre_classifier.", "vocab_transform.",
-        "vocab_layer_norm.", "vocab_projector.", "generator_", "discriminator_", "predictions.",
-        "sop_classifier."}) {
+  for (const std::string_view part : {"lm_head.",
+                                      "cls.",
+                                      "pooler.",
+                                      "classifier.",
+                                      "head.",
+                                      "decoder.",
+                                      "score.",
+                                      "qa_outputs.",
+                                      "output.weight",
+                                      "dense_2.",
+                                      "dense_3.",
+                                      "pre_classifier.",
+                                      "vocab_transform.",
+                                      "vocab_layer_norm.",
+                                      "vocab_projector.",
+                                      "generator_",
+                                      "discriminator_",
+                                      "predictions.",
+                                      "sop_classifier.",
+                                      "dense.",
+                                      "lm_predictions.",
+                                      "mask_predictions."}) {
     if (name.starts_with(part) || name.find("." + std::string(part)) == name.find('.')) return true;
   }
   return false;

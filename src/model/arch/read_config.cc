@@ -399,9 +399,12 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
   const Architecture* architecture = find_hf_architecture(type);
   for (const json* candidate : {static_cast<const json*>(&object), &file}) {
     const auto classes = candidate->find("architectures");
-    if (architecture == nullptr && classes != candidate->end() && classes->is_array() &&
-        !classes->empty() && (*classes)[0].is_string())
-      architecture = find_hf_architecture((*classes)[0].get<std::string>());
+    if (classes == candidate->end() || !classes->is_array() || classes->empty() ||
+        !(*classes)[0].is_string())
+      continue;
+    const Architecture* named = find_hf_architecture((*classes)[0].get<std::string>());
+    if (architecture == nullptr || (named != nullptr && named->named_by_class))
+      architecture = named;
   }
   if (architecture == nullptr) {
     return errorf(ErrorCode::kUnsupported,

@@ -70,7 +70,8 @@ std::string_view difference(const AttentionConfig& a, const AttentionConfig& b) 
                                a.learned_query_scale == b.learned_query_scale},
        {"soft cap of scores", nearly(a.softcap, b.softcap)},
        {"biases of scores", nearly(a.alibi_max_bias, b.alibi_max_bias) &&
-                                a.alibi_scaled == b.alibi_scaled && a.sinks == b.sinks},
+                                a.alibi_scaled == b.alibi_scaled && a.sinks == b.sinks &&
+                                a.relative == b.relative},
        {"indexers", a.indexer == b.indexer},
        {"multipliers", a.in_factor == b.in_factor && a.out_factor == b.out_factor &&
                            a.key_factor == b.key_factor}});
@@ -146,6 +147,9 @@ AttentionBlock::AttentionBlock(Sublayer& sublayer) : s_(sublayer) {
   if (config.attention.gated) gated_q_ = s_.ops.new_tensor(s_.n, 2 * config.q_dim());
   if (config.attention.head_gates) gates_ = s_.ops.new_tensor(s_.n, config.most_heads());
   if (config.attention.value_gates) gates_ = s_.ops.new_tensor(s_.n, config.attended_dim());
+  const int n_terms = config.most_heads() * config.attention.relative.n_columns;
+  if (config.attention.relative.by_query) query_terms_ = s_.ops.new_tensor(s_.n, n_terms);
+  if (config.attention.relative.by_key) key_terms_ = s_.ops.new_tensor(s_.n, n_terms);
   const IndexerConfig& indexer = config.attention.indexer;
   if (indexer.top_k > 0 && indexer.block > 0) block_index_.emplace(s_);
   if (indexer.top_k > 0 && indexer.block == 0) index_.emplace(s_);
@@ -167,7 +171,8 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
       s_.weights.alibi_slopes.get(),
       selected,
       s_.config.attention.indexer.pool,
-      s_.config.attention.indexer.block};
+      s_.config.attention.indexer.block,
+      relative_terms(i, heads)};
   if (kind.query_scale) {
     store(i, heads, rope);
     s_.ops.scale_by_position(heads.q, s_.config.attention.query_scale);
@@ -191,6 +196,19 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
   if (s_.config.rounding.activations) s_.ops.round_int8(attended);
   s_.add_product(attended, layer.attention.o, x, layer.attn_post_norm, next,
                  s_.config.attention.out_factor);
+}
+
+RelativeTerms AttentionBlock::relative_terms(int i, const Heads& heads) const {
+  const RelativeConfig& relative = s_.config.attention.relative;
+  if (relative.columns.empty()) return {};
+  const AttentionWeights& w = s_.weights.layers[i].attention;
+  const int dim = s_.config.head_dim_of(i), n = relative.n_columns;
+  if (relative.by_query)
+    s_.ops.linear_by_head(heads.q.reshaped(dim), w.query_terms, query_terms_.reshaped(n));
+  if (relative.by_key)
+    s_.ops.linear_by_head(heads.k.reshaped(dim), w.key_terms, key_terms_.reshaped(n));
+  return {s_.weights.relative_columns.get(), n, s_.weights.relative_table.get(), query_terms_,
+          key_terms_};
 }
 
 // Nothing selected: all tokens.

@@ -22,6 +22,9 @@ inline constexpr TensorName kQNorm{"attn_q_norm", "self_attn.q_norm"};
 inline constexpr TensorName kKNorm{"attn_k_norm", "self_attn.k_norm"};
 inline constexpr TensorName kAttnSubNorm{"attn_sub_norm", "self_attn.attn_sub_norm"};
 inline constexpr TensorName kSinks{"attn_sinks.weight", "self_attn.sinks"};
+// Outside of layers: the table or the embeddings of RelativeConfig, and their norm.
+inline constexpr TensorName kRelative{"", ""};
+inline constexpr TensorName kRelativeNorm{"", ""};
 }  // namespace tensor
 
 enum class QkNorm : uint8_t {
@@ -31,6 +34,20 @@ enum class QkNorm : uint8_t {
   kRow,    // over all heads of a token together
   kPlain,  // over head_dim values of each head, without weights, in layers with rotation (Llama 4)
   kBare,   // the same in every layer (Muse Glimmer)
+};
+
+// Terms of scores by the distance from a query's token to a key's (RelativeTerms of ops.h).
+struct RelativeConfig {
+  // [2 * reach + 1] column of each distance (the key's position less the query's) from -reach to
+  // reach, 0 to n_columns - 1; empty: there are no terms
+  std::vector<int> columns;
+  int n_columns = 0;
+  // Terms are products of queries with the projections of keys of each column's embedding, and of
+  // keys with those of queries (DeBERTa). Both false: a number for every head and column (MPNet).
+  bool by_query = false, by_key = false;
+  bool norm = false;  // of these embeddings
+  bool has_embeddings() const { return by_query || by_key; }
+  bool operator==(const RelativeConfig&) const = default;
 };
 
 struct AttentionConfig {
@@ -83,6 +100,7 @@ struct AttentionConfig {
   float alibi_max_bias = 0.0f;
   // ALiBi's biases are multiplied by `scale`, as scores are (Falcon).
   bool alibi_scaled = false;
+  RelativeConfig relative;
   // Causal mask: a token attends to itself and to earlier tokens. False: it attends to all tokens
   // of its sequence, which must be one step.
   bool causal = true;
@@ -103,6 +121,9 @@ struct AttentionWeights {
   NormWeights q_norm, k_norm, sub_norm;
   std::unique_ptr<Vector> sinks;  // [n_heads] or null
   LinearWeights gates;            // [n_gates_of(), model_dim] or empty
+  // [n_heads], [n_columns, head_dim] each, or empty: what queries and keys are multiplied with to
+  // make their terms of scores, with AttentionConfig::scale. Made when the layer is loaded.
+  std::vector<std::unique_ptr<Weight>> query_terms, key_terms;
   // Of layers that select, one of them.
   PooledIndexWeights index;
   BlockIndexWeights block_index;
@@ -127,12 +148,14 @@ class AttentionBlock {
   void store(int layer, const Heads& heads, const RopeParams* rope);
   Tensor select(int layer, const NormedInput& h);
   Tensor half_heads(Tensor x, int half) const;
+  RelativeTerms relative_terms(int layer, const Heads& heads) const;
 
   Sublayer& s_;
-  Tensor q_, k_, v_;  // of the widest layer
-  Tensor attended_;   // [n, attended_dim]
-  Tensor gated_q_;    // for every head its query, then its gate
-  Tensor gates_;      // [n, n_heads] or [n, attended_dim]
+  Tensor q_, k_, v_;                // of the widest layer
+  Tensor attended_;                 // [n, attended_dim]
+  Tensor gated_q_;                  // for every head its query, then its gate
+  Tensor gates_;                    // [n, n_heads] or [n, attended_dim]
+  Tensor query_terms_, key_terms_;  // [n, n_heads * n_columns] or empty
   std::optional<PooledIndex> index_;
   std::optional<BlockIndex> block_index_;
 };

@@ -157,6 +157,7 @@ struct ModelConfig {
   int exit_layer = 0;
 
   std::vector<LayerConfig> layers;  // [n_layers]
+  bool one_layer = false;           // the weights of all layers are those of the first (ALBERT)
   // indexed by LayerConfig::rope; empty with learned positions
   std::vector<RopeConfig> ropes;
 

@@ -120,7 +120,7 @@ int64_t frame_parameters(const ModelConfig& c, bool active) {
 
 int64_t count_parameters(const ModelConfig& config, bool active) {
   ParameterCounter counter(config, active);
-  for (int i = 0; i < config.n_layers; ++i) {
+  for (int i = 0; i < (config.one_layer ? 1 : config.n_layers); ++i) {
     LayerWeights none;
     counter.begin(i);
     visit_layer(counter, none);
@@ -148,9 +148,10 @@ WeightCounts count_weights(const ModelConfig& config, ModelWeights& weights, Sha
   counter.add(weights.embedding_projection.weight.get());
   counter.add(weights.per_layer.projection.weight.get());
   counter.add(weights.streams_in), counter.add(weights.streams_out);
-  for (size_t i = 0; i < weights.layers.size(); ++i) {
-    counter.begin(static_cast<int>(i));
-    visit_layer(counter, weights.layers[i]);
+  for (int i = 0; LayerWeights & layer : weights.layers) {
+    counter.begin(i++);
+    visit_layer(counter, layer);
+    counter.add(layer.attention.query_terms), counter.add(layer.attention.key_terms);
   }
   if (config.streams.count > 0 && makes_logits) visit_last(counter, weights.last_gates);
   if (config.mixed_streams.ends_by_shares && makes_logits) visit_last(counter, weights.last_shares);

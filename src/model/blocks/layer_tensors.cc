@@ -53,6 +53,7 @@ void visit_layer(TensorVisitor& v, LayerWeights& w) {
   if (pre && begins && (i > 0 || c.residual.first_norm))
     v.norm({&tensor::kAttnNorm, dim, Part::kAttentionNorm}, w.attn_norm);
   visit_mixer(v, w);
+  if (c.residual.adds_twice) v.norm({&tensor::kAttnAgainNorm, dim}, w.attn_again_norm);
   if (post) v.norm({&tensor::kAttnPostNorm, dim}, w.attn_post_norm);
   if (c.residual.column_scales) visit_scale(v, &tensor::kAttnScale, w.attn_post_norm);
   if (pre && (!c.residual.parallel || c.residual.parallel_norms) && !c.residual.one_mixer &&

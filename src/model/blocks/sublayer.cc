@@ -15,7 +15,8 @@ std::string_view difference(const NormConfig& a, const NormConfig& b) {
 
 std::string_view difference(const ResidualConfig& a, const ResidualConfig& b) {
   return first_difference(
-      {{"norms", a.norms == b.norms && a.first_norm == b.first_norm},
+      {{"norms",
+        a.norms == b.norms && a.first_norm == b.first_norm && a.adds_twice == b.adds_twice},
        {"parallel layers", a.parallel == b.parallel && a.parallel_norms == b.parallel_norms},
        {"sums with norms", a.adds_to_norm == b.adds_to_norm && a.norm_factor == b.norm_factor},
        {"layers of one part", a.one_mixer == b.one_mixer},

@@ -44,6 +44,9 @@ enum class NormPlacement : uint8_t {
 // How sub-layers f read the residual stream x and add to it.
 struct ResidualConfig {
   NormPlacement norms = NormPlacement::kPre;
+  // The input of a layer is added again behind the norm of attention, and another norm follows
+  // (Jina v2 of code). REQUIRES: NormPlacement::kAfter, bert_forward.
+  bool adds_twice = false;
   // The first layer norms its input; false: it reads the stream unchanged.
   bool first_norm = true;
   // Attention and feed-forward read the same stream: x += attention(norm(x)) +

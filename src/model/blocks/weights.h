@@ -19,6 +19,7 @@ namespace penstock {
 
 struct LayerWeights {
   NormWeights attn_norm, attn_post_norm, ffn_norm, ffn_post_norm;
+  NormWeights attn_again_norm;  // with ResidualConfig::adds_twice
   AttentionWeights attention;
   LatentWeights latent;
   std::unique_ptr<MixerWeights> mixer;  // of LayerConfig::mixer, or null
@@ -32,6 +33,27 @@ struct LayerWeights {
   MixedStreamsWeights mixed_streams;
   NgramWeights ngrams;
   float output_scale = 1.0f;  // multiplies the stream after the layer
+};
+
+// The weights of layers by index. All layers may be the first one (ModelConfig::one_layer), which is
+// then the only one in memory.
+class LayerList {
+ public:
+  void resize(size_t n) { own_.resize(n), n_ = n; }
+  void resize_shared(size_t n) { own_.resize(1), n_ = n; }
+  LayerWeights& emplace_back() { return ++n_, own_.emplace_back(); }
+  size_t size() const { return n_; }
+  LayerWeights& operator[](size_t i) { return own_[own_.size() == 1 ? 0 : i]; }
+  const LayerWeights& operator[](size_t i) const { return own_[own_.size() == 1 ? 0 : i]; }
+  // those in memory
+  auto begin() { return own_.begin(); }
+  auto end() { return own_.end(); }
+  auto begin() const { return own_.begin(); }
+  auto end() const { return own_.end(); }
+
+ private:
+  std::vector<LayerWeights> own_;
+  size_t n_ = 0;
 };
 
 struct ModelWeights {
@@ -50,7 +72,7 @@ struct ModelWeights {
   PerLayerFrame per_layer;
   // [n_streams - 1], [model_dim, model_dim]
   std::vector<std::unique_ptr<Weight>> streams_in, streams_out;
-  std::vector<LayerWeights> layers;
+  LayerList layers;
   NormWeights final_norm;
   StreamGateWeights last_gates;  // the final norm of gated streams
   StreamMixWeights last_shares;  // the sum at the end of mixed streams
@@ -58,6 +80,8 @@ struct ModelWeights {
   std::unique_ptr<Weight> lm_head;
   std::unique_ptr<Vector> output_bias;   // [vocab_size] or null
   std::unique_ptr<Vector> alibi_slopes;  // [n_heads] or null
+  // RelativeTerms::columns; and its table [n_heads * n_columns], or null
+  std::unique_ptr<Vector> relative_columns, relative_table;
   // Frequencies [rotary_dim / 2] of each rotation; longrope has two sets.
   std::vector<std::unique_ptr<Vector>> rope_frequencies;
   std::vector<RopeParams> ropes;  // [n_ropes] views of rope_frequencies

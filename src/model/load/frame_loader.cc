@@ -1,6 +1,7 @@
 #include "model/load/frame_loader.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "model/arch/rope.h"
@@ -118,6 +119,7 @@ Status FrameLoader::load(ModelWeights& weights) {
     ASSIGN_OR_RETURN(weights.alibi_slopes,
                      tensors_.ops().pack_vector(part_of(slopes, tensors_.cuts().heads(0))));
   }
+  RETURN_IF_ERROR(load_relative(weights));
   if (!stage_.last()) return {};
   if (config_.streams.count > 0) {
     LayerLoader loader(tensors_, tensors_.name(""), 0);
@@ -135,6 +137,25 @@ Status FrameLoader::load(ModelWeights& weights) {
         tensors_.norm(tensors_.name(names_.final_norm), dim, weights.final_norm, offset));
   }
   return load_head(weights);
+}
+
+Status FrameLoader::load_relative(ModelWeights& weights) {
+  const RelativeConfig& relative = config_.attention.relative;
+  if (relative.columns.empty()) return {};
+  const std::vector<float> columns(relative.columns.begin(), relative.columns.end());
+  ASSIGN_OR_RETURN(weights.relative_columns, tensors_.ops().pack_vector(columns));
+  if (relative.has_embeddings()) return {};  // layers make their terms of them
+  const auto n = static_cast<size_t>(relative.n_columns),
+             n_heads = static_cast<size_t>(config_.n_heads);
+  ASSIGN_OR_RETURN(const std::vector<float> stored,
+                   tensors_.vector(tensors_.name(names_[tensor::kRelative]) + ".weight",
+                                   std::array<int64_t, 2>{relative.n_columns, config_.n_heads}));
+  std::vector<float> table;  // by head
+  const Range own = tensors_.cuts().heads(0);
+  for (auto h = static_cast<size_t>(own.first); h < static_cast<size_t>(own.first + own.count); ++h)
+    for (size_t c = 0; c < n; ++c) table.push_back(stored[c * n_heads + h]);
+  ASSIGN_OR_RETURN(weights.relative_table, tensors_.ops().pack_vector(table));
+  return {};
 }
 
 // Loads the weights that make the input of the first layer, and those that merge several streams.

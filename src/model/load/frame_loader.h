@@ -21,6 +21,7 @@ class FrameLoader {
  private:
   using Range = Shard::Range;
   Status load_streams(ModelWeights& weights);
+  Status load_relative(ModelWeights& weights);
   Result<std::unique_ptr<Weight>> wave_table();
   Status load_per_layer(PerLayerFrame& out);
   Status load_head(ModelWeights& weights);

@@ -7,6 +7,7 @@
 #include "model/load/frame_loader.h"
 #include "model/load/layer_loader.h"
 #include "model/load/load_weights.h"
+#include "model/load/relative_terms.h"
 #include "model/load/stages.h"
 
 namespace penstock {
@@ -14,7 +15,8 @@ namespace penstock {
 Status load_layer(TensorLoader& tensors, int layer, const std::string& at, LayerWeights& out) {
   LayerLoader loader(tensors, at, layer);
   visit_layer(loader, out);
-  return loader.status();
+  RETURN_IF_ERROR(loader.status());
+  return make_relative_terms(tensors, out.attention);
 }
 
 namespace {
@@ -53,6 +55,10 @@ Status load_layers(TensorLoader& tensors, FrameLoader& frame, Stage stage, Model
                      cut_stages(config, layer_bytes(tensors.source(), config), stage.count));
     weights.own_layers = own = stages[static_cast<size_t>(stage.index)];
     frame.pass_over_other_stages(own);
+  }
+  if (config.one_layer) {
+    weights.layers.resize_shared(static_cast<size_t>(config.n_layers));
+    return load_layer(tensors, 0, tensors.at_layer(0), weights.layers[0]);
   }
   weights.layers.resize(static_cast<size_t>(config.n_layers));
   for (int i = own.first; i < own.first + own.count; ++i)

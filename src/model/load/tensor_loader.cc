@@ -67,7 +67,8 @@ void TensorLoader::pass_over(const std::string& stem) {
 
 void TensorLoader::done(const TensorInfo& tensor) {
   source_.drop(tensor);
-  done_bytes_ += static_cast<int64_t>(tensor.bytes.size());
+  // Some tensors are read for several layers.
+  done_bytes_ = std::min(total_bytes_, done_bytes_ + static_cast<int64_t>(tensor.bytes.size()));
   if (progress_) progress_(done_bytes_, total_bytes_);
 }
 

@@ -22,6 +22,7 @@ inline constexpr TensorName kAttnNorm{"attn_norm", "input_layernorm"};
 // whole name, outside of layers
 inline constexpr TensorName kRopeLogs{"", ""};
 inline constexpr TensorName kAttnPostNorm{"post_attention_norm", "post_attention_layernorm"};
+inline constexpr TensorName kAttnAgainNorm{"attn_norm_2", "layer_norm_1"};
 inline constexpr TensorName kFfnNorm{"ffn_norm", ""};
 inline constexpr TensorName kFfnPostNorm{"post_ffw_norm", "post_feedforward_layernorm"};
 inline constexpr TensorName kOutputScale{"layer_output_scale.weight", ""};

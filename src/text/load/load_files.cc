@@ -146,9 +146,15 @@ Result<TokenizerParts> load_word_piece_list(std::string_view text, bool lowercas
   parts.normalizer = Normalizer::bert(true, true, lowercase, lowercase);
   parts.pre_tokenizer.add_bert();
   parts.decoder = Decoder::word_piece("##", true);
+  if (parts.bos != kNoToken && parts.eos != kNoToken) set_bert_form(parts);
+  return parts;
+}
+
+void set_bert_form(TokenizerParts& parts) {
+  parts.bos = parts.vocabulary.find("[CLS]"), parts.eos = parts.vocabulary.find("[SEP]");
   set_add_bos(true, parts);
   set_add_eos(true, parts);
-  return parts;
+  parts.pair = {{parts.bos}, {parts.eos}, {parts.eos}, true};
 }
 
 Status apply_config_files(const TokenizerFiles& files, TokenizerParts& parts) {

@@ -261,6 +261,11 @@ Result<TokenizerParts> load_sentence_piece_model(std::string_view bytes, bool le
   spec.legacy = legacy;
   const bool unigram = spec.unigram;
   ASSIGN_OR_RETURN(TokenizerParts parts, make_sentence_piece(std::move(spec)));
+  const auto has = [&](const char* piece) { return parts.vocabulary.find(piece) != kNoToken; };
+  if (unigram && has("[CLS]") && has("[SEP]")) {  // DeBERTa v2 and v3
+    set_bert_form(parts);
+    return parts;
+  }
   // Llama's models begin with BOS; T5's models end with EOS.
   set_add_bos(!unigram, parts);
   set_add_eos(unigram, parts);
