@@ -1,4 +1,6 @@
 // THE list of weight file formats.
+#include <cstring>
+
 #include "formats/gguf.h"
 #include "formats/hf_directory.h"
 #include "formats/pytorch.h"
@@ -34,6 +36,12 @@ constexpr Format kFormats[] = {
     {"a Hugging Face directory", true, nullptr, open_directory},
 };
 
+// Files before GGUF, which whisper.cpp still has.
+bool is_ggml(std::span<const std::byte> file) {
+  constexpr std::string_view kMagic = "lmgg";
+  return file.size() >= kMagic.size() && std::memcmp(file.data(), kMagic.data(), 4) == 0;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<WeightSource>> open_weights(const fs::path& path) {
@@ -48,6 +56,13 @@ Result<std::unique_ptr<WeightSource>> open_weights(const fs::path& path) {
     if (format.directory == directory && (directory || format.matches(file.bytes())))
       return format.open(path);
     expected += (expected.empty() ? "" : ", ") + std::string(format.name);
+  }
+  if (is_ggml(file.bytes())) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: expected one of {}; got a GGML file, as whisper.cpp has them: take the model's "
+        "Hugging Face directory",
+        path.string(), expected);
   }
   return errorf(ErrorCode::kCorruptFile, "{}: expected one of {}; got {} bytes of something else",
                 path.string(), expected, file.bytes().size());

@@ -491,6 +491,8 @@ TEST(Open, OtherFilesAreRefused) {
   write_bytes(dir / "text", "hello there");
   EXPECT_THAT(open_weights(dir / "text").error().message,
               HasSubstr("got 11 bytes of something else"));
+  write_bytes(dir / "ggml-tiny.bin", std::string("lmgg") + std::string(100, '\1'));
+  EXPECT_THAT(open_weights(dir / "ggml-tiny.bin").error().message, HasSubstr("got a GGML file"));
   EXPECT_THAT(open_weights("/dev/null").error().message,
               HasSubstr("expected a regular file, got a device"));
 }
