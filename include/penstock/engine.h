@@ -79,6 +79,8 @@ struct Request {
   // Ascending and disjoint places of the prompt. The ids of these tokens count for penalties and
   // drafts.
   std::vector<PromptEmbeddings> embeddings;
+  // What the encoder of such a model (EngineInfo::encoder_rows) makes of a sound; null with others.
+  std::shared_ptr<const EmbeddingRows> encoder_rows;
   // stop, bad_words, dry_sequence_breakers and the text switches are not read here
   SamplingParams sampling;
   std::vector<std::vector<TokenId>> bad_words;  // token sequences that must not be completed
@@ -181,8 +183,11 @@ struct EngineInfo {
   std::string architecture;  // "llama", …
   std::string backend;       // "cpu/avx512"
   int vocab_size = 0;
-  int model_dim = 0;                 // values of a token's embedding
-  int embedding_levels = 1;          // levels of EmbeddingRows
+  int model_dim = 0;         // values of a token's embedding
+  int embedding_levels = 1;  // levels of EmbeddingRows
+  // Rows of an encoder that every request gives (Whisper); 0: the model has no encoder. Requests have
+  // one sequence each, no grammar and no adapter, and share no prefixes.
+  int encoder_rows = 0;
   bool positions_have_axes = false;  // M-RoPE: positions of grids have rows and columns
   // Tokens of a picture see each other, later ones too: a step computes all of them.
   bool pictures_see_themselves = false;

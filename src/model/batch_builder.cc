@@ -49,6 +49,7 @@ void BatchBuilder::clear() {
   adapters_.clear(), has_adapters_ = false;
   long_ropes_.clear(), has_long_ropes_ = false;
   row_tops_.clear();
+  encoded_.clear();
   axes_.clear(), given_.clear(), sights_.clear(), given_levels_ = 1, given_dim_ = 0;
   seq_offsets_.assign(1, 0);
   for (Group& group : groups_) {
@@ -63,6 +64,8 @@ int BatchBuilder::add(const BatchPart& part) {
   const int first_row = part.rows == BatchPart::Rows::kNone ? -1 : n_rows();
   const size_t first_token = tokens_.size();
   if (!part.given.empty()) add_given(part);
+  if (!part.encoded.empty() && part.first == 0)
+    encoded_.push_back({static_cast<int32_t>(seq_lens_.size()), part.encoded});
   for (int position = part.first; position < own_end; ++position) {
     const bool last = position + 1 == own_end && part.rows == BatchPart::Rows::kLast;
     if (last || part.rows == BatchPart::Rows::kAll) output_rows_.push_back(n_tokens());
@@ -196,6 +199,7 @@ const Batch& BatchBuilder::build() {
     batch_.sights = sights_;
   }
   batch_.given = given_, batch_.given_levels = given_levels_, batch_.given_dim = given_dim_;
+  batch_.encoded = encoded_;
   if (has_adapters_) batch_.adapters = adapters_;
   if (has_long_ropes_) batch_.long_ropes = long_ropes_;
   return batch_;

@@ -73,6 +73,11 @@ Result<std::unique_ptr<Model>> Model::load_states(const WeightSource& source, Op
   const ShardOptions shard{ops.shard(), true, stage};
   if (shard.is_part()) source.expect_parts();
   ASSIGN_OR_RETURN(model->config_, read_config(source));
+  if (model->config_.encoder_rows > 0) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: architecture {} has no states of text: it attends to what an encoder hears",
+                  source.path().string(), model->config_.arch);
+  }
   model->config_.output.has_head = false;
   ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, {}, nullptr, shard));
   model->set_weights(std::move(weights), source.naming(), shard.shard);

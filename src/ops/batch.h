@@ -34,6 +34,12 @@ struct GivenRows {
   int64_t level_stride = 0;
 };
 
+// Rows of an encoder to which the layers of a sequence attend.
+struct EncodedRows {
+  int32_t seq = 0;                // of the batch
+  std::span<const float> values;  // [rows, model_dim]
+};
+
 // Position of a token on the axes of time, rows and columns (RopeParams::axes).
 using AxisPosition = std::array<int32_t, 3>;
 
@@ -77,6 +83,8 @@ struct Batch {
   // the vocabulary.
   std::span<const SampleRow> draws;
   std::span<SampleResult> drawn;  // [n_draws]
+  // Of the sequences whose first tokens are in this step, ascending; or empty.
+  std::span<const EncodedRows> encoded;
 
   int n_tokens() const { return static_cast<int>(tokens.size()); }
   int n_seqs() const { return static_cast<int>(seq_lens.size()); }

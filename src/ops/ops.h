@@ -25,10 +25,12 @@
 #include "ops/attention_params.h"
 #include "ops/batch.h"
 #include "ops/cache_spec.h"
+#include "ops/encoded_params.h"
 #include "ops/limits.h"
 #include "ops/ngram_params.h"
 #include "ops/recurrence_params.h"
 #include "ops/select_params.h"
+#include "ops/stream_params.h"
 #include "ops/tensor.h"
 #include "parallel/shard.h"
 #include "parallel/wire.h"
@@ -132,24 +134,6 @@ struct RopeParams {
   const Vector* axes = nullptr;
 };
 
-inline constexpr int kMaxMixedStreams = 16;
-// How several residual streams are read, written and mixed (Ops::mix_streams).
-struct StreamMixParams {
-  int count = 0;                  // streams, at most kMaxMixedStreams
-  const Vector* scale = nullptr;  // [1 to 3]: of shares read, shares written and the mixture
-  const Vector* base = nullptr;   // as many as there are shares
-  float eps = 0.0f;
-  int iterations = 1;                        // of the normalization of the mixture
-  float magnitude = 2.0f, write_eps = 0.0f;  // of shares written
-};
-
-// Multiplies x of the token at position p by 1 + beta * log(1 + floor((p + offset) / period)).
-struct PositionScale {
-  float beta = 0.0f;  // 0 = no scaling
-  float period = 1.0f;
-  int offset = 0;
-};
-
 inline constexpr int kMaxExpertGroups = 64;
 enum class RouterScore : uint8_t {
   kSoftmax,      // softmax over all experts
@@ -204,6 +188,7 @@ struct StepShape {
   int tokens = 0;      // a row per token
   int outputs = 0;     // a row per output row of the batch
   bool given = false;  // the batch has given rows
+  int encoded = 0;     // sequences that bring rows of an encoder (Batch::encoded)
   bool operator==(const StepShape&) const = default;
 };
 
@@ -523,6 +508,19 @@ class Ops {
   // overwritten; so is `scratch` of the same shape.
   virtual void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params,
                            KvCache& cache, Tensor out) = 0;
+  // Whether put_encoded(), store_encoded() and attend_encoded() are there.
+  virtual bool can_cross_attend() const { return false; }
+  // rows [n_rows, features] = rows `index` of Batch::encoded. REQUIRES: can_cross_attend(); index <
+  // StepShape::encoded.
+  virtual void put_encoded(int /*index*/, Tensor /*rows*/) {}
+  // Stores keys and values [n_rows, n_heads * head_dim] of these rows as the state of their sequence.
+  // REQUIRES: as put_encoded().
+  virtual void store_encoded(int /*index*/, Tensor /*k*/, Tensor /*v*/,
+                             const EncodedParams& /*params*/, KvCache& /*cache*/) {}
+  // Attention of q over all rows that its sequence has stored. q, out: [tokens, n_heads * head_dim].
+  // REQUIRES: can_cross_attend(); a sequence has one block of states.
+  virtual void attend_encoded(Tensor /*q*/, const EncodedParams& /*params*/,
+                              const KvCache& /*cache*/, Tensor /*out*/) {}
   // Whether sample() draws in the backend; otherwise callers draw on the host.
   virtual bool samples() const { return false; }
   // Sets results[i] to what Sampler::draw (sampling/sampler.h) returns for rows[i] and its row of

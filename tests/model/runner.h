@@ -42,6 +42,9 @@ class Runner {
   // Most tokens that a sequence may come to, before its first step; by default the constructor's.
   void set_reach(int seq, int n_tokens) { sequences_[seq].reach = n_tokens; }
 
+  // Rows of an encoder that the sequence attends to, before its first step.
+  void set_encoded(int seq, std::vector<float> rows) { sequences_[seq].encoded = std::move(rows); }
+
   // One step; returns the logits of every token, part after part.
   Rows step(const std::vector<Part>& parts, const ForwardOptions& options = {}) {
     BatchBuilder builder(cache_->spec());
@@ -57,6 +60,7 @@ class Runner {
                    .first = first,
                    .kv = {&seq.kv, 1},
                    .rows = BatchPart::Rows::kAll,
+                   .encoded = seq.encoded,
                    .adapter = part.adapter,
                    .long_rope = model_.takes_long_rope(seq.reach > 0 ? seq.reach : reach_)});
     }
@@ -102,6 +106,7 @@ class Runner {
   struct Sequence {
     int length = 0, reach = 0;
     GroupBlocks kv;
+    std::vector<float> encoded;
   };
   const Model& model_;
   Ops& ops_;

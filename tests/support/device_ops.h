@@ -85,9 +85,12 @@ struct KeptBatch {
                       rows.values + i * rows.level_stride + level);
       rows.values = values.data(), rows.level_stride = level;
     }
+    for (const EncodedRows& rows : from.encoded)
+      encoded.push_back({rows.seq, given_values.emplace_back(copy(rows.values))});
     batch = {tokens,      positions, seq_offsets,       seq_lens,       views,      tree_masks,
              output_rows, row_tops,  token_types,       adapters,       long_ropes, axis_positions,
-             sights,      given,     from.given_levels, from.given_dim, {},         {}};
+             sights,      given,     from.given_levels, from.given_dim, {},         {},
+             encoded};
   }
   template <class T>
   static std::vector<std::remove_const_t<T>> copy(std::span<T> from) {
@@ -104,6 +107,7 @@ struct KeptBatch {
   std::vector<AxisPosition> axis_positions;
   std::vector<int32_t> sights;
   std::vector<GivenRows> given;
+  std::vector<EncodedRows> encoded;
   std::deque<std::vector<float>> given_values;
   std::deque<Group> groups;
   std::vector<KvView> views;
@@ -297,6 +301,18 @@ class DeviceOps : public Ops {
   }
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override {
     act([this, q, &cache, params, out] { inner_->attend(q, cache, params, out); });
+  }
+  bool can_cross_attend() const override { return inner_->can_cross_attend(); }
+  void put_encoded(int index, Tensor rows) override {
+    act([this, index, rows] { inner_->put_encoded(index, rows); });
+  }
+  void store_encoded(int index, Tensor k, Tensor v, const EncodedParams& params,
+                     KvCache& cache) override {
+    act([this, index, k, v, params, &cache] { inner_->store_encoded(index, k, v, params, cache); });
+  }
+  void attend_encoded(Tensor q, const EncodedParams& params, const KvCache& cache,
+                      Tensor out) override {
+    act([this, q, params, &cache, out] { inner_->attend_encoded(q, params, cache, out); });
   }
   bool can_select() const override { return inner_->can_select(); }
   void select(Tensor q, Tensor weights, const KvCache& cache, const SelectParams& params,

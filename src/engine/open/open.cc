@@ -263,6 +263,7 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
           .vocab_size = shape.vocab_size,
           .model_dim = shape.model_dim,
           .embedding_levels = 1 + shape.embedding.deep_levels,
+          .encoder_rows = shape.encoder_rows,
           .positions_have_axes = std::ranges::any_of(
               shape.ropes, [](const RopeConfig& rope) { return !rope.axes.empty(); }),
           .pictures_see_themselves = std::ranges::any_of(shape.layers, &LayerConfig::sees_parts),
@@ -351,6 +352,21 @@ Result<std::unique_ptr<Speculation>> start_speculation(std::unique_ptr<Drafter> 
                                        config.batch_invariant || has_short_window(spec));
 }
 
+// Checks settings against the model. A prefix of a sequence that attends to an encoder's rows is that
+// of no other: nothing is shared.
+Status fit_to_model(const ModelConfig& model, EngineConfig& config) {
+  RETURN_IF_ERROR(check_length(config.max_model_len, model));
+  if (model.encoder_rows == 0) return {};
+  if (!config.spec.empty()) {
+    return errorf(ErrorCode::kUnsupported, "spec: nothing drafts for {}, got {}", model.arch,
+                  config.spec);
+  }
+  if (!config.kv_store.empty())
+    return errorf(ErrorCode::kUnsupported, "kv_store: {} shares no prefixes", model.arch);
+  config.enable_prefix_caching = false;
+  return {};
+}
+
 void log_long_rope(int max_model_len, const EngineInfo& info) {
   if (!takes_long_rope(max_model_len, info)) return;
   log().info(
@@ -393,7 +409,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
       meet_ranks(ranks.get(), grid, fingerprint, model.weight_bytes() - model.offloaded_bytes()));
   const bool automatic_length = config.max_model_len == 0;
   if (automatic_length) config.max_model_len = model.config().max_seq_len;
-  RETURN_IF_ERROR(check_length(config.max_model_len, model.config()));
+  RETURN_IF_ERROR(fit_to_model(model.config(), config));
 
   ASSIGN_OR_RETURN(const auto packed_folder, packed_cache_folder(config.packed_cache));
   ASSIGN_OR_RETURN(auto announce, announcer(ranks.get(), config, *copy.source, model));

@@ -81,9 +81,42 @@ Status check_embeddings(const Request& request, const EngineInfo& info, int most
   return {};
 }
 
+Status check_encoder_rows(const Request& request, const EngineInfo& info) {
+  const EmbeddingRows* rows = request.encoder_rows.get();
+  if (info.encoder_rows == 0) {
+    if (rows == nullptr) return {};
+    return errorf(ErrorCode::kInvalidArgument, "encoder_rows: {} has no encoder",
+                  info.architecture);
+  }
+  if (rows == nullptr) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{} writes what it hears: it takes sounds, not text alone", info.architecture);
+  }
+  if (rows->levels != 1 || rows->n_rows != info.encoder_rows ||
+      static_cast<int64_t>(rows->values.size()) != int64_t{rows->n_rows} * info.model_dim) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "encoder_rows: expected {} x {} values of one level, got {} in {} rows and {} "
+                  "levels",
+                  info.encoder_rows, info.model_dim, rows->values.size(), rows->n_rows,
+                  rows->levels);
+  }
+  if (!rows->finite &&
+      !std::ranges::all_of(rows->values, [](float value) { return std::isfinite(value); })) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "encoder_rows: expected finite numbers, got an infinity or NaN");
+  }
+  const bool alone = request.sampling.n == 1 && !request.sampling.use_beam_search &&
+                     request.matcher == nullptr && request.adapter == nullptr;
+  if (alone) return {};
+  return errorf(ErrorCode::kUnsupported,
+                "{}: expected one sequence (n 1, no beams) without a grammar and an adapter",
+                info.architecture);
+}
+
 std::shared_ptr<const PromptInput> prompt_input_of(const Request& request, const EngineInfo& info) {
-  if (request.embeddings.empty()) return nullptr;
+  if (request.embeddings.empty() && request.encoder_rows == nullptr) return nullptr;
   auto input = std::make_shared<PromptInput>();
+  if (request.encoder_rows != nullptr) input->encoded = request.encoder_rows->values;
   input->levels = info.embedding_levels, input->dim = info.model_dim;
   input->parts_see = info.pictures_see_themselves;
   input->given_token = info.given_token;

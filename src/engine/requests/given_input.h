@@ -11,6 +11,10 @@ namespace penstock {
 // (places, sizes, numbers that are not finite).
 Status check_embeddings(const Request& request, const EngineInfo& info, int most_of_step = 1 << 30);
 
+// Checks Request::encoder_rows, and what else a request to a model with an encoder may have. Errors:
+// kInvalidArgument, kUnsupported.
+Status check_encoder_rows(const Request& request, const EngineInfo& info);
+
 // Returns null for prompts of token ids only. REQUIRES: check_embeddings() passed; the request's
 // values outlive the result.
 std::shared_ptr<const PromptInput> prompt_input_of(const Request& request, const EngineInfo& info);

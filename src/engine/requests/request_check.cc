@@ -111,6 +111,7 @@ Status check_request(const Request& request, const EngineInfo& info, const Engin
   RETURN_IF_ERROR(check_ids(request.prompt, "prompt"));
   RETURN_IF_ERROR(check_embeddings(
       request, info, std::max(1, config.max_num_batched_tokens - config.max_num_seqs)));
+  RETURN_IF_ERROR(check_encoder_rows(request, info));
   RETURN_IF_ERROR(check_ids(request.dry_breakers, "dry_sequence_breakers"));
   RETURN_IF_ERROR(check_ids(request.eos_token_ids, "eos_token_ids"));
   for (const auto& word : request.bad_words) RETURN_IF_ERROR(check_ids(word, "bad_words"));

@@ -19,6 +19,8 @@ struct PromptInput {
   };
   std::vector<Identity> identities;
   int levels = 1, dim = 0;  // of all rows
+  // Batch::encoded; empty without an encoder.
+  std::span<const float> encoded;
   // The tokens of each of `rows` see each other, so a step has all of them.
   bool parts_see = false;
   TokenId given_token = -1;  // BatchPart::given_token

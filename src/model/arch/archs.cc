@@ -88,6 +88,7 @@ extern const Architecture kGptNeo;
 extern const Architecture kPersimmon;
 extern const Architecture kBioGpt;
 extern const Architecture kXglm;
+extern const Architecture kWhisper;
 extern const Architecture kOpt;
 extern const Architecture kOlmo;
 extern const Architecture kMixtral;
@@ -295,6 +296,8 @@ constexpr const Architecture* kArchitectures[] = {
     &kFlexOlmo,
     &kAfmoe,
     &kGraniteSwa,
+    // Decoders beside an encoder.
+    &kWhisper,
     // Decoders with scans of Mamba 2.
     &kGraniteHybrid,
     &kBamba,

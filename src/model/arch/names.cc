@@ -262,11 +262,20 @@ bool is_of_later_layer(const ModelConfig& config, std::string_view layer, std::s
   return index >= config.n_layers && index < config.n_layers + config.n_next_token_layers;
 }
 
+namespace {
+
+bool is_of_encoder(std::string_view name) {
+  return name.starts_with("model.encoder.") || name.starts_with("encoder.");
+}
+
+}  // namespace
+
 Status check_unused(const WeightSource& source, const ModelConfig& config, std::string_view prefix,
                     std::string_view layer, const std::unordered_set<std::string_view>& used) {
   for (const TensorInfo& tensor : source.tensors()) {
     if (used.contains(tensor.name) || is_ignorable_tensor(tensor.name)) continue;
     if (is_of_another_modality(tensor.name, prefix)) continue;
+    if (config.encoder_rows > 0 && is_of_encoder(tensor.name)) continue;
     if (is_of_later_layer(config, layer, tensor.name)) continue;
     if (config.embedding.tied && tensor.name.ends_with("lm_head.weight")) continue;
     if (!config.output.has_head && is_of_a_head(tensor.name)) continue;

@@ -153,6 +153,8 @@ struct ModelConfig {
   // Layers after the last decoder layer in the file that predict further tokens (multi-token
   // prediction); they are not among n_layers.
   int n_next_token_layers = 0;
+  // Rows of an encoder that the layers of each sequence attend to (cross_attention.h); 0 = none.
+  int encoder_rows = 0;
   // Number of layers after which the model was also trained to predict (early exit); 0 = none.
   int exit_layer = 0;
 

@@ -1,5 +1,5 @@
-// Mixer: the interface of blocks that replace attention in a layer, or stand beside it, and carry a
-// state from token to token.
+// Mixer: the interface of blocks that replace attention in a layer, or stand beside or behind it, and
+// carry a state from token to token.
 //
 // Each mixer is one file (see short_conv.h) with the names of its tensors, its configuration,
 // weights, scratch and forward. An architecture assigns it to layers (LayerConfig::mixer); loading,
@@ -39,6 +39,9 @@ class Mixer {
   // Returns the same mixer without factors, for files that fold them into the weights
   // (Architecture::gguf_multiplied); null: it has no factors.
   virtual std::shared_ptr<const Mixer> unmultiplied() const { return nullptr; }
+  // It is computed behind the attention of its layer: x += attention(norm(x)); x += mixer(x). False:
+  // beside it. Of layers that also have attention (LayerConfig::attention).
+  virtual bool follows_attention() const { return false; }
   // Factor of its input in layers that also have attention (LayerConfig::attention).
   virtual float input_factor() const { return 1.0f; }
   // Largest number of inputs of its products on this rank (Sublayer::padded).

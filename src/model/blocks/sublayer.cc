@@ -34,7 +34,12 @@ NormParams norm_params(const ModelConfig& config, const NormWeights& norm) {
 
 Sublayer::Sublayer(const ModelConfig& model, const ModelWeights& all, StepShape shape, KvCache& kv,
                    Ops& backend)
-    : config(model), weights(all), cache(kv), ops(backend), n(shape.tokens) {
+    : config(model),
+      weights(all),
+      cache(kv),
+      ops(backend),
+      n(shape.tokens),
+      n_encoded(shape.encoded) {
   out = ops.new_tensor(n, config.model_dim);
   if (weights.padding == 0) return;
   int values = 0;

@@ -107,7 +107,8 @@ class Sublayer {
   const ModelWeights& weights;
   KvCache& cache;
   Ops& ops;
-  const int n;  // tokens of the step
+  const int n;          // tokens of the step
+  const int n_encoded;  // sequences that bring rows of an encoder
   // [n, model_dim]: output of a sub-layer before it is added
   Tensor out;
 

@@ -14,7 +14,7 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
   if (attends && config.latent.kv_rank > 0) latent_.emplace(sublayer_);
   if (attends && config.latent.kv_rank == 0) attention_.emplace(sublayer_);
   const bool beside = std::ranges::any_of(config.layers, [](const LayerConfig& layer) {
-    return layer.attention && layer.mixer != nullptr;
+    return layer.attention && layer.mixer != nullptr && !layer.mixer->follows_attention();
   });
   if (beside) mixer_in_ = ops.new_tensor(shape.tokens, config.model_dim);
   size_t n_mixers = 0;
@@ -42,6 +42,10 @@ void DecoderParts::attend(int i, const NormedInput& h, Tensor x, const NormedInp
 void DecoderParts::attention(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   const LayerConfig& kind = sublayer_.config.layers[static_cast<size_t>(i)];
   if (kind.mixer == nullptr) return attend(i, h, x, next);
+  if (kind.attention && kind.mixer->follows_attention()) {
+    attend(i, h, x, nullptr);
+    return kind.mixer->forward(sublayer_, scratch_of(*kind.mixer), i, {x, {}, x}, x, next);
+  }
   if (kind.attention) return attend_beside_mixer(i, h, x, next);
   kind.mixer->forward(sublayer_, scratch_of(*kind.mixer), i, h, x, next);
 }

@@ -81,6 +81,14 @@ Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const Shar
                   "{}: architecture {} {}, which backend {} cannot: expected backend cpu",
                   tensors.source().path().string(), config.arch, what, tensors.ops().name());
   }
+  const bool crosses = tensors.config().encoder_rows > 0;
+  if (crosses && (!tensors.ops().can_cross_attend() || shard.is_part())) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: architecture {} attends to the rows of an encoder: expected backend cpu and "
+                  "one rank, got backend {}{}",
+                  tensors.source().path().string(), tensors.config().arch, tensors.ops().name(),
+                  shard.is_part() ? " and several ranks" : "");
+  }
   RETURN_IF_ERROR(tensors.open());
   RETURN_IF_ERROR(frame.load(*weights));
   RETURN_IF_ERROR(load_layers(tensors, frame, shard.stage, *weights));

@@ -21,7 +21,7 @@ class TowerReader {
   const WeightSource& source() const { return source_; }
   // vision_config of config.json.
   ConfigReader& vision() { return vision_; }
-  // The same of a tower that hears: audio_config.
+  // The same of a tower that hears: audio_config, or all of config.json where there is none (Whisper).
   ConfigReader& hearing() { return vision_; }
   // config.json.
   ConfigReader& whole() { return whole_; }
@@ -46,6 +46,7 @@ class TowerReader {
   const WeightSource& source_;
   nlohmann::json object_;
   ConfigReader whole_, vision_;
+  bool has_section_;
 };
 
 // One family of towers. It is defined at the end of its file and listed in towers.cc.

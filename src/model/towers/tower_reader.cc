@@ -110,8 +110,13 @@ const char* section_of(TowerSense sense) {
 
 json tower_object(const WeightSource& source, std::string_view defaults, TowerSense sense) {
   json object = defaults.empty() ? json::object() : bounded_json(defaults);
-  const auto found = source.config().find(section_of(sense));
-  if (found != source.config().end() && found->is_object()) object.update(*found);
+  const json& config = source.config();
+  const auto found = config.find(section_of(sense));
+  if (found == config.end() && config.is_object()) {
+    object.update(config);
+  } else if (found != config.end() && found->is_object()) {
+    object.update(*found);
+  }
   return object;
 }
 
@@ -122,7 +127,8 @@ TowerReader::TowerReader(const WeightSource& source, std::string_view hf_default
       object_(tower_object(source, hf_defaults, sense)),
       whole_(source.config(), Naming::kHuggingFace, "", source.path().string() + ": config.json"),
       vision_(object_, Naming::kHuggingFace, "",
-              source.path().string() + ": config.json: " + section_of(sense)) {
+              source.path().string() + ": config.json: " + section_of(sense)),
+      has_section_(source.config().contains(section_of(sense))) {
   whole_.set_source(&source), vision_.set_source(&source);
 }
 
@@ -176,6 +182,7 @@ ActivationFunction TowerReader::activation(Key key, std::string fallback) {
 Status TowerReader::status() const {
   RETURN_IF_ERROR(vision_.status());
   RETURN_IF_ERROR(whole_.status());
+  if (!has_section_) return {};  // the other fields are those of the text model
   for (const auto& [key, value] : object_.items()) {
     const bool neutral = value.is_null() || value == false;
     if (neutral || vision_.was_asked_for(key) ||

@@ -9,7 +9,7 @@ namespace penstock {
 extern const TowerFamily kAyaTower, kCohere2Tower, kGemma4Tower, kGlm4vTower, kLlavaNextTower,
     kOneVisionTower, kGemma3Tower, kIdefics3Tower, kLfm2VlTower, kLlama4Tower, kInternVlTower,
     kLlavaTower, kMistral3Tower, kQwen2VlTower, kQwen25VlTower, kQwen35Tower, kQwen3VlTower,
-    kQwen2AudioTower, kQwen3AsrTower, kVoxtralTower;
+    kQwen2AudioTower, kQwen3AsrTower, kVoxtralTower, kWhisperTower;
 
 namespace {
 
@@ -18,6 +18,7 @@ constexpr const TowerFamily* kFamilies[] = {
     &kCohere2Tower,  &kLfm2VlTower,  &kLlama4Tower,     &kGemma3Tower,    &kIdefics3Tower,
     &kInternVlTower, &kLlavaTower,   &kMistral3Tower,   &kQwen2VlTower,   &kQwen25VlTower,
     &kQwen35Tower,   &kQwen3VlTower, &kQwen2AudioTower, &kVoxtralTower,   &kQwen3AsrTower,
+    &kWhisperTower,
 };
 
 std::string text_of(const nlohmann::json& object, const char* key) {
@@ -31,8 +32,11 @@ std::string text_of(const nlohmann::json& object, const char* key) {
 std::string tower_type(const WeightSource& source, TowerSense sense) {
   const nlohmann::json& config = source.config();
   if (source.naming() == Naming::kGguf || !config.is_object()) return "";
+  // Whisper's encoder has no section of its own.
+  const std::string type = text_of(config, "model_type");
+  if (type == "whisper") return sense == TowerSense::kHearing ? type : "";
   const auto own = config.find(sense == TowerSense::kSight ? "vision_config" : "audio_config");
-  return own == config.end() || !own->is_object() ? "" : text_of(config, "model_type");
+  return own == config.end() || !own->is_object() ? "" : type;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Whisper's encoder: two convolutions over a log-mel spectrum, learned (or stored sinusoid) positions,
+// Whisper's encoder, also in other models: two convolutions over a log-mel spectrum, learned (or stored sinusoid) positions,
 // pre-norm layers. Qwen2-Audio averages pairs of its states, Voxtral joins several. Qwen3-ASR has the
 // same layers behind convolutions over chunks of the spectrum.
 #include "model/towers/families.h"
@@ -7,10 +7,12 @@ namespace penstock {
 
 namespace {
 
-// transformers writes some names in Whisper's words, some in everybody's.
+// transformers writes some names in Whisper's words, some in everybody's; in Whisper's own
+// configuration the latter may be those of its decoder.
 int either(TowerReader& reader, Key usual, Key own, int most) {
   ConfigReader& audio = reader.hearing();
-  return audio.has(usual) ? audio.integer(usual, 1, most) : audio.integer(own, 1, most);
+  return audio.has(usual) && !audio.has(own) ? audio.integer(usual, 1, most)
+                                             : audio.integer(own, 1, most);
 }
 
 // Reads the layers of a tower whose names begin with `at`.
@@ -41,7 +43,8 @@ void read_layers(TowerReader& reader, TowerConfig& config, const std::string& at
 
 // Returns the stem of the norm behind the layers.
 std::string read_whisper(TowerReader& reader, TowerConfig& config) {
-  const std::string at = reader.prefix({"audio_tower.", "model.audio_tower."}, "conv1.weight");
+  const std::string at = reader.prefix(
+      {"audio_tower.", "model.audio_tower.", "model.encoder.", "encoder."}, "conv1.weight");
   read_layers(reader, config, at);
   config.convolutions = {{at + "conv1", 1}, {at + "conv2", 2}};
   config.positions = {
@@ -61,6 +64,14 @@ void configure_qwen2_audio_tower(TowerReader& reader, TowerConfig& config) {
   config.text_dim = reader.dimension(at + "linear.weight", 0);
   config.projector = {mean_stage(), norm_stage(norm, config.layers.norm),
                       linear_stage(at + "linear", config.text_dim)};
+}
+
+// A row for each position: what the decoder's layers attend to.
+void configure_whisper_tower(TowerReader& reader, TowerConfig& config) {
+  const std::string norm = read_whisper(reader, config);
+  config.unit = 1;
+  config.text_dim = config.model_dim();
+  config.projector = {norm_stage(norm, config.layers.norm)};
 }
 
 void configure_voxtral_tower(TowerReader& reader, TowerConfig& config) {
@@ -123,6 +134,16 @@ extern const TowerFamily kQwen2AudioTower = {
     .configure = configure_qwen2_audio_tower,
     .hf_defaults = R"({"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20,
     "encoder_ffn_dim": 5120})",
+    .sense = TowerSense::kHearing,
+};
+
+extern const TowerFamily kWhisperTower = {
+    .name = "whisper",
+    .title = "Whisper",
+    .hf_types = {"whisper"},
+    .configure = configure_whisper_tower,
+    .hf_defaults = R"({"d_model": 384, "encoder_layers": 4, "encoder_attention_heads": 6,
+    "encoder_ffn_dim": 1536, "num_mel_bins": 80})",
     .sense = TowerSense::kHearing,
 };
 

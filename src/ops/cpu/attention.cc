@@ -34,19 +34,36 @@ struct Tile {
   float* states;  // n_splits states, when there are several
 };
 
+int64_t units_of(int n_rows) { return (int64_t{n_rows} + kUnitTokens - 1) / kUnitTokens; }
+
 struct Item {
   int tile, split;  // split kAllSplits: all of them, in order
 };
 constexpr int kAllSplits = -1;
 
+// Where keys and values lie: units of all heads, one unit after the other, in blocks.
+struct KvPlaces {
+  const KvLayerSpec* spec;
+  const KvView* view;
+  const KvUnitLayout* layout;
+  const std::byte* units;  // of block 0
+  int units_per_block;
+  int n_encoded = 0;  // > 0: all queries of a sequence see so many rows of an encoder
+};
+
 class Attention {
  public:
-  Attention(const AttentionContext& context, Tensor q, const Batch& batch, const CpuKvCache& cache,
+  Attention(const AttentionContext& context, Tensor q, const Batch& batch, const KvPlaces& places,
             const AttentionParams& params, Tensor out)
-      : context_(context), q_(q), batch_(batch), cache_(cache), params_(params), out_(out) {
-    spec_ = &cache.spec().layers[params.layer];
-    view_ = &batch.kv[spec_->group];
-    layout_ = &cache.layout(params.layer);
+      : context_(context),
+        q_(q),
+        batch_(batch),
+        places_(places),
+        params_(params),
+        out_(out),
+        spec_(places.spec),
+        view_(places.view),
+        layout_(places.layout) {
     group_ = params.n_heads / spec_->n_kv_heads;
     slopes_ = data_of(params.slopes);
     sinks_ = data_of(params.sinks);
@@ -102,6 +119,10 @@ class Attention {
     result.q =
         f32(q_, token) + static_cast<ptrdiff_t>(kv_head * group_ + row % group_) * spec_->head_dim;
     const int index = n_old + row / group_;  // of the token in the sequence
+    if (places_.n_encoded > 0) {
+      result.end = places_.n_encoded;
+      return result;
+    }
     const int position = mask != 0 ? batch_.positions[token] : index;
     result.first = first_visible(position);
     result.end = mask != 0           ? n_old + 64 - __builtin_clzll(mask)
@@ -146,6 +167,11 @@ class Attention {
     return spec_->window == 0 ? last : std::min(last, position + spec_->window - 1);
   }
 
+  // Returns how many keys the sequence has.
+  int length_of(int seq) const {
+    return places_.n_encoded > 0 ? places_.n_encoded : batch_.seq_lens[seq];
+  }
+
   int sight_of(int token) const { return batch_.sights.empty() ? 0 : batch_.sights[token]; }
 
   int first_position(int seq) const {
@@ -173,7 +199,7 @@ class Attention {
     const auto n_items = [&] {
       const int cut = context_.batch_invariant ? kInvariantSplit : kMinSplit;
       int64_t items = 0;
-      for (const int len : batch_.seq_lens) items += (len + cut - 1) / cut;
+      for (int s = 0; s < batch_.n_seqs(); ++s) items += (length_of(s) + cut - 1) / cut;
       return items * ((spec_->n_kv_heads + most - 1) / most);
     };
     while (most > 1 && n_items() < 2 * context_.pool.size()) most = (most + 1) / 2;
@@ -216,7 +242,7 @@ class Attention {
     tile.row = row;
     tile.n_rows = n_rows;
     tile.head_rows = n_heads > 1 ? padded_head_rows(n_rows) : n_rows;
-    tile.begin = batch_.seq_lens[seq];
+    tile.begin = length_of(seq);
     for (int r = row; r < row + n_rows; ++r) {
       const AttentionRow bounds = row_of(seq, kv_head, r);
       tile.begin = std::min(tile.begin, bounds.first);
@@ -332,12 +358,12 @@ class Attention {
     job.n_heads = tile.n_heads;
     job.head_rows = tile.head_rows;
     job.layout = layout_;
-    job.units = cache_.units(params_.layer, tile.kv_head);
-    job.unit_stride = cache_.unit_stride(params_.layer);
+    job.units = places_.units + tile.kv_head * layout_->bytes;
+    job.unit_stride = spec_->n_kv_heads * layout_->bytes;
     job.block_table = reinterpret_cast<const uint32_t*>(view_->block_tables.data() +
                                                         view_->table_offsets[tile.seq]);
     job.first_position = first_position(tile.seq);
-    job.units_per_block = cache_.units_per_block();
+    job.units_per_block = places_.units_per_block;
     job.begin = tile.begin + split * tile.split;
     job.end = std::min(tile.end, job.begin + tile.split);
     job.scale = params_.scale;
@@ -374,7 +400,7 @@ class Attention {
   const AttentionContext& context_;
   Tensor q_;
   const Batch& batch_;
-  const CpuKvCache& cache_;
+  const KvPlaces places_;
   const AttentionParams& params_;
   Tensor out_;
   const KvLayerSpec* spec_;
@@ -413,7 +439,63 @@ void cpu_attend(const AttentionContext& context, Tensor q, const Batch& batch,
   PENSTOCK_CHECK(q.cols == params.n_heads * spec.head_dim &&
                  out.cols == params.n_heads * spec.value_dim());
   PENSTOCK_CHECK(params.n_heads % spec.n_kv_heads == 0);
-  Attention(context, q, batch, cache, params, out).run();
+  const KvPlaces places{&spec, &batch.kv[spec.group], &cache.layout(params.layer),
+                        cache.units(params.layer, 0), cache.units_per_block()};
+  Attention(context, q, batch, places, params, out).run();
+}
+
+namespace {
+
+KvUnitLayout encoded_layout(const EncodedParams& params, const CpuKvCache& cache) {
+  const bool wide = cache.spec().state_dtype == StateDType::kF32;
+  const KvUnitLayout layout =
+      KvUnitLayout::make(wide ? KvFormat::kF32 : KvFormat::kBF16, params.head_dim);
+  PENSTOCK_CHECK(units_of(params.n_rows) * params.n_heads * layout.bytes <=
+                 cache.spec().state_bytes(static_cast<size_t>(params.layer)));
+  return layout;
+}
+
+}  // namespace
+
+// Lanes behind the last row are zeros: kernels multiply them by weights of zero.
+void cpu_store_encoded(const AttentionContext& context, Tensor k, Tensor v, const Batch& batch,
+                       int seq, const EncodedParams& params, CpuKvCache& cache) {
+  const KvUnitLayout layout = encoded_layout(params, cache);
+  const KvView& view = batch.kv[static_cast<size_t>(cache.spec().state_group())];
+  const BlockId block =
+      view.block_tables[static_cast<size_t>(view.table_offsets[static_cast<size_t>(seq)])];
+  std::byte* const units = cache.state(params.layer, block);
+  const auto store = context.kernels.store[static_cast<int>(layout.format)];
+  context.pool.for_ranges(units_of(params.n_rows), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      std::byte* const first = units + unit * params.n_heads * layout.bytes;
+      std::fill_n(first, params.n_heads * layout.bytes, std::byte{});
+      const int64_t last = std::min<int64_t>((unit + 1) * kUnitTokens, params.n_rows);
+      for (auto row = static_cast<int>(unit * kUnitTokens); row < last; ++row) {
+        for (int h = 0; h < params.n_heads; ++h) {
+          const ptrdiff_t at = static_cast<ptrdiff_t>(h) * params.head_dim;
+          store(layout, f32(k, row) + at, f32(v, row) + at, first + h * layout.bytes,
+                row % kUnitTokens);
+        }
+      }
+    }
+  });
+}
+
+void cpu_attend_encoded(const AttentionContext& context, Tensor q, const Batch& batch,
+                        const EncodedParams& params, const CpuKvCache& cache, Tensor out) {
+  KvLayerSpec spec;
+  spec.n_kv_heads = params.n_heads, spec.head_dim = params.head_dim;
+  const KvUnitLayout layout = encoded_layout(params, cache);
+  AttentionParams attention;
+  attention.n_heads = params.n_heads, attention.scale = params.scale;
+  const KvPlaces places{&spec,
+                        &batch.kv[static_cast<size_t>(cache.spec().state_group())],
+                        &layout,
+                        cache.state(params.layer, BlockId(0)),
+                        static_cast<int>(units_of(params.n_rows)),
+                        params.n_rows};
+  Attention(context, q, batch, places, attention, out).run();
 }
 
 }  // namespace penstock

@@ -31,4 +31,10 @@ int tokens_that_see_all(const Batch& batch, int seq, int top_k);
 void cpu_attend(const AttentionContext& context, Tensor q, const Batch& batch,
                 const CpuKvCache& cache, const AttentionParams& params, Tensor out);
 
+// See Ops::store_encoded and Ops::attend_encoded. seq: of the batch.
+void cpu_store_encoded(const AttentionContext& context, Tensor k, Tensor v, const Batch& batch,
+                       int seq, const EncodedParams& params, CpuKvCache& cache);
+void cpu_attend_encoded(const AttentionContext& context, Tensor q, const Batch& batch,
+                        const EncodedParams& params, const CpuKvCache& cache, Tensor out);
+
 }  // namespace penstock

@@ -115,7 +115,7 @@ StepShape CpuOps::begin_step(const Batch* batch) {
     return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple;
   };
   return shape_ = {rows(batch_.n_tokens()), rows(static_cast<int>(batch_.output_rows.size())),
-                   !batch_.given.empty()};
+                   !batch_.given.empty(), static_cast<int>(batch_.encoded.size())};
 }
 
 Tensor CpuOps::new_tensor(int rows, int cols, TensorRole) {
@@ -546,6 +546,16 @@ void CpuOps::attend(Tensor q, const KvCache& cache, const AttentionParams& param
   const auto& cpu_cache = static_cast<const CpuKvCache&>(cache);
   cpu_attend(attention_, q, batch_, cpu_cache, params, out);
   if (params.selected.cols > 0) cpu_attend_selected(attention_, q, batch_, cpu_cache, params, out);
+  clear_rows(out, batch_.n_tokens());
+}
+
+void CpuOps::put_encoded(int index, Tensor rows) {
+  write_rows(batch_.encoded[static_cast<size_t>(index)].values, rows);
+}
+
+void CpuOps::attend_encoded(Tensor q, const EncodedParams& params, const KvCache& cache,
+                            Tensor out) {
+  cpu_attend_encoded(attention_, q, batch_, params, static_cast<const CpuKvCache&>(cache), out);
   clear_rows(out, batch_.n_tokens());
 }
 

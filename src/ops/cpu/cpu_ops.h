@@ -103,6 +103,15 @@ class CpuOps final : public Ops {
                    KvCache& cache, Tensor out) override;
   void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                    Tensor out) override;
+  bool can_cross_attend() const override { return true; }
+  void put_encoded(int index, Tensor rows) override;
+  void store_encoded(int index, Tensor k, Tensor v, const EncodedParams& params,
+                     KvCache& cache) override {
+    const int seq = batch_.encoded[static_cast<size_t>(index)].seq;
+    cpu_store_encoded(attention_, k, v, batch_, seq, params, static_cast<CpuKvCache&>(cache));
+  }
+  void attend_encoded(Tensor q, const EncodedParams& params, const KvCache& cache,
+                      Tensor out) override;
   void scale_by_position(Tensor x, const PositionScale& scale) override;
   void scale_heads_by_position(Tensor x, const Vector& slopes, const Vector& biases) override;
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
