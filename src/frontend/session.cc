@@ -79,6 +79,13 @@ Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
       return Eyes::open(std::move(encoder), own, *tower.model, session->engine_info(), {});
     }();
     RETURN_IF_ERROR(session->take_eyes(std::move(eyes), !config.mmproj.empty()));
+    const bool hears = session->eyes_ != nullptr && session->eyes_->hears() &&
+                       session->eyes_->ear().hears_windows();
+    if (session->engine_info().encoder_rows > 0 && hears) {
+      ASSIGN_OR_RETURN(session->whisper_, WhisperTokens::read(*tower.model, *session->tokenizer_));
+      int& most = session->whisper_->max_tokens;
+      most = std::min(most, session->engine_info().max_model_len);
+    }
   }
   return session;
 }

@@ -13,6 +13,7 @@
 #include "frontend/grammar_cache.h"
 #include "frontend/pictures/eyes.h"
 #include "frontend/sequence_text.h"
+#include "frontend/transcripts/whisper_tokens.h"
 #include "penstock/llm.h"
 #include "text/tokenizer.h"
 
@@ -43,6 +44,8 @@ class Session {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   // Null: the model has no eyes, or blind_reason() says why they cannot be used.
   Eyes* eyes() const { return eyes_.get(); }
+  // Null: the model is no Whisper, or blind_reason() says why it cannot hear.
+  const WhisperTokens* whisper() const { return whisper_ ? &*whisper_ : nullptr; }
   // Why the tower of a model that has one is not used; "": it is, or there is none.
   const std::string& blind_reason() const { return blind_reason_; }
   // Checks that the model sees a picture, or hears a sound. Errors: kInvalidArgument, naming its place.
@@ -85,6 +88,7 @@ class Session {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Eyes> eyes_;
+  std::optional<WhisperTokens> whisper_;
   std::string blind_reason_;
   std::unique_ptr<GrammarCache> grammars_;
   SamplingParams defaults_;

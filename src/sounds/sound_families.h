@@ -10,6 +10,7 @@ using SoundFamilyMaker = std::unique_ptr<SoundProcessor> (*)(const FamilyInputs&
 std::unique_ptr<SoundProcessor> make_qwen2_audio_sounds(const FamilyInputs& inputs);
 std::unique_ptr<SoundProcessor> make_qwen3_asr_sounds(const FamilyInputs& inputs);
 std::unique_ptr<SoundProcessor> make_voxtral_sounds(const FamilyInputs& inputs);
+std::unique_ptr<SoundProcessor> make_whisper_sounds(const FamilyInputs& inputs);
 
 // The error of a sound of which no token would be left.
 tl::unexpected<Error> sound_too_short(int64_t n_samples);

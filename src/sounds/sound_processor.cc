@@ -15,6 +15,7 @@ constexpr SoundFamily kFamilies[] = {
     {"qwen2_audio", "WhisperFeatureExtractor", make_qwen2_audio_sounds},
     {"qwen3_asr", "Qwen3ASRFeatureExtractor", make_qwen3_asr_sounds},
     {"voxtral", "WhisperFeatureExtractor", make_voxtral_sounds},
+    {"whisper", "WhisperFeatureExtractor", make_whisper_sounds},
 };
 
 std::string text_of(const nlohmann::json& object, const char* name) {

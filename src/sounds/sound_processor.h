@@ -35,10 +35,24 @@ class SoundProcessor {
   virtual Result<SoundPlan> plan(int64_t n_samples) const = 0;
   // REQUIRES: plan() takes as many samples.
   virtual std::vector<SoundView> process(std::span<const float> samples) const = 0;
+  // --- Of models that hear one window of a sound after the other (Whisper)
+  int window_frames() const { return window_frames_; }  // 0: of no other model
+  double seconds_per_frame() const { return seconds_per_frame_; }
+  // Returns [n_frames, n_bands] of a whole sound, at least a window. REQUIRES: window_frames() > 0.
+  virtual std::vector<float> spectrum(std::span<const float> /*samples*/) const { return {}; }
+  // Returns the window that begins with frame `first`; zeros are behind the spectrum's end.
+  virtual SoundView window(std::span<const float> /*spectrum*/, int64_t /*first*/) const {
+    return {};
+  }
+
   // What the chat template writes for a sound, which SoundPlan::prompt replaces.
   virtual std::string placeholder() const = 0;
   // The token in whose places the prompt has features.
   virtual std::string soft_token() const = 0;
+
+ protected:
+  int window_frames_ = 0;
+  double seconds_per_frame_ = 0;
 };
 
 // Makes the processor of a checkpoint; ImageProcessorFiles::image_processor is the feature extractor.

@@ -1,8 +1,9 @@
-// Whisper's log-mel spectra: Qwen2-Audio, which hears as much of its window as the sound is long,
+// Whisper's log-mel spectra: Whisper itself, which hears windows, Qwen2-Audio, which hears as much of its window as the sound is long,
 // Voxtral, which hears whole windows, and Qwen3-ASR, which reads chunks of a second.
 #include <algorithm>
 #include <cmath>
 
+#include "base/work.h"
 #include "sounds/mel.h"
 #include "sounds/sound_families.h"
 
@@ -37,7 +38,7 @@ WhisperSettings read_whisper(const FamilyInputs& inputs) {
   if (const std::string side = settings.text("padding_side", "right"); side != "right")
     settings.refuse("padding_side", "right", side);
   // They follow from others, or say what the processor returns beside the features.
-  settings.ignore({"n_samples", "nb_max_frames", "return_attention_mask"});
+  settings.ignore({"n_samples", "nb_max_frames", "return_attention_mask", "mel_filters"});
   const int positions = inputs.config_integer({"audio_config", "max_source_positions"});
   if (positions > 0 && 2 * positions != whisper.window_frames())
     settings.refuse("chunk_length",
@@ -67,6 +68,7 @@ std::vector<float> log_mel(std::span<const float> samples, const WhisperSettings
                          static_cast<float>(std::log10(kFloor)));
   if (n == 0) n = n_frames * whisper.hop;
   for (int64_t t = 0; t < n_frames; ++t) {
+    if (t % 256 == 0) give_way();
     const int64_t first = t * whisper.hop - n_fft / 2;
     const bool silent = first >= static_cast<int64_t>(samples.size()) &&
                         2 * (n - 1) - first - n_fft >= static_cast<int64_t>(samples.size());
@@ -202,6 +204,51 @@ class Qwen3AsrSounds final : public WhisperSounds {
   int least_ = 0;              // samples; shorter sounds are silent behind their end
 };
 
+// A window after the other, silent behind the sound's end. What is longer than a window has the
+// spectrum of the whole, and zeros behind it.
+class WindowSounds final : public WhisperSounds {
+ public:
+  explicit WindowSounds(const FamilyInputs& inputs) : WhisperSounds(inputs) {
+    soft_token_ = "<|startoftranscript|>";
+    window_frames_ = whisper_.window_frames();
+    seconds_per_frame_ = static_cast<double>(whisper_.hop) / rate();
+    const int positions = inputs.config_integer({"max_source_positions"});
+    if (positions > 0 && 2 * positions != window_frames_)
+      inputs.settings.refuse("chunk_length",
+                             fmt::format("{} frames, twice max_source_positions", 2 * positions),
+                             fmt::format("{} frames", window_frames_));
+  }
+
+  Result<SoundPlan> plan(int64_t n_samples) const override {
+    SoundPlan plan;
+    plan.n_soft = window_frames_ / 2;
+    if (n_samples < 1) return sound_too_short(n_samples);
+    plan.prompt.push_back({soft_token_, plan.n_soft});
+    return plan;
+  }
+
+  std::vector<SoundView> process(std::span<const float> samples) const override {
+    return {window(spectrum(samples), 0)};
+  }
+
+  std::vector<float> spectrum(std::span<const float> samples) const override {
+    const auto n = static_cast<int64_t>(samples.size());
+    if (n <= whisper_.window) return log_mel(samples, whisper_, window_frames_);
+    return log_mel(samples, whisper_, n / whisper_.hop, n);
+  }
+
+  SoundView window(std::span<const float> spectrum, int64_t first) const override {
+    const auto width = static_cast<size_t>(whisper_.mel.n_bands);
+    const auto size = static_cast<size_t>(window_frames_) * width;
+    SoundView view{std::vector<float>(size + width), window_frames_ + 1, whisper_.mel.n_bands,
+                   window_frames_ / 2};
+    const auto from =
+        spectrum.subspan(std::min(static_cast<size_t>(first) * width, spectrum.size()));
+    std::ranges::copy(from.first(std::min(from.size(), size)), view.values.begin());
+    return view;
+  }
+};
+
 class VoxtralSounds final : public WhisperSounds {
  public:
   explicit VoxtralSounds(const FamilyInputs& inputs) : WhisperSounds(inputs) {
@@ -250,6 +297,10 @@ std::unique_ptr<SoundProcessor> make_qwen2_audio_sounds(const FamilyInputs& inpu
 
 std::unique_ptr<SoundProcessor> make_qwen3_asr_sounds(const FamilyInputs& inputs) {
   return std::make_unique<Qwen3AsrSounds>(inputs);
+}
+
+std::unique_ptr<SoundProcessor> make_whisper_sounds(const FamilyInputs& inputs) {
+  return std::make_unique<WindowSounds>(inputs);
 }
 
 std::unique_ptr<SoundProcessor> make_voxtral_sounds(const FamilyInputs& inputs) {

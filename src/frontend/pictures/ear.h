@@ -28,6 +28,24 @@ class Ear {
   Result<std::vector<SoundView>> hear(std::span<const std::byte> file,
                                       const std::function<Status()>& goes_on) const;
 
+  // --- Of models that hear windows; REQUIRES: hears_windows().
+  bool hears_windows() const { return processor_->window_frames() > 0; }
+  int window_frames() const { return processor_->window_frames(); }
+  double seconds_per_frame() const { return processor_->seconds_per_frame(); }
+  // Spectrum [n_frames, n_bands] of a whole sound.
+  struct Spectrum {
+    std::vector<float> values;
+    int64_t n_frames = 0;
+    double seconds = 0;  // of the sound
+  };
+  // Decodes a sound; calls give_way() meanwhile. Errors: those of decode_sound().
+  Result<Spectrum> spectrum(std::span<const std::byte> file) const;
+  // Returns the most bytes that spectrum() takes. Errors: those of read_sound_info().
+  Result<int64_t> spectrum_bytes(std::span<const std::byte> file) const;
+  SoundView window(const Spectrum& spectrum, int64_t first) const {
+    return processor_->window(spectrum.values, first);
+  }
+
  private:
   Ear(std::unique_ptr<SoundProcessor> processor, const SoundLimits& limits)
       : processor_(std::move(processor)), limits_(limits) {}

@@ -180,6 +180,18 @@ Result<PlannedPicture> Eyes::plan_one(Picture picture, const ImageProcessor* own
   return planned;
 }
 
+PlannedPicture Eyes::plan_window(SoundView window, std::string where) const {
+  PlannedPicture planned;
+  planned.picture = {std::move(where), std::make_shared<const std::string>(), true,
+                     std::make_shared<const SoundView>(std::move(window))};
+  const std::vector<float>& values = planned.picture.window->values;
+  planned.plan.n_soft = planned.picture.window->n_positions;
+  planned.identity =
+      hash_of({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+  for (size_t i = 0; i < settings_.size(); ++i) planned.identity[i] ^= settings_[i];
+  return planned;
+}
+
 std::vector<PromptEmbeddings> Eyes::embeddings_of(const PromptPictures& pictures,
                                                   const PictureRows& rows) const {
   return penstock::embeddings_of(pictures, rows, info_.positions_have_axes ? encoder_->unit() : 0);
@@ -224,7 +236,7 @@ Result<uint64_t> Eyes::submit(Call call, Done done) {
   std::unique_lock lock(mutex_);
   if (stopping_) return make_error(ErrorCode::kCancelled, "this server stops");
   for (const PlannedPicture& planned : open.call.pictures) {
-    open.bytes += planned.picture.file->size();
+    open.bytes += planned.picture.bytes();
     auto kept = find_kept(planned);
     if (kept == nullptr) open.row_bytes += row_bytes_of(planned);
     open.rows.push_back(std::move(kept));
@@ -398,8 +410,14 @@ Result<std::shared_ptr<const EmbeddingRows>> Eyes::rows_of(const PlannedPicture&
 }
 
 Result<EmbeddingRows> Eyes::compute_sound(const PlannedPicture& planned, const GoesOn& goes_on) {
-  ASSIGN_OR_RETURN(const std::vector<SoundView> heard,
-                   ear_->hear(bytes_of(planned.picture), goes_on));
+  std::vector<SoundView> decoded;
+  std::span<const SoundView> heard;
+  if (const SoundView* const window = planned.picture.window.get(); window != nullptr) {
+    heard = {window, 1};
+  } else {
+    ASSIGN_OR_RETURN(decoded, ear_->hear(bytes_of(planned.picture), goes_on));
+    heard = decoded;
+  }
   RETURN_IF_ERROR(goes_on());
   std::vector<PicturePixels> views;
   for (const SoundView& view : heard) views.push_back({view.values, 1, view.n_positions, 0, 0});

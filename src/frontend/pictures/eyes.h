@@ -51,6 +51,10 @@ class Eyes {
   const Limits& limits() const { return limits_; }
   // Whether it has an ear, and no eyes.
   bool hears() const { return ear_ != nullptr; }
+  // REQUIRES: hears().
+  const Ear& ear() const { return *ear_; }
+  // Plans a window of a sound (Ear::window()). where: for messages.
+  PlannedPicture plan_window(SoundView window, std::string where) const;
   int64_t weight_bytes() const { return encoder_->weight_bytes(); }
   // Bytes of rows in memory, of running requests and kept ones.
   int64_t row_bytes() const { return held_bytes_->load(); }

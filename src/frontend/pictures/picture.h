@@ -8,6 +8,7 @@
 
 #include "images/image_processor.h"
 #include "penstock/engine.h"
+#include "sounds/sound_processor.h"
 
 namespace penstock {
 
@@ -16,6 +17,12 @@ struct Picture {
   std::string where;                        // for messages: "messages[0].content[1]"
   std::shared_ptr<const std::string> file;  // bytes of an image or sound file
   bool is_sound = false;
+  // A window of a sound that was decoded; `file` is empty then. Null: there is a file.
+  std::shared_ptr<const SoundView> window = nullptr;
+
+  size_t bytes() const {
+    return window != nullptr ? window->values.size() * sizeof(float) : file->size();
+  }
 };
 
 // A picture whose header was read: what it becomes in the prompt is known, its pixels are not decoded.
