@@ -44,5 +44,6 @@ if __name__ == "__main__":
             if not key.startswith(("OPENAI_", "ANTHROPIC_", "LITELLM_", "LANGCHAIN_", "LANGSMITH_", "HF_"))}
     keep.update(PYTHONDONTWRITEBYTECODE="1", HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", LITELLM_LOCAL_MODEL_COST_MAP="True",
                 NO_PROXY="127.0.0.1", no_proxy="127.0.0.1", LANGSMITH_TRACING="false")
-    os.execve(python, [str(python), "-m", "unittest", "-v", *(sys.argv[1:] or ["client_tests", "structured_tests", "call_format_tests", "mcp_tests", "picture_tests", "sound_tests"])],
+    os.execve(python, [str(python), "-m", "unittest", "-v", *(sys.argv[1:] or ["client_tests", "structured_tests", "call_format_tests", "mcp_tests", "picture_tests", "sound_tests",
+                                                                            "transcription_tests"])],
               {**keep, "PYTHONPATH": f"{CLIENTS}:{CLIENTS.parent / 'e2e'}"})

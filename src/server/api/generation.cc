@@ -93,6 +93,10 @@ net::awaitable<Status> Generation::encode_pictures() {
       exchange_, [&](Eyes::Done done) { return eyes.submit(std::move(asked), std::move(done)); },
       [&eyes](uint64_t id) { eyes.cancel(id); });
   if (!rows) co_return tl::unexpected(rows.error());
+  if (session_.engine_info().encoder_rows > 0) {
+    encoder_rows_ = rows->front();
+    co_return Status();
+  }
   auto next = rows->begin();
   for (const PromptPictures& of_prompt : call_.pictures) {
     const auto end = next + static_cast<ptrdiff_t>(of_prompt.pictures.size());
@@ -180,6 +184,7 @@ Status Generation::submit() {
     request.tenant = record_.tenant;
     request.cache_salt = call_.cache_scope + call_.cache_salt;
     if (!call_.thinking.empty()) request.thinking = call_.thinking[i];
+    request.encoder_rows = encoder_rows_, request.logits_processor = call_.logits_processor;
     if (i < embeddings_.size()) request.embeddings = std::move(embeddings_[i]);
     if (call_.watches_prompts)
       request.progress = progress_.emplace_back(std::make_shared<PromptProgress>());

@@ -32,6 +32,8 @@ struct GenerationCall {
   std::vector<std::vector<TokenId>> prompts;
   // Pictures of the first prompts, by prompt; further ones have none.
   std::vector<PromptPictures> pictures;
+  // Changes the logits of the only prompt (Request::logits_processor); null: nothing does.
+  std::shared_ptr<LogitsProcessor> logits_processor;
   // Messages of the first prompts, by prompt, where usage is to name them.
   std::vector<MessagePlaces> messages;
   SamplingParams params;
@@ -149,6 +151,8 @@ class Generation {
   std::optional<RunningTexts::Place> place_;
   std::vector<std::shared_ptr<PromptProgress>> progress_;  // by prompt; empty: not requested
   std::vector<std::vector<PromptEmbeddings>> embeddings_;  // of the first prompts
+  // of the only prompt, for models with an encoder
+  std::shared_ptr<const EmbeddingRows> encoder_rows_;
   std::optional<Clock::time_point> deadline_;
   std::vector<RequestId> ids_;  // by prompt
   std::unordered_map<uint64_t, int> prompt_of_id_;

@@ -20,7 +20,7 @@ Handler get_live, get_health, get_ready, get_load, get_version, get_metrics, get
     post_invocations, post_chat_batch, post_compact, post_conversation, get_conversation,
     post_conversation_update, delete_conversation, post_conversation_items, get_conversation_items,
     get_conversation_item, delete_conversation_item, get_mcp_servers, post_sleep, post_wake_up,
-    get_is_sleeping;
+    get_is_sleeping, post_transcriptions, post_translations;
 EndpointSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema,
     classify_request, classify_reply, score_request, score_reply, rerank_request, rerank_reply,
     ollama_show_request, ollama_embed_request, ollama_embeddings_request, ollama_models_reply,
@@ -142,6 +142,10 @@ constexpr Endpoint kEndpoints[] = {
     {"POST", "/invocations", Access::kKey, post_invocations,
      "chats, completions, vectors, scores or ranks, by what the body has (vLLM's)",
      invocations_request, nullptr, true},
+    {"POST", "/v1/audio/transcriptions", Access::kKey, post_transcriptions,
+     "what a sound says (OpenAI's, multipart/form-data), by Whisper", nullptr, nullptr, true, true},
+    {"POST", "/v1/audio/translations", Access::kKey, post_translations,
+     "the same in English (OpenAI's)", nullptr, nullptr, true, true},
     {"POST", "/v1/files", Access::kKey, post_file, "keep a file (OpenAI's, multipart/form-data)",
      nullptr, file_reply, false, true},
     {"GET", "/v1/files", Access::kKey, get_files, "the files kept for this key", nullptr,

@@ -33,6 +33,7 @@ struct ServerConfig;
 struct UnderWay {
   std::atomic<int> n_generating{0};            // requests on generating routes
   std::atomic<int64_t> reply_bytes{0};         // replies with vectors
+  std::atomic<int64_t> sound_bytes{0};         // decoded sounds that are transcribed
   std::atomic<int64_t> conversation_bytes{0};  // stored conversations that requests continue
   BodyShares conversation_shares;              // conversation_bytes by client
 };

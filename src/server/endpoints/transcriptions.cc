@@ -1,0 +1,441 @@
+// POST /v1/audio/transcriptions and /v1/audio/translations (OpenAI's), for Whisper.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/memory.h"
+#include "frontend/transcripts/formats.h"
+#include "frontend/transcripts/transcriber.h"
+#include "server/api/api_request.h"
+#include "server/handlers/answer.h"
+#include "server/http/multipart.h"
+#include "server/keys/ledger/spending.h"
+#include "server/routing/client_reason.h"
+#include "server/routing/errors.h"
+#include "server/services/client_warnings.h"
+#include "server/services/config.h"
+#include "server/services/model_loads.h"
+#include "server/services/request_record.h"
+#include "server/services/served_models.h"
+#include "server/services/services.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kLongestField = 1 << 16;  // bytes
+enum class Format : uint8_t { kJson, kText, kSrt, kVerboseJson, kVtt };
+constexpr std::string_view kFormats[] = {"json", "text", "srt", "verbose_json", "vtt"};
+
+// Fields of the form.
+struct AudioForm {
+  std::string_view file;
+  bool has_file = false;
+  std::string model, language, prompt;
+  Format format = Format::kJson;
+  std::optional<float> temperature;
+  bool stream = false;
+};
+
+Status read_temperature(std::string_view text, AudioForm& form) {
+  float value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= 0 && value <= 1))
+    return errorf(ErrorCode::kInvalidArgument, "temperature: expected 0 to 1, got {}",
+                  text.substr(0, 100));
+  form.temperature = value;
+  return {};
+}
+
+Status read_field(const FormPart& part, AudioForm& form) {
+  const std::string_view value = part.content;
+  const auto wrong = [&](std::string_view expected) {
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected {}, got {}", part.name, expected,
+                  value.substr(0, 100));
+  };
+  if (part.name == "model") {
+    form.model = value;
+  } else if (part.name == "language") {
+    form.language = value;
+  } else if (part.name == "prompt") {
+    form.prompt = value;
+  } else if (part.name == "temperature") {
+    return read_temperature(value, form);
+  } else if (part.name == "response_format") {
+    const auto* const found = std::ranges::find(kFormats, value);
+    if (found == std::end(kFormats)) return wrong(fmt::format("{}", fmt::join(kFormats, ", ")));
+    form.format = static_cast<Format>(found - std::begin(kFormats));
+  } else if (part.name == "stream") {
+    if (value != "true" && value != "false") return wrong("true or false");
+    form.stream = value == "true";
+  } else if (part.name == "timestamp_granularities[]" || part.name == "timestamp_granularities") {
+    if (value == "word")
+      return errorf(ErrorCode::kUnsupported, "{}: times of words are not there, only of segments",
+                    part.name);
+    if (value != "segment") return wrong("segment");
+  } else {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: unknown field, expected file, model, language, prompt, response_format, "
+                  "temperature, timestamp_granularities[] or stream",
+                  part.name.substr(0, 100));
+  }
+  return {};
+}
+
+Result<AudioForm> read_audio_form(const Services& services, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const auto parts, read_form(request.header("content-type"), request.body));
+  AudioForm form;
+  for (const FormPart& part : parts) {
+    if (part.name == "file") {
+      if (std::exchange(form.has_file, true))
+        return errorf(ErrorCode::kInvalidArgument, "file: given twice");
+      form.file = part.content;
+      continue;
+    }
+    if (part.content.size() > kLongestField) {
+      return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} bytes, got {}",
+                    part.name.substr(0, 100), kLongestField, part.content.size());
+    }
+    const Status read = read_field(part, form);
+    const bool unknown = !read && read.error().message.find("unknown field") != std::string::npos;
+    if (unknown && !services.config.strict_fields) {
+      warn_client(request,
+                  part.name.substr(0, 100) + ": this server knows no such field, it is left out");
+    } else if (!read) {
+      return tl::unexpected(read.error());
+    }
+  }
+  if (!form.has_file) return errorf(ErrorCode::kInvalidArgument, "file: required, a sound");
+  const bool plain = form.format == Format::kJson || form.format == Format::kText;
+  if (form.stream && !plain)
+    return errorf(ErrorCode::kInvalidArgument, "stream: expected response_format json or text");
+  return form;
+}
+
+// Leases the model and loads it if necessary.
+net::awaitable<Result<ModelLease>> model_of(Services& services, const HttpRequest& request,
+                                            const std::string& name) {
+  auto lease = services.models.lease(name, record_of(request).key);
+  const auto named = services.models.find(name, record_of(request).key);
+  if (lease || !named) co_return lease;
+  lease = co_await services.loads.lease(**named);
+  if (!lease) lease.error().message = without_folders(lease.error().message);
+  co_return lease;
+}
+
+// One call: what was asked, and the sound.
+struct AudioCall {
+  ModelLease model;
+  AudioForm form;
+  bool translate = false;
+  std::optional<Clock::time_point> deadline;  // of all windows together
+  Ear::Spectrum spectrum;
+
+  const WhisperTokens& tokens() const { return *model->session().whisper(); }
+  const Ear& ear() const { return model->session().eyes()->ear(); }
+  size_t window_bytes() const {
+    const auto n_frames = static_cast<size_t>(std::max<int64_t>(spectrum.n_frames, 1));
+    return spectrum.values.size() / n_frames * static_cast<size_t>(ear().window_frames()) *
+           sizeof(float);
+  }
+  bool times() const { return form.format != Format::kJson && form.format != Format::kText; }
+};
+
+Status check_model(const AudioCall& call) {
+  const ServedModel& model = *call.model;
+  if (model.pools() || model.session().whisper() == nullptr) {
+    const std::string why = model.pools() ? "" : model.session().blind_reason();
+    return errorf(ErrorCode::kInvalidArgument,
+                  "model: {} writes no transcripts: expected a Whisper{}{}", model.name(),
+                  why.empty() ? "" : ": ", why);
+  }
+  if (call.tokens().multilingual()) return {};
+  if (call.translate)
+    return errorf(ErrorCode::kInvalidArgument,
+                  "model: {} knows English only: it translates nothing", model.name());
+  return {};
+}
+
+// Returns what the transcriber is asked for. Errors: kInvalidArgument.
+Result<TranscriptAsked> asked_of(const AudioCall& call) {
+  TranscriptAsked asked;
+  const WhisperTokens& tokens = call.tokens();
+  if (!call.form.language.empty()) {
+    const std::string code = language_code(call.form.language);
+    const bool known = tokens.multilingual() ? tokens.languages.contains(code) : code == "en";
+    if (!known) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "language: expected a code such as en that {} knows, got {}",
+                    call.model->name(), call.form.language.substr(0, 100));
+    }
+    if (tokens.multilingual()) asked.language = code;
+  }
+  asked.translate = call.translate;
+  asked.timestamps = call.times() || call.spectrum.n_frames > call.ear().window_frames();
+  asked.follows_text = true;
+  asked.least_logprob = -1.0, asked.most_compression = 2.4, asked.most_silence = 0.6;
+  const float first = call.form.temperature.value_or(0.0f);
+  asked.temperatures = {first};
+  if (first == 0.0f) asked.temperatures = {0.0f, 0.2f, 0.4f, 0.6f, 0.8f, 1.0f};
+  std::string_view prompt = call.form.prompt;
+  while (prompt.starts_with(' ')) prompt.remove_prefix(1);
+  if (!prompt.empty())
+    asked.prompt = call.model->tokenizer().encode(" " + std::string(prompt),
+                                                  {.add_special = false, .parse_special = false});
+  return asked;
+}
+
+// Bytes of sounds that requests hold.
+class SoundRoom {
+ public:
+  explicit SoundRoom(std::atomic<int64_t>& all) : all_(all) {}
+  ~SoundRoom() { all_ -= bytes_; }
+  SoundRoom(const SoundRoom&) = delete;
+  SoundRoom& operator=(const SoundRoom&) = delete;
+  Status take(int64_t bytes) {
+    const int64_t most = total_memory() / 8;
+    if (all_.fetch_add(bytes) + bytes <= most) {
+      bytes_ += bytes;
+      return {};
+    }
+    all_ -= bytes;
+    return errorf(ErrorCode::kResourceExhausted,
+                  "sounds of running requests take {} MiB at most, this one would take {} more: "
+                  "try again later",
+                  most >> 20, bytes >> 20);
+  }
+
+ private:
+  std::atomic<int64_t>& all_;
+  int64_t bytes_ = 0;
+};
+
+struct Written {
+  std::vector<TranscriptSegment> segments;
+  std::vector<SpokenText> texts;  // of them
+};
+
+std::string text_of(const Tokenizer& tokenizer, const WhisperTokens& tokens,
+                    std::span<const TokenId> ids) {
+  std::vector<TokenId> text;
+  std::ranges::copy_if(ids, std::back_inserter(text), [&](TokenId id) { return id < tokens.end; });
+  return tokenizer.decode(text);
+}
+
+json usage_of(const AudioCall& call) {
+  return {{"type", "duration"},
+          {"seconds", static_cast<int64_t>(std::ceil(call.spectrum.seconds))}};
+}
+
+double rounded(double value, double unit) { return std::round(value / unit) * unit; }
+
+json verbose_reply(const AudioCall& call, const Written& written, const std::string& language) {
+  json reply = {{"task", call.translate ? "translate" : "transcribe"},
+                {"language", language_name(language.empty() ? "en" : language)},
+                {"duration", rounded(call.spectrum.seconds, 0.01)},
+                {"text", plain_transcript(written.texts)},
+                {"segments", json::array()},
+                {"usage", usage_of(call)}};
+  for (size_t i = 0; i < written.segments.size(); ++i) {
+    const TranscriptSegment& one = written.segments[i];
+    reply["segments"].push_back({{"id", i},
+                                 {"seek", one.seek},
+                                 {"start", rounded(one.start, 0.01)},
+                                 {"end", rounded(one.end, 0.01)},
+                                 {"text", written.texts[i].text},
+                                 {"tokens", one.tokens},
+                                 {"temperature", rounded(one.temperature, 0.01)},
+                                 {"avg_logprob", one.average_logprob},
+                                 {"compression_ratio", one.compression_ratio},
+                                 {"no_speech_prob", one.no_speech}});
+  }
+  return reply;
+}
+
+HttpReply whole_reply(const AudioCall& call, const Written& written, const std::string& language) {
+  HttpReply reply;
+  reply.content_type = "text/plain; charset=utf-8";
+  switch (call.form.format) {
+    case Format::kText: reply.body = plain_transcript(written.texts) + "\n"; return reply;
+    case Format::kSrt: reply.body = srt_of(written.texts); return reply;
+    case Format::kVtt: reply.body = webvtt_of(written.texts); return reply;
+    case Format::kVerboseJson: return json_reply(verbose_reply(call, written, language));
+    case Format::kJson: break;
+  }
+  return json_reply({{"text", plain_transcript(written.texts)}, {"usage", usage_of(call)}});
+}
+
+GenerationCall generation_of(const AudioCall& call, const Transcriber& transcriber,
+                             Transcriber::Wanted wanted) {
+  GenerationCall generation;
+  generation.model = call.model;
+  generation.params.temperature = wanted.temperature;
+  generation.params.max_tokens = wanted.max_tokens;
+  generation.prompts = {std::move(wanted.prompt)};
+  generation.logits_processor = std::move(wanted.rules);
+  if (call.deadline) {
+    using std::chrono::milliseconds;
+    const auto left = std::chrono::duration_cast<milliseconds>(*call.deadline - Clock::now());
+    generation.timeout = std::max(left, milliseconds(1));
+  }
+  PromptPictures& heard = generation.pictures.emplace_back();
+  heard.pictures.push_back(call.model->session().eyes()->plan_window(
+      call.ear().window(call.spectrum, transcriber.seek()), "file"));
+  return generation;
+}
+
+// Reserves what a window may cost.
+Status reserve(Exchange& exchange, const GenerationCall& generation) {
+  RequestRecord& record = record_of(exchange);
+  if (record.spending == nullptr) return {};
+  SpendingClaim claim{.price = generation.model->settings().price,
+                      .prompt_tokens = static_cast<int64_t>(generation.prompts[0].size()),
+                      .n_replies = 1,
+                      .max_tokens = generation.params.max_tokens,
+                      .may_be_shorter = false};
+  const auto refused = record.spending->claim(claim);
+  if (!refused) return {};
+  record.over_budget = refused->for_good;
+  return make_error(ErrorCode::kResourceExhausted, refused->reply.message);
+}
+
+// Generates for one window; returns its tokens. An empty result without an error: the client has
+// left.
+net::awaitable<Result<std::vector<TokenId>>> generate(Services& services, Exchange& exchange,
+                                                      GenerationCall& call) {
+  if (const Status reserved = reserve(exchange, call); !reserved)
+    co_return tl::unexpected(reserved.error());
+  auto started = co_await Generation::start(services, exchange, call);
+  if (!started) co_return tl::unexpected(started.error());
+  Generation& generation = **started;
+  const Generation::Take gather = [](const std::vector<ChoiceDelta>&) { return true; };
+  while (co_await generation.pass(gather, std::chrono::hours(1))) {
+  }
+  if (const auto& spending = record_of(exchange).spending) spending->settle();
+  if (generation.client_gone()) co_return std::vector<TokenId>();
+  if (generation.error()) co_return tl::unexpected(*generation.error());
+  co_return generation.outputs()[0].outputs[0].token_ids;
+}
+
+json event_of(const char* type, const char* field, const std::string& text) {
+  return {{"type", type}, {field, text}};
+}
+
+using Tell = std::function<net::awaitable<bool>(const std::string&)>;
+
+// Writes all windows. tell: called with each new piece of text; false ends the work.
+net::awaitable<Result<std::string>> write_windows(Services& services, Exchange& exchange,
+                                                  const AudioCall& call, TranscriptAsked asked,
+                                                  Written& written, const Tell& tell) {
+  Transcriber transcriber(
+      call.tokens(), std::move(asked),
+      {call.spectrum.n_frames, call.ear().window_frames(), call.ear().seconds_per_frame()});
+  while (!transcriber.done() && !exchange.gone()) {
+    GenerationCall generation;
+    // The window is copied and hashed.
+    co_await services.run_apart(exchange, call.window_bytes(), [&] {
+      generation = generation_of(call, transcriber, transcriber.next());
+    });
+    const auto tokens = co_await generate(services, exchange, generation);
+    if (!tokens) co_return tl::unexpected(tokens.error());
+    if (tokens->empty()) break;
+    for (TranscriptSegment& segment : transcriber.add(*tokens)) {
+      std::string text = text_of(call.model->tokenizer(), call.tokens(), segment.tokens);
+      const bool goes_on = co_await tell(text);
+      written.texts.push_back({segment.start, segment.end, std::move(text)});
+      written.segments.push_back(std::move(segment));
+      if (!goes_on) co_return transcriber.language();
+    }
+  }
+  co_return transcriber.language();
+}
+
+net::awaitable<void> answer_whole(Services& services, Exchange& exchange, const AudioCall& call,
+                                  TranscriptAsked asked) {
+  Written written;
+  const Tell tell = [](const std::string&) -> net::awaitable<bool> { co_return true; };
+  const auto language =
+      co_await write_windows(services, exchange, call, std::move(asked), written, tell);
+  if (exchange.gone()) co_return;
+  if (!language) {
+    HttpReply refused = error_reply(language.error());
+    if (refused.status == 429) set_retry_after(refused, call.model->seconds_of_queue());
+    co_return co_await exchange.reply(std::move(refused));
+  }
+  co_await exchange.reply(whole_reply(call, written, *language));
+}
+
+net::awaitable<void> answer_events(Services& services, Exchange& exchange, const AudioCall& call,
+                                   TranscriptAsked asked) {
+  bool open = co_await exchange.begin_stream(stream_head("text/event-stream; charset=utf-8"));
+  if (!open) co_return;
+  Written written;
+  bool first = true;
+  const Tell tell = [&](const std::string& text) -> net::awaitable<bool> {
+    std::string piece = text;
+    while (first && piece.starts_with(' ')) piece.erase(0, 1);
+    if (piece.empty()) co_return true;
+    first = false;
+    open = co_await exchange.write(sse(event_of("transcript.text.delta", "delta", piece)));
+    co_return open;
+  };
+  const auto language =
+      co_await write_windows(services, exchange, call, std::move(asked), written, tell);
+  if (!open || exchange.gone()) co_return;
+  std::string tail;
+  if (language) {
+    json done = event_of("transcript.text.done", "text", plain_transcript(written.texts));
+    done["usage"] = usage_of(call);
+    tail = sse(done);
+  } else {
+    tail = "data: " + error_reply(language.error()).body + "\n\n";
+  }
+  if (co_await exchange.write(tail + "data: [DONE]\n\n")) co_await exchange.end_stream();
+}
+
+net::awaitable<void> answer_audio(Services& services, Exchange& exchange, bool translate) {
+  const auto form = read_audio_form(services, exchange.request());
+  if (!form) co_return co_await exchange.reply(error_reply(form.error(), "file"));
+  AudioCall call;
+  call.form = *form, call.translate = translate;
+  if (const auto limit = services.config.request_timeout; limit.count() > 0)
+    call.deadline = Clock::now() + limit;
+  const auto model = co_await model_of(services, exchange.request(), call.form.model);
+  if (!model) co_return co_await exchange.reply(error_reply(model.error(), "model"));
+  call.model = *model;
+  if (const Status fits = check_model(call); !fits)
+    co_return co_await exchange.reply(error_reply(fits.error(), "model"));
+  const auto file = std::as_bytes(std::span(call.form.file));
+  SoundRoom room(services.under_way.sound_bytes);
+  Status heard;
+  co_await services.run_apart(exchange, file.size(), [&] {
+    const auto bytes = call.ear().spectrum_bytes(file);
+    heard = bytes ? room.take(*bytes) : tl::unexpected(bytes.error());
+  });
+  if (!heard) co_return co_await exchange.reply(error_reply(heard.error(), "file"));
+  co_await services.run_apart(exchange, size_t{1} << 20, [&] {
+    auto spectrum = call.ear().spectrum(file);
+    if (spectrum) {
+      call.spectrum = *std::move(spectrum);
+    } else {
+      heard = tl::unexpected(spectrum.error());
+    }
+  });
+  if (!heard) co_return co_await exchange.reply(error_reply(heard.error(), "file"));
+  auto asked = asked_of(call);
+  if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "language"));
+  if (call.form.stream)
+    co_return co_await answer_events(services, exchange, call, *std::move(asked));
+  co_await answer_whole(services, exchange, call, *std::move(asked));
+}
+
+}  // namespace
+
+net::awaitable<void> post_transcriptions(Services& services, Exchange& exchange) {
+  co_await answer_audio(services, exchange, false);
+}
+
+net::awaitable<void> post_translations(Services& services, Exchange& exchange) {
+  co_await answer_audio(services, exchange, true);
+}
+
+}  // namespace penstock
