@@ -91,6 +91,9 @@ def randomize(model, name):
     generator = torch.Generator().manual_seed(1234)
     biases = [(k, b) for k, b in model.named_buffers() if k.endswith(("e_score_correction_bias", "expert_bias", "layer_scalar"))]
     with torch.no_grad():
+        for key, table in model.named_buffers():
+            if key.endswith("tid2eid"):
+                table.copy_(torch.rand(table.shape[0], model.config.n_routed_experts, generator=generator).argsort(-1)[:, :table.shape[1]])
         for key, p in [*model.named_parameters(), *biases]:
             key = key.replace("norm_attn_norm.", "")  # DBRX's block, of which only some are norms
             if key.endswith(("_scale", ".scale", "layer_scalar")):
@@ -132,12 +135,13 @@ def with_bit_linears(model, mode):
 def stepwise(model, ids, n_steps):
     """Decodes with the model's cache; returns the tokens and all logits, or None if the model's cache argument has another name."""
     out = model(ids, use_cache=True)
-    cache, rows, tokens = getattr(out, "past_key_values", None), [out.logits[0]], []
+    argument = "cache" if hasattr(out, "cache") else "past_key_values"
+    cache, rows, tokens = getattr(out, argument, None), [out.logits[0]], []
     if cache is None:
         return None, None
     for _ in range(n_steps):
         tokens.append(int(rows[-1][-1].argmax()))
-        rows.append(model(torch.tensor([[tokens[-1]]]), past_key_values=cache, use_cache=True).logits[0])
+        rows.append(model(torch.tensor([[tokens[-1]]]), use_cache=True, **{argument: cache}).logits[0])
     return tokens, torch.cat(rows)
 
 
@@ -342,7 +346,7 @@ def make(name):
     randomize(model, name)
     if name in tiny_newer_models.WHOLE and "qwen2_moe" in config.model_type:
         tiny_newer_models.tiny_remote_models.without_gate(model)
-    path = os.path.join(OUT, name) if name != "gpt_oss_mxfp4" else os.path.join(OUT, "..", "mxfp4", "gpt_oss")
+    path = os.path.join(OUT, name) if not name.endswith("_mxfp4") else os.path.join(OUT, "..", "mxfp4", name.removesuffix("_mxfp4"))
     shutil.rmtree(path, ignore_errors=True)
     model.save_pretrained(path)
     state = load_file(path + "/model.safetensors")
@@ -356,12 +360,15 @@ def make(name):
         json.dump(saved, open(path + "/config.json", "w"), indent=2)
     if os.path.exists(path + "/generation_config.json"):
         os.remove(path + "/generation_config.json")
-    if name.endswith("mxfp4"):
+    if name == "gpt_oss_mxfp4":
         state = tiny_newer_models.quantize_experts(model, state)
         save_file(state, path + "/model.safetensors", {"format": "pt"})
         saved = json.load(open(path + "/config.json"))
         saved["quantization_config"] = dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "lm_head"])
         json.dump(saved, open(path + "/config.json", "w"), indent=2)
+    if name == "deepseek_v4_mxfp4":
+        state = tiny_newer_models.quantized_v4(model, tiny_newer_models.published_deepseek_v4(state, path), path)
+        save_file(state, path + "/model.safetensors", {"format": "pt"})
     if name in tiny_newer_models.WHOLE:
         state = tiny_newer_models.WHOLE[name](state, path)
         save_file(state, path + "/model.safetensors", {"format": "pt"})
@@ -376,7 +383,8 @@ def make(name):
     elif arch:
         write_gguf(path + "/model.gguf", state, config, arch)
     os.chmod(path + "/model.safetensors", 0o644)
-    prompt, tokens, logits, difference = reference(tiny_newer_models.tiny_remote_models.computed(model, name), N_PROMPT, N_STEPS, config.get_text_config().vocab_size)
+    n_prompt = 258 if name == "deepseek_v4_long" else N_PROMPT
+    prompt, tokens, logits, difference = reference(tiny_newer_models.tiny_remote_models.computed(model, name), n_prompt, N_STEPS, config.get_text_config().vocab_size)
     write_golden(path + "/golden.bin", prompt, tokens, logits)
     if name == "phi3_longrope":  # within the original context the short factors hold
         write_golden(path + "/golden_short.bin", *reference(model, 6, 8, config.vocab_size)[:3])

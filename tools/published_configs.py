@@ -17,6 +17,13 @@ ALPHA = dict(alpha=1000.0, beta_fast=32, beta_slow=1, factor=1.0, mscale=1.0, ms
 EXAONE_ROPE = dict(factor=16.0, high_freq_factor=4.0, low_freq_factor=1.0, original_max_position_embeddings=8192, rope_type="llama3")
 LLAMA3_ROPE = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192, rope_type="llama3")
 DEEPSEEK_ROPE = dict(beta_fast=32, beta_slow=1, factor=40, mscale=1.0, mscale_all_dim=1.0, original_max_position_embeddings=4096, type="yarn")
+DEEPSEEK_V4 = dict(
+    model_type="deepseek_v4", architectures=["DeepseekV4ForCausalLM"], attention_bias=False, attention_dropout=0.0, hc_eps=1e-6, hc_mult=4,
+    hc_sinkhorn_iters=20, head_dim=512, hidden_act="silu", index_head_dim=128, index_n_heads=64, max_position_embeddings=1048576,
+    n_shared_experts=1, norm_topk_prob=True, num_experts_per_tok=6, num_hash_layers=3, num_key_value_heads=1, num_nextn_predict_layers=1,
+    o_lora_rank=1024, qk_rope_head_dim=64, rms_norm_eps=1e-6, rope_theta=10000, compress_rope_theta=160000, scoring_func="sqrtsoftplus",
+    rope_scaling=dict(beta_fast=32, beta_slow=1, factor=16, original_max_position_embeddings=65536, type="yarn"), sliding_window=128,
+    swiglu_limit=10.0, tie_word_embeddings=False, topk_method="noaux_tc", vocab_size=129280)
 EXPERTS_OF_V3 = dict(
     ep_size=1, first_k_dense_replace=3, kv_lora_rank=512, moe_intermediate_size=2048, moe_layer_freq=1, n_group=8, n_routed_experts=256,
     n_shared_experts=1, norm_topk_prob=True, num_experts_per_tok=8, num_nextn_predict_layers=1, q_lora_rank=1536, qk_nope_head_dim=128,
@@ -464,6 +471,12 @@ PUBLISHED = {
     "deepseek_v3_2": sizes(
         "deepseek_v32", 7168, 18432, 61, 128, 128, 129280, 163840, architectures=["DeepseekV32ForCausalLM"], rope_scaling=DEEPSEEK_ROPE,
         rope_theta=10000, tie_word_embeddings=False, index_head_dim=128, index_n_heads=64, index_topk=2048, **EXPERTS_OF_V3),
+    "deepseek_v4_flash": DEEPSEEK_V4 | dict(
+        compress_ratios=[0, 0, *[4, 128] * 20, 4, 0], hidden_size=4096, index_topk=512, moe_intermediate_size=2048, n_routed_experts=256,
+        num_attention_heads=64, num_hidden_layers=43, o_groups=8, q_lora_rank=1024, routed_scaling_factor=1.5),
+    "deepseek_v4_pro": DEEPSEEK_V4 | dict(
+        compress_ratios=[128, 128, *[4, 128] * 29, 4, 0], hidden_size=7168, index_topk=1024, moe_intermediate_size=3072, n_routed_experts=384,
+        num_attention_heads=128, num_hidden_layers=61, o_groups=16, q_lora_rank=1536, routed_scaling_factor=2.5),
     "glm5": sizes(
         "glm_moe_dsa", 6144, 12288, 78, 64, 64, 154880, 202752, architectures=["GlmMoeDsaForCausalLM"], tie_word_embeddings=False,
         head_dim=64, index_head_dim=128, index_n_heads=32, index_topk=2048, indexer_rope_interleave=True, qk_head_dim=256,
@@ -705,7 +718,7 @@ SMALL = {"dbrx": dict(d_model=24, n_heads=6, n_layers=2, vocab_size=53, attn_con
             for name in ("jina_embeddings_v2_base_en", "jina_embeddings_v2_base_code")},
          "neobert": tiny_remote_encoders.NEO_BERT,
          "nomic_embed_v2_moe": {key: tiny_remote_models.NOMIC_MOE[key] for key in ("n_embd", "n_head", "n_inner", "n_layer", "num_experts", "vocab_size")},
-         "glm5_next_text": {"index_kpool": 4}, "mistral_large4_text": {"kv_source_layers": [0, 1, 2, 3, 2]},
+         "deepseek_v4": {"o_groups": 2, "index_topk": 3}, "glm5_next_text": {"index_kpool": 4}, "mistral_large4_text": {"kv_source_layers": [0, 1, 2, 3, 2]},
          "dots3_note": {"swa_num_attention_heads": 2, "swa_num_key_value_heads": 2, "swa_q_lora_rank": 10, "swa_kv_lora_rank": 16,
                         "swa_head_dim": 16, "swa_qk_nope_head_dim": 8, "swa_qk_rope_head_dim": 8, "swa_v_head_dim": 12},
          "minimax_m3_vl_text": {"sparse_attention_config": dict(
@@ -802,7 +815,9 @@ AS = {"minimax_text_01": lambda config: {key: value for key, value in config.ite
       "kimi_k2": lambda config: config | dict(model_type="deepseek_v3"),
       "dots3_note": lambda config: config | dict(model_type="dots3_note_text"),
       "exaone4_5_33b": lambda config: config | dict(text_config=config["text_config"] | dict(model_type="exaone4"))}
-RENAMED = {"kimi_k25": [(r"^language_model\.model\.blocks", "language_model.model.layers")],  # a rule for the vision model, turned round
+V4_NAMES = [(r"^model\.", ""), (r"^embed_tokens", "embed"), (r"^hc_head\.hc_", "hc_head_"), (r"\.attn\.norm\.", ".attn.kv_norm.")]
+RENAMED = {"deepseek_v4_flash": V4_NAMES, "deepseek_v4_pro": V4_NAMES,
+           "kimi_k25": [(r"^language_model\.model\.blocks", "language_model.model.layers")],  # a rule for the vision model, turned round
            "qianfan_ocr": [(r"^language_model\.model\.encoder\.layers", "language_model.model.layers")],
            "gte_multilingual_base": [("^", "new.")], "gte_reranker": [("^", "new.")]}
 BESIDE = {"gte_multilingual_base": {"classifier.weight": [2, 32], "classifier.bias": [2]},

@@ -290,6 +290,24 @@ MODELS = {
         mlp_layer_types=["sparse", "dense", "sparse"], linear_lower_bound=None, linear_num_heads=3, linear_head_dim=20, linear_conv_kernel_dim=2,
         index_kpool=3, index_topk=12, hc_mult=4, hc_sinkhorn_iters=1, hc_eps=0.01, swiglu_limit=0.5, n_routed_experts=8, n_group=4, topk_group=2,
         n_shared_experts=2, norm_topk_prob=False, attention_bias=True, v_head_dim=12), False),
+    # Windows of nine tokens, entries of 16 tokens, three of up to thirteen entries of four; experts of tokens in the first layer; as published.
+    "deepseek_v4": lambda: (deepseek_v4(), False),
+    # Another share of rotated dimensions, groups and streams, YaRN, ratios of other sizes; saved by transformers.
+    "deepseek_v4_yarn": lambda: (deepseek_v4(
+        num_hidden_layers=3, layer_types=["heavily_compressed_attention", "compressed_sparse_attention", "compressed_sparse_attention"],
+        mlp_layer_types=["hash_moe", "moe", "hash_moe"], compress_rates=dict(compressed_sparse_attention=3, heavily_compressed_attention=8),
+        num_attention_heads=6, head_dim=16, o_groups=3, o_lora_rank=5, sliding_window=5, index_n_heads=11, index_head_dim=10, index_topk=2,
+        partial_rotary_factor=0.5, n_shared_experts=1, swiglu_limit=0.5, scoring_func="sigmoid", routed_scaling_factor=0.8, hc_mult=2,
+        hc_sinkhorn_iters=1, hc_eps=0.01, rope_theta=5e3, compress_rope_theta=2e4, rms_norm_eps=1e-5,
+        rope_parameters={k: v for k, v in YARN.items() if k != "rope_theta"}), False),
+    # The published ratios, 4 and 128, over 270 tokens.
+    "deepseek_v4_long": lambda: (deepseek_v4(
+        num_hidden_layers=2, layer_types=None, compress_rates=None, compress_ratios=[4, 128], num_hash_layers=1, mlp_layer_types=None,
+        max_position_embeddings=512, sliding_window=16, index_topk=8), True),
+    # Weights as DeepSeek V4 is published: FP8 in blocks, experts in MXFP4.
+    "deepseek_v4_mxfp4": lambda: (deepseek_v4(
+        num_hidden_layers=2, layer_types=None, compress_rates=None, compress_ratios=[4, 0], num_hash_layers=1, mlp_layer_types=None,
+        hidden_size=32, moe_intermediate_size=32, index_n_heads=12), False),
     # Three of up to thirteen blocks of four tokens for each KV head.
     "minimax_m3": lambda: (minimax_m3(), True),
     # The text alone: an indexer in the first layer, two last blocks, selections that end inside of a block.
@@ -926,6 +944,28 @@ def as_ling3(state, path):
     return state
 
 
+def published_deepseek_v4(state, path):
+    """Names and configuration as DeepSeek V4 is published, a layer that predicts a further token too."""
+    config = json.load(open(path + "/config.json"))
+    ratios = dict(sliding_attention=0, compressed_sparse_attention=4, heavily_compressed_attention=128)
+    theirs = config["compress_rates"] == dict(compressed_sparse_attention=4, heavily_compressed_attention=128)
+    for key in ("rope_parameters", "partial_rotary_factor", *(["compress_rates"] if theirs else [])):
+        del config[key]
+    if theirs:
+        config["compress_ratios"] = [ratios[kind] for kind in config.pop("layer_types")] + [0]
+    config["num_hash_layers"] = config.pop("mlp_layer_types").count("hash_moe")
+    config |= dict(topk_method="noaux_tc", rope_scaling=None)
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    names = {"embed_tokens.": "embed.", "hc_head.hc_": "hc_head_", ".attn.norm.": ".attn.kv_norm."}
+    renamed = {}
+    for key, value in state.items():
+        key = key.removeprefix("model.")
+        for ours, published in names.items():
+            key = key.replace(ours, published)
+        renamed[key] = value.int() if key.endswith("tid2eid") else value
+    return renamed | {"mtp.0.e_proj.weight": torch.zeros(8, 8)}
+
+
 def said_to_be_tied(state, path):
     """A configuration that ties the output to the embedding, though the checkpoint has both: transformers ties what is alike only."""
     config = json.load(open(path + "/config.json"))
@@ -936,7 +976,7 @@ def said_to_be_tied(state, path):
 # Models saved in their published form: two inside a multimodal checkpoint, one with layers that predict further tokens.
 WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses,
          "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35, "glm5_next_shared": as_glm5_next_text, "minimax_m3": as_minimax_m3, "dots3_note": as_dots3, "minimax_m3_text": as_minimax_m3_text,
-         "mimo_v2_flash": as_mimo, "olmo_hybrid": as_olmo_hybrid,
+         "deepseek_v4": published_deepseek_v4, "deepseek_v4_long": published_deepseek_v4, "mimo_v2_flash": as_mimo, "olmo_hybrid": as_olmo_hybrid,
          "olmo_hybrid_rope": as_olmo_hybrid, "dbrx": as_dbrx, "axk1_released": as_axk1, "bailing_hybrid": as_ling3, "hy_v4": as_hy_v4, "hy_v4_groups": as_hy_v4,
          "minimax": as_minimax, "minimax_01": as_minimax_01, "longcat_flash": as_longcat, "longcat_flash_plain": as_longcat}
 
@@ -1154,6 +1194,17 @@ def glm5_next(**more):
     return T.Glm5NextConfig(text_config=text, vision_config=eye(intermediate_size=8, out_hidden_size=24, projection_intermediate_size=8))
 
 
+def deepseek_v4(**more):
+    return T.DeepseekV4Config(**dict(
+        vocab_size=53, hidden_size=24, num_hidden_layers=4, num_attention_heads=4, head_dim=12, q_lora_rank=10, moe_intermediate_size=16,
+        n_routed_experts=6, num_experts_per_tok=2, partial_rotary_factor=4 / 12, o_groups=2, o_lora_rank=6, index_n_heads=8, index_head_dim=12,
+        index_topk=3, hc_mult=3, hc_sinkhorn_iters=5, sliding_window=9, max_position_embeddings=128, swiglu_limit=0.8, bos_token_id=0,
+        eos_token_id=1, pad_token_id=1, num_nextn_predict_layers=1,
+        compress_rates=dict(compressed_sparse_attention=4, heavily_compressed_attention=16),
+        layer_types=["sliding_attention", "heavily_compressed_attention", "compressed_sparse_attention", "sliding_attention"],
+        mlp_layer_types=["hash_moe", "moe", "moe", "moe"]) | more)
+
+
 def dots3_window(**more):
     """Sizes of layers with a window."""
     return dict(num_attention_heads=2, num_key_value_heads=2, q_lora_rank=10, kv_lora_rank=16, head_dim=16, qk_nope_head_dim=8,
@@ -1266,6 +1317,34 @@ def quantize_experts(model, state):
         parameters[key].data.copy_(values)
         state[key + "_blocks"], state[key + "_scales"] = blocks, scales
     return state
+
+
+def quantized_v4(model, state, path):
+    """A published DeepSeek V4 with matrices in FP8 and experts in MXFP4, whose values the model has then, too."""
+    parameters = dict(model.named_parameters())
+    names = {"wq_a": "q_a_proj", "wkv": "kv_proj", "wo_a": "o_a_proj", "wo_b": "o_b_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+    for key in [k for k in state if re.search(r"(attn\.w(q_a|q_b|kv|o_a|o_b)|indexer\.wq_b|\.w[123])\.weight$", k)]:
+        stem, weight = key.removesuffix(".weight"), state[key].float()
+        layer, leaf = int(stem.split(".")[1]), stem.split(".")[-1]
+        if ".experts." in key:
+            blocks, scales, values = to_mxfp4(weight.T[None])
+            values = values[0].T
+            state[key], state[stem + ".scale"] = blocks.reshape(weight.shape[0], -1).view(torch.int8), scales.reshape(weight.shape[0], -1).view(torch.float8_e8m0fnu)
+            expert, half = int(stem.split(".")[-2]), weight.shape[0]
+            fused = parameters[f"model.layers.{layer}.mlp.experts." + ("down_proj" if leaf == "w2" else "gate_up_proj")].data[expert]
+            (fused if leaf == "w2" else fused[:half] if leaf == "w1" else fused[half:]).copy_(values)
+            continue
+        exponent = torch.ceil(torch.log2(weight.abs().max() / 448))  # one block: no side has more than 128
+        codes = (weight / 2**exponent).to(torch.float8_e4m3fn)
+        state[key], state[stem + ".scale"] = codes, (exponent + 127).to(torch.uint8).reshape(1, 1).view(torch.float8_e8m0fnu)
+        part = "compressor.indexer.q_b_proj" if "indexer" in stem else "q_b_proj" if leaf == "wq_b" else names[leaf]
+        part = "mlp.shared_experts." + part if ".ffn." in stem else "self_attn." + part
+        parameters[f"model.layers.{layer}.{part}.weight"].data.copy_(codes.float() * 2**exponent)
+    config = json.load(open(path + "/config.json"))
+    config |= dict(expert_dtype="fp4", quantization_config=dict(
+        activation_scheme="dynamic", fmt="e4m3", quant_method="fp8", scale_fmt="ue8m0", weight_block_size=[128, 128]))
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    return {k: v.contiguous() for k, v in state.items()}
 
 
 def bigcode(**more):

@@ -271,10 +271,19 @@ def without_gate(model):
             value.data.zero_()
 
 
+def plain_experts(self, bid, proj, key):
+    names = [f"layers.{bid}.ffn.experts.{e}.{proj}.weight" for e in range(self.hparams["n_routed_experts"])]
+    self.gguf_writer.add_tensor(self.format_tensor_name(key, bid), torch.stack([self.model_tensors[name]() for name in names]).numpy())
+    return names
+
+
 def mend(converter):
-    """llama.cpp's class for Baichuan calls itself for all tensors but the fused ones, that for MiniMax-01 asks for a tokenizer."""
+    """llama.cpp's class for Baichuan calls itself for all tensors but the fused ones, that for MiniMax-01 asks for a tokenizer; that for
+    DeepSeek V4 knows experts in FP4 only."""
     if converter.__name__ == "MiniMaxText01Model":
         converter._get_suppress_tokens = lambda self: None
+    if converter.__name__ == "DeepseekV4Model":
+        converter._write_mxfp4_expert_tensor = plain_experts
     if converter.__name__ != "BaichuanModel":
         return
     theirs = converter.modify_tensors

@@ -28,6 +28,14 @@ std::vector<float> e2m1_levels() {
   return levels;
 }
 
+// The numbers that bytes of exponents (E8M0) stand for.
+std::vector<float> powers_of_two(const TensorInfo& tensor) {
+  std::vector<float> values;
+  for (const std::byte exponent : tensor.bytes)
+    values.push_back(std::ldexp(1.0f, static_cast<int>(exponent) - 127));
+  return values;
+}
+
 // Rows and columns that share a scale; the last ones may be fewer. 0 rows: no blocks.
 struct Block {
   int rows = 0, cols = 0;
@@ -76,6 +84,16 @@ Status set_byte_weight(const TensorInfo& weight, GroupedMatrix& matrix) {
     matrix.codebook = f8e4m3_levels();
   }
   return {};
+}
+
+// Pairs of E2M1 numbers, the first in the low half of a byte.
+void set_fp4_weight(const TensorInfo& weight, GroupedMatrix& matrix) {
+  matrix.layout = CodeLayout::kNibblesLowFirst;
+  matrix.bits = 4;
+  matrix.codebook = e2m1_levels();
+  matrix.rows = static_cast<int>(weight.shape[0]);
+  matrix.cols = static_cast<int>(std::min<int64_t>(weight.shape[1], INT32_MAX / 2) * 2);
+  matrix.packed = weight.bytes;
 }
 
 // One entry of config_groups.
@@ -208,17 +226,11 @@ class CompressedTensors final : public Prequantized {
   // number (nvfp4).
   Status read_fp4(const LayerTensors& tensors, GroupedMatrix& matrix) const {
     ASSIGN_OR_RETURN(const TensorInfo* packed, tensors.require("weight_packed", QuantType::kU8, 2));
-    matrix.layout = CodeLayout::kNibblesLowFirst;
-    matrix.bits = 4;
-    matrix.codebook = e2m1_levels();
-    matrix.rows = static_cast<int>(packed->shape[0]);
-    matrix.cols = static_cast<int>(std::min<int64_t>(packed->shape[1], INT32_MAX / 2) * 2);
-    matrix.packed = packed->bytes;
+    set_fp4_weight(*packed, matrix);
     const TensorInfo* tensor = tensors.find("weight_scale");
     std::vector<float> scales;
     if (tensor->type == QuantType::kU8) {
-      for (const std::byte exponent : tensor->bytes)
-        scales.push_back(std::ldexp(1.0f, static_cast<int>(exponent) - 127));
+      scales = powers_of_two(*tensor);
     } else {
       ASSIGN_OR_RETURN(scales, tensors.floats("weight_scale"));
       ASSIGN_OR_RETURN(const std::vector<float> global, tensors.floats("weight_global_scale"));
@@ -259,8 +271,9 @@ class CompressedTensors final : public Prequantized {
   std::vector<Group> groups_;
 };
 
-// "fp8" of DeepSeek and transformers: LAYER.weight in F8, and LAYER.weight_scale_inv per
-// block.
+// "fp8" of DeepSeek and transformers: LAYER.weight in F8, and LAYER.weight_scale_inv per block. DeepSeek
+// V4: the scales are LAYER.scale, powers of two; experts are bytes of two E2M1 numbers, whose rows have
+// a scale for each 32 inputs.
 class BlockFp8 final : public Prequantized {
  public:
   BlockFp8(const WeightSource& source, Block block) : source_(source), block_(block) {}
@@ -269,13 +282,28 @@ class BlockFp8 final : public Prequantized {
 
   Result<std::optional<GroupedMatrix>> find_linear(std::string_view layer) const override {
     const LayerTensors tensors(source_, layer);
-    const TensorInfo* scale = tensors.find("weight_scale_inv");
+    std::string_view suffix = "weight_scale_inv";
+    const TensorInfo* scale = tensors.find(suffix);
+    if (scale == nullptr) scale = tensors.find(suffix = "scale");
     if (scale == nullptr) return std::nullopt;
-    ASSIGN_OR_RETURN(const TensorInfo* weight, tensors.require("weight", QuantType::kF8E4M3, 2));
+    const TensorInfo* weight = tensors.find("weight");
+    const bool is_fp4 = weight != nullptr && weight->type == QuantType::kI8;
+    ASSIGN_OR_RETURN(weight,
+                     tensors.require("weight", is_fp4 ? QuantType::kI8 : QuantType::kF8E4M3, 2));
     GroupedMatrix matrix;
-    RETURN_IF_ERROR(set_byte_weight(*weight, matrix));
-    ASSIGN_OR_RETURN(std::vector<float> scales, tensors.floats("weight_scale_inv"));
-    RETURN_IF_ERROR(set_scales(tensors, *scale, std::move(scales), block_, matrix));
+    if (is_fp4) {
+      set_fp4_weight(*weight, matrix);
+    } else {
+      RETURN_IF_ERROR(set_byte_weight(*weight, matrix));
+    }
+    std::vector<float> scales;
+    if (scale->type == QuantType::kU8) {
+      scales = powers_of_two(*scale);
+    } else {
+      ASSIGN_OR_RETURN(scales, tensors.floats(suffix));
+    }
+    RETURN_IF_ERROR(
+        set_scales(tensors, *scale, std::move(scales), is_fp4 ? Block{} : block_, matrix));
     RETURN_IF_ERROR(matrix.check(tensors.where()));
     return matrix;
   }

@@ -20,10 +20,11 @@ struct Dtype {
   QuantType type;
 };
 constexpr Dtype kDtypes[] = {
-    {"F32", QuantType::kF32},   {"F16", QuantType::kF16},        {"BF16", QuantType::kBF16},
-    {"F64", QuantType::kF64},   {"I64", QuantType::kI64},        {"I32", QuantType::kI32},
-    {"I16", QuantType::kI16},   {"I8", QuantType::kI8},          {"U8", QuantType::kU8},
-    {"BOOL", QuantType::kBool}, {"F8_E4M3", QuantType::kF8E4M3}, {"F8_E5M2", QuantType::kF8E5M2},
+    {"F32", QuantType::kF32},    {"F16", QuantType::kF16},        {"BF16", QuantType::kBF16},
+    {"F64", QuantType::kF64},    {"I64", QuantType::kI64},        {"I32", QuantType::kI32},
+    {"I16", QuantType::kI16},    {"I8", QuantType::kI8},          {"U8", QuantType::kU8},
+    {"BOOL", QuantType::kBool},  {"F8_E4M3", QuantType::kF8E4M3}, {"F8_E5M2", QuantType::kF8E5M2},
+    {"F8_E8M0", QuantType::kU8},  // exponents
 };
 
 struct Entry {

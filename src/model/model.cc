@@ -255,8 +255,8 @@ CacheSpec Model::cache_spec(CacheTypes types, int block_size) const {
   for (int i = 0; i < config_.n_layers; ++i) {
     if (i >= own.first && i < own.first + own.count) continue;
     spec.layers[static_cast<size_t>(i)].n_kv_heads = 0;
-    if (spec.first_index_layer > 0)
-      spec.layers[static_cast<size_t>(spec.first_index_layer + i)].n_kv_heads = 0;
+    for (const int first : {spec.first_index_layer, spec.first_entry_layer})
+      if (first > 0) spec.layers[static_cast<size_t>(first + i)].n_kv_heads = 0;
     if (spec.has_states()) spec.state_values[static_cast<size_t>(i)] = 0;
   }
   return spec;

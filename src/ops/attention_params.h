@@ -21,6 +21,17 @@ struct RelativeTerms {
   Tensor of_query = {}, of_key = {};
 };
 
+// Entries that attention reads beside the tokens of a window: entry w stands for the sequence's tokens
+// from ratio * w on. It is kept with the last of them, in a layer of the cache whose heads have the
+// sizes of the tokens' own layer, and is visible from that token on.
+struct EntryParams {
+  int layer = 0;  // of the cache
+  int ratio = 0;  // tokens of an entry; 0 = there are no entries
+  // [tokens, most entries]: places of the selected entries, from Ops::select(), in rows of tokens
+  // that see more; no columns: all that are visible.
+  Tensor selected = {};
+};
+
 struct AttentionParams {
   int layer = 0;
   // query heads; K and V heads are in the cache spec
@@ -41,6 +52,9 @@ struct AttentionParams {
   // (SelectParams::block); 0: all heads attend to the same tokens.
   int selected_block = 0;
   RelativeTerms relative = {};
+  // One softmax over the tokens of the layer's window, these entries and the sink. REQUIRES: the
+  // layer has a window; there are no slopes, no relative terms, no selected tokens and no trees of drafts that branch.
+  EntryParams entries = {};
 
   // SelectParams::most() of that selection
   int selected_most(int n_kv_heads) const {

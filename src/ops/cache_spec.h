@@ -45,6 +45,8 @@ struct KvLayerSpec {
   // A query also sees the later tokens of the part of the prompt that its token belongs to
   // (Batch::sights).
   bool sees_parts = false;
+  // Of every so many tokens the last one is stored (EntryParams). A divisor of the block size.
+  int every = 1;
 
   int value_dim() const {
     if (values_in_keys > 0) return values_in_keys;
@@ -53,9 +55,12 @@ struct KvLayerSpec {
 };
 
 struct CacheSpec {
-  // the model's layers; then, with indexers, the keys of each layer's indexer (values_in_keys)
+  // the model's layers; then, with indexers, the keys of each layer's indexer (values_in_keys); then,
+  // with entries, those of each layer
   std::vector<KvLayerSpec> layers;
   int first_index_layer = 0;  // index of the first of these keys; 0 = there are none
+  // index of the first layer's entries (EntryParams), behind all of these; 0 = there are none
+  int first_entry_layer = 0;
   KvDType dtype = KvDType::kF16;
   int block_size = 16;  // tokens per block
   int longest = 0;      // most tokens of a sequence; 0 = as many as there is space for
@@ -80,8 +85,13 @@ struct CacheSpec {
     return std::accumulate(state_values.begin(), state_values.end(), int64_t{0}) *
            state_value_bytes();
   }
-  // Bytes of one token in one layer: K and V, with the scales of 8-bit types.
+  // Bytes of one token in one layer: K and V, with the scales of 8-bit types; those of a stored one
+  // are spread over KvLayerSpec::every tokens, and rounded up.
   static int64_t token_bytes(const KvLayerSpec& layer, KvDType dtype) {
+    return (stored_bytes(layer, dtype) + layer.every - 1) / layer.every;
+  }
+  // Bytes of one stored token in one layer.
+  static int64_t stored_bytes(const KvLayerSpec& layer, KvDType dtype) {
     const bool stores_values = layer.values_in_keys == 0;
     const int64_t rows = stores_values ? 2LL * layer.n_kv_heads : layer.n_kv_heads;
     const int64_t values =
@@ -98,7 +108,7 @@ struct CacheSpec {
     if (group == state_group()) return state_bytes();
     int64_t bytes = 0;
     for (const KvLayerSpec& layer : layers) {
-      if (layer.group == group) bytes += token_bytes(layer, dtype) * block_size;
+      if (layer.group == group) bytes += stored_bytes(layer, dtype) * (block_size / layer.every);
     }
     return bytes;
   }

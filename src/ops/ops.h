@@ -136,9 +136,10 @@ struct RopeParams {
 
 inline constexpr int kMaxExpertGroups = 64;
 enum class RouterScore : uint8_t {
-  kSoftmax,      // softmax over all experts
-  kSigmoid,      // sigmoid of each logit
-  kSparseMixer,  // softmax of the experts not chosen yet and near the best (ExpertRouting::jitter)
+  kSoftmax,       // softmax over all experts
+  kSigmoid,       // sigmoid of each logit
+  kSparseMixer,   // softmax of the experts not chosen yet and near the best (ExpertRouting::jitter)
+  kSqrtSoftplus,  // sqrt(log(1 + exp(logit))); backends with can_select()
 };
 
 // Choice and weights of a token's experts. Ties: the lower index.
@@ -173,6 +174,9 @@ struct MoeParams {
   const Vector* selection_bias = nullptr;
   // [n_experts] or null: multiplies the weights last
   const Vector* expert_scale = nullptr;
+  // [tokens of the vocabulary, n_active] or null: the experts of a token, whatever their scores, which
+  // weigh them. REQUIRES: can_select().
+  const Vector* token_experts = nullptr;
   ActivationFunction activation;
   // For a rank with a share of every expert's width: number of inputs of `down` before its own.
   // They are zeros.
@@ -450,8 +454,9 @@ class Ops {
   // window. q: [tokens, n_heads * head_dim], out: [tokens, n_heads * the layer's value_dim()].
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params,
                       Tensor out) = 0;
-  // Whether select(), AttentionParams::selected, embed_ngrams(), root_gates(), pool_keys(),
-  // mix_streams(), scale_heads_by_position() and experts without weights are there.
+  // Whether select(), AttentionParams::selected and entries, MoeParams::token_experts, embed_ngrams(),
+  // root_gates(), pool_keys(), mix_streams(), scale_heads_by_position() and experts without weights
+  // are there.
   virtual bool can_select() const { return false; }
   // Selects the params.top_k tokens with the highest scores among those that a token sees; of equal
   // scores the lower position. q: [tokens, n_heads * head_dim]; weights: [tokens, n_heads], no
@@ -466,8 +471,9 @@ class Ops {
   // out[r] = sigmoid(sign(s) * sqrt(max(|s|, 1e-6))), s = scale * (a[r] . b[r]), sign(0) = 0; out:
   // [rows, 1]. REQUIRES: can_select().
   virtual void root_gates(Tensor /*a*/, Tensor /*b*/, float /*scale*/, Tensor /*out*/) {}
-  // out[t] = key of the block that ends with token t (PoolParams). keys, scores, out: [tokens,
-  // features]; out is neither of the others. REQUIRES: can_select().
+  // out[t] = key of the block that ends with token t (PoolParams), zeros if none does. keys, scores:
+  // [tokens, params.width(features)], out: [tokens, features]; out is neither of the others.
+  // REQUIRES: can_select().
   virtual void pool_keys(Tensor /*keys*/, Tensor /*scores*/, const PoolParams& /*params*/,
                          KvCache& /*cache*/, Tensor /*out*/) {}
   // Turns z[t], of n = params.count streams, into shares, in place: [tokens, n, 2 n or (2 + n) * n].

@@ -18,18 +18,23 @@ struct ConvParams {
   int64_t state_offset = 0;
 };
 
-// Keys of blocks of tokens: means of the last `pool` tokens' keys, weighted by a softmax over the
-// tokens, for each feature, of scores + places. Tokens before a sequence's first one count as keys
-// and scores of zero.
+// Keys of blocks of tokens, a sequence's tokens from pool * b on: means of the tokens' keys, weighted by a
+// softmax over the tokens, for each feature, of scores + places.
 struct PoolParams {
-  const Vector* places = nullptr;  // [pool, features]; the last row is that of the token itself
+  const Vector* places = nullptr;  // [pool, width(features)]
   int pool = 1;
+  // Keys and scores have two halves. A block's mean is that of the first halves of the tokens of the
+  // block before and the second halves of its own tokens, in one softmax; that of a sequence's first
+  // block has its own alone.
+  bool overlaps = false;
   int layer = 0;
-  // Offset in the layer's state of state_values() values: keys, then scores, of the previous pool -
+  // Offset in the layer's state of state_values() values: keys, then scores, of the previous taps() -
   // 1 tokens.
   int64_t state_offset = 0;
 
-  static int64_t state_values(int pool, int features) { return (pool - int64_t{1}) * features * 2; }
+  int taps() const { return overlaps ? 2 * pool : pool; }  // tokens whose keys a block has
+  int width(int features) const { return overlaps ? 2 * features : features; }
+  int64_t state_values(int features) const { return (taps() - int64_t{1}) * width(features) * 2; }
 };
 
 // The gated delta rule. Each value head keeps a state S [key_dim, value_dim] for every sequence,

@@ -20,11 +20,14 @@ struct SelectParams {
   // 1 and at most top_k / block; pool is 1; there are no weights.
   int block = 0;
   int n_local = 0;
+  // With `pool`: the last tokens of the selected blocks are listed, and no others. They are the places
+  // of entries that stand for the blocks (EntryParams).
+  bool entries = false;
 
   // most tokens that are selected
   int most() const { return top_k + pool - 1; }
   int n_selections() const { return block > 0 ? n_heads : 1; }
-  int cols() const { return n_selections() * most(); }
+  int cols() const { return entries ? top_k / pool : n_selections() * most(); }
 };
 
 }  // namespace penstock

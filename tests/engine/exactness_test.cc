@@ -229,7 +229,7 @@ INSTANTIATE_TEST_SUITE_P(Models, StateExactness,
                                            "falcon_h1", "falcon_h1_biases", "kimi_linear",
                                            "kimi_linear_odd", "mamba", "falcon_mamba", "jamba",
                                            "olmo_hybrid", "qwen4_exp", "qwen4_exp_plain",
-                                           "glm5_next"),
+                                           "glm5_next", "deepseek_v4", "deepseek_v4_yarn"),
                          [](const auto& info) { return std::string(info.param); });
 
 // One of each kind of recurrence.
@@ -237,7 +237,8 @@ INSTANTIATE_TEST_SUITE_P(StatesInBf16, StateExactness,
                          ::testing::Values("lfm2/bfloat16", "qwen3_next/bfloat16",
                                            "granitemoehybrid/bfloat16", "mamba2/bfloat16",
                                            "kimi_linear/bfloat16", "jamba/bfloat16",
-                                           "qwen4_exp/bfloat16", "glm5_next/bfloat16"),
+                                           "qwen4_exp/bfloat16", "glm5_next/bfloat16",
+                                           "deepseek_v4/bfloat16"),
                          [](const auto& info) {
                            const std::string model(info.param);
                            return model.substr(0, model.find('/'));

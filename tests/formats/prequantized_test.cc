@@ -343,6 +343,36 @@ TEST(BlockFp8, ScalesOfCutBlocks) {
   EXPECT_THAT(wrong.error(config), HasSubstr("rows of scales"));
 }
 
+// DeepSeek V4: exponents of two, and experts in E2M1 with a scale for each 32 inputs of a row.
+TEST(BlockFp8, ScalesArePowersOfTwo) {
+  const json config = {{"quant_method", "fp8"}, {"weight_block_size", {2, 2}}};
+  Checkpoint checkpoint;
+  checkpoint.add("l.weight", QuantType::kF8E4M3, {3, 2}, std::vector<uint8_t>(6, 0x40));
+  checkpoint.add("l.scale", QuantType::kU8, {2, 1}, std::vector<uint8_t>{130, 124});
+  const auto layer = checkpoint.open(config);
+  ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
+  std::vector<float> values(6);
+  (*layer)->dequantize(0, 3, values.data());
+  EXPECT_THAT(values, testing::ElementsAre(16, 16, 16, 16, 0.25f, 0.25f));
+
+  Checkpoint experts;
+  std::vector<int8_t> codes(2 * 32);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<int8_t>(0xf1);  // 0.5, -6
+  experts.add("l.weight", QuantType::kI8, {2, 32}, codes);
+  experts.add("l.scale", QuantType::kU8, {2, 2}, std::vector<uint8_t>{127, 128, 126, 129});
+  const auto expert = experts.open(config);
+  ASSERT_TRUE(expert.has_value() && expert->has_value()) << expert.error().message;
+  std::vector<float> rows(2 * 64);
+  (*expert)->dequantize(0, 2, rows.data());
+  const float scales[] = {1, 2, 0.5f, 4};
+  for (size_t i = 0; i < rows.size(); ++i)
+    EXPECT_EQ(rows[i], (i % 2 == 0 ? 0.5f : -6.0f) * scales[i / 32]) << i;
+  Checkpoint wrong;
+  wrong.add("l.weight", QuantType::kI8, {2, 32}, codes);
+  wrong.add("l.scale", QuantType::kU8, {2, 3}, std::vector<uint8_t>(6, 127));
+  EXPECT_THAT(wrong.error(config), HasSubstr("rows of scales"));
+}
+
 TEST(BitNet, FourRowsInAByte) {
   for (const bool divide : {true, false}) {
     Checkpoint checkpoint;

@@ -11,7 +11,9 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "model/runner.h"
 #include "support/test_data.h"
@@ -722,9 +724,9 @@ TEST(Config, PromptsSeenFromBothSidesAreRefused) {
 // Attention that chooses tokens by an index: dense attention would give other logits.
 TEST(Config, SparseAttentionOfOtherArchitecturesIsRefused) {
   Changed source(kModels / "deepseek_v3");
-  source.json_config()["model_type"] = "deepseek_v4";
-  source.json_config()["architectures"] = {"DeepseekV4ForCausalLM"};
-  EXPECT_THAT(error_of(source), AllOf(HasSubstr("deepseek_v4"), HasSubstr("nearest: deepseek_v")));
+  source.json_config()["model_type"] = "deepseek_v41";
+  source.json_config()["architectures"] = {"DeepseekV41ForCausalLM"};
+  EXPECT_THAT(error_of(source), AllOf(HasSubstr("deepseek_v41"), HasSubstr("nearest: deepseek_v")));
   Changed disguised(kModels / "deepseek_v3");
   disguised.json_config()["index_topk"] = 2048;
   EXPECT_THAT(error_of(disguised), HasSubstr("index_topk"));
@@ -851,6 +853,69 @@ TEST(Config, Glm53SaysWhatItCannotBe) {
   EXPECT_THAT(error_with("linear_attn_config", linear), HasSubstr("linear_attn_config.kda_layers"));
   linear["kda_layers"] = {3};
   EXPECT_EQ(error_with("linear_attn_config", linear), "");
+}
+
+// Tokens of windows in a group of their own, entries and keys of the indexer; open entries are states.
+TEST(Config, DeepSeekV4CachesTokensAndEntries) {
+  const ModelConfig config = read_config(*open_weights(kModels / "deepseek_v4").value()).value();
+  const CacheSpec spec = config.cache_spec(KvDType::kF16, 16);
+  constexpr int kLayers = 4, kHead = 12, kKey = 12;
+  EXPECT_EQ(spec.n_token_groups(), 2);
+  EXPECT_EQ(spec.first_index_layer, kLayers);
+  EXPECT_EQ(spec.first_entry_layer, 2 * kLayers);
+  EXPECT_EQ(spec.block_bytes(1), 16 * 2 * kLayers * kHead);
+  EXPECT_EQ(spec.layers[9].every, 16);
+  EXPECT_EQ(spec.layers[10].every, 4);
+  EXPECT_EQ(spec.block_bytes(0), 2 * ((1 + 4) * kHead + 16 * kKey));
+  constexpr int kOpen = 15 * 2 * kHead, kOverlapping = 7 * 2 * 2 * (kHead + kKey);
+  EXPECT_EQ(spec.state_values, (std::vector<int64_t>{0, kOpen, kOverlapping, 0}));
+  for (const KvLayerSpec& layer : std::span(spec.layers).first(kLayers)) EXPECT_EQ(layer.window, 9);
+  EXPECT_TRUE(config.layers[0].hashed_experts);
+  EXPECT_FALSE(config.layers[1].hashed_experts);
+}
+
+// All of V4-Flash's parameters, and those that a token uses.
+TEST(Config, DeepSeekV4HasItsPublishedSize) {
+  std::ifstream file(tests_dir() / "golden" / "published" / "deepseek_v4_flash.json");
+  Changed published(kModels / "deepseek_v4");
+  published.json_config() = json::parse(file)["config"];
+  const ModelConfig config = read_config(published).value();
+  EXPECT_NEAR(static_cast<double>(config.n_parameters()), 284e9, 3e9);
+  EXPECT_NEAR(static_cast<double>(config.n_active_parameters()), 13e9, 1e9);
+  EXPECT_EQ(config.ropes[0].theta, 160000.0f);
+  EXPECT_EQ(config.ropes[2].theta, 10000.0f);
+  EXPECT_EQ(config.ropes[0].attention_factor, 1.0f);
+  EXPECT_EQ(config.layers[1].entry_ratio, 0);
+  EXPECT_EQ(config.layers[2].entry_ratio, 4);
+  EXPECT_EQ(config.layers[3].entry_ratio, 128);
+  EXPECT_EQ(config.layers[42].selecting_layer, 42);
+}
+
+TEST(Config, DeepSeekV4SaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "deepseek_v4");
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("o_groups", 3), HasSubstr("o_groups: expected a divisor of the 4 heads"));
+  EXPECT_THAT(error_with("num_key_value_heads", 2), HasSubstr("num_key_value_heads: expected 1"));
+  EXPECT_THAT(error_with("layer_types", {0, 4, 8, 128}), HasSubstr("(ratios 0, 4 or 128), got 8"));
+  EXPECT_THAT(error_with("layer_types", {"full_attention", "", "", ""}), HasSubstr("layer_types"));
+  EXPECT_THAT(error_with("layer_types", {"sliding_attention"}), HasSubstr("list of 4 layers"));
+  EXPECT_THAT(error_with("mlp_layer_types", {"sparse", "moe", "moe", "moe"}),
+              HasSubstr("mlp_layer_types: expected hash_moe or moe, got"));
+  EXPECT_THAT(error_with("scoring_func", "softmax"), HasSubstr("scoring_func: expected"));
+  EXPECT_THAT(error_with("norm_topk_prob", false), HasSubstr("norm_topk_prob"));
+  EXPECT_THAT(error_with("n_group", 2), HasSubstr("n_group: expected 1"));
+  EXPECT_THAT(error_with("hidden_act", "gelu"), HasSubstr("hidden_act: expected silu"));
+  EXPECT_THAT(error_with("attention_bias", true), HasSubstr("attention_bias"));
+  EXPECT_THAT(error_with("compress_rates", {{"compressed_sparse_attention", 1}}),
+              HasSubstr("compressed_sparse_attention"));
+  EXPECT_THAT(error_with("index_head_dim", 13), HasSubstr("index_head_dim: expected an even"));
+  EXPECT_THAT(error_with("rope_scaling", {{"type", "linear"}, {"factor", 2.0}}),
+              HasSubstr("rope scaling: expected default or yarn"));
 }
 
 // A key of the indexer in the layers that have one, beside keys and values.

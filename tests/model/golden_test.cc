@@ -301,6 +301,19 @@ TEST(Mxfp4, ExpertsAreTakenAsTheyLie) {
   EXPECT_LE(max_difference(directory, expected), 0.1f);
 }
 
+// DeepSeek V4 as published: FP8 in blocks with scales that are powers of two, and experts as above.
+TEST(Mxfp4, DeepSeekV4IsReadAsPublished) {
+  const fs::path dir = tests_dir() / "golden" / "mxfp4" / "deepseek_v4";
+  const Golden golden = read_golden(dir / "golden.bin");
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  const auto source = open_weights(dir).value();
+  const auto model = Model::load(*source, *ops);
+  ASSERT_TRUE(model) << model.error().message;
+  const Rows expected(golden.logits.begin(),
+                      golden.logits.begin() + static_cast<long>(golden.prompt.size()));
+  EXPECT_LE(relative_error(Runner(**model, *ops).run(0, golden.prompt), expected), 0.02);
+}
+
 INSTANTIATE_TEST_SUITE_P(Tiny, GoldenModels, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 

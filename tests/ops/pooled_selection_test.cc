@@ -268,18 +268,24 @@ TEST_P(PooledSelection, RowsOfNgramsGoOnWhereTheStepBeforeEnded) {
   }
 }
 
-// Means of the last tokens' keys, in steps of several sizes; the last step keeps every state.
+// Means of the tokens of blocks, in steps of several sizes; the last step keeps every state.
+// Overlapping: of the first halves of the block before, too.
 TEST_P(PooledSelection, KeysOfBlocksAreWeightedMeans) {
   constexpr int kTokensInAll = 16, kFeatures = 260, kOf = 3;
-  const auto n_values = static_cast<size_t>(kTokensInAll) * kFeatures;
-  const std::vector<float> keys = random_floats(n_values, 11),
-                           scores = random_floats(n_values, 12, 20.0f),
-                           places = random_floats(kOf * kFeatures, 13);
-  const auto packed = ops_->pack_vector(places).value();
-  for (const StateDType type : {StateDType::kF32, StateDType::kBF16}) {
+  for (const auto& [type, overlaps] :
+       {std::pair(StateDType::kF32, false), std::pair(StateDType::kF32, true),
+        std::pair(StateDType::kBF16, false), std::pair(StateDType::kBF16, true)}) {
+    PoolParams params{.pool = kOf, .overlaps = overlaps, .layer = 0, .state_offset = 5};
+    const int width = params.width(kFeatures);
+    const auto n_values = static_cast<size_t>(kTokensInAll) * static_cast<size_t>(width);
+    const std::vector<float> keys = random_floats(n_values, 11),
+                             scores = random_floats(n_values, 12, 20.0f),
+                             places = random_floats(static_cast<size_t>(kOf * width), 13);
+    const auto packed = ops_->pack_vector(places).value();
+    params.places = packed.get();
     CacheSpec spec;
     spec.layers = {{0, kDim}};
-    spec.state_values = {5 + PoolParams::state_values(kOf, kFeatures)};
+    spec.state_values = {5 + params.state_values(kFeatures)};
     spec.state_dtype = type;
     const int n_blocks[] = {1, 4};
     const auto cache = ops_->make_cache(spec, n_blocks).value();
@@ -297,22 +303,29 @@ TEST_P(PooledSelection, KeysOfBlocksAreWeightedMeans) {
       const Batch batch{tokens, positions, seq_offsets, lens, views, {}, {}};
       ops_->begin_step(&batch);
       const Tensor out = ops_->new_tensor(n, kFeatures);
-      ops_->pool_keys(tensor_of(*ops_, rows_of(keys, kFeatures, done, n), n, kFeatures),
-                      tensor_of(*ops_, rows_of(scores, kFeatures, done, n), n, kFeatures),
-                      {packed.get(), kOf, 0, 5}, *cache, out);
+      ops_->pool_keys(tensor_of(*ops_, rows_of(keys, width, done, n), n, width),
+                      tensor_of(*ops_, rows_of(scores, width, done, n), n, width), params, *cache,
+                      out);
       const Values got = read(*ops_, out);
       for (int i = 0; i < n; ++i) {
-        for (int c = 0; c < kFeatures && done + i >= kOf - 1; ++c) {
+        const int end = done + i + 1, taps = std::min(params.taps(), end);
+        for (int c = 0; c < kFeatures; ++c) {
           double sum = 0, mean = 0;
-          for (int k = 0; k < kOf; ++k) {
-            const auto at = static_cast<size_t>((done + i - kOf + 1 + k) * kFeatures + c);
-            const double weight =
-                std::exp(double{scores[at]} + places[static_cast<size_t>(k * kFeatures + c)]);
+          for (int k = 0; k < taps && end % kOf == 0; ++k) {
+            const bool second = overlaps && k < kOf;  // counted from the last token
+            const int column = c + (second ? kFeatures : 0), token = end - 1 - k;
+            const auto at = static_cast<size_t>(token * width + column);
+            const double weight = std::exp(
+                double{scores[at]} + places[static_cast<size_t>(token % kOf * width + column)]);
             sum += weight, mean += weight * keys[at];
+          }
+          if (sum == 0) {
+            ASSERT_EQ(got.at(i, c), 0.0f) << "token " << done + i;
+            continue;
           }
           // Scores of up to 60 are rounded to 8 bits.
           ASSERT_NEAR(got.at(i, c), mean / sum, type == StateDType::kF32 ? 2e-5 : 0.3)
-              << "token " << done + i << " feature " << c;
+              << "token " << done + i << " feature " << c << " overlaps " << overlaps;
         }
       }
       done += n;

@@ -26,8 +26,10 @@ Expected expected(const std::vector<float>& logits, const ExpertRouting& routing
   double sum = 0;
   for (const float l : logits) sum += std::exp(double{l});
   for (size_t e = 0; e < n; ++e) {
-    scores[e] = routing.score == RouterScore::kSigmoid ? 1 / (1 + std::exp(-double{logits[e]}))
-                                                       : std::exp(double{logits[e]}) / sum;
+    const double x = logits[e];
+    scores[e] = routing.score == RouterScore::kSigmoid        ? 1 / (1 + std::exp(-x))
+                : routing.score == RouterScore::kSqrtSoftplus ? std::sqrt(std::log1p(std::exp(x)))
+                                                              : std::exp(x) / sum;
     merits[e] = scores[e] + (bias.empty() ? 0.0 : bias[e]);
   }
   std::vector<std::pair<double, int>> groups;
@@ -63,7 +65,8 @@ TEST(Routing, EveryVariantIsItsDefinition) {
   std::mt19937 random(3);
   std::normal_distribution<float> normal(0.0f, 1.5f);
   std::vector<ExpertRouting> variants;
-  for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
+  for (const RouterScore score :
+       {RouterScore::kSoftmax, RouterScore::kSigmoid, RouterScore::kSqrtSoftplus}) {
     for (const int top : {1, 2}) {
       for (const bool normalize : {false, true}) {
         variants.push_back({.n_active = 3, .score = score, .normalize = normalize, .scale = 2.5f});
@@ -104,6 +107,25 @@ TEST(Routing, SparseMixerWeighsAmongTheNearThatAreLeft) {
   EXPECT_EQ(got[1].expert, 2);
   EXPECT_NEAR(got[0].weight, 1 / (1 + std::exp(-0.02)), 1e-5);
   EXPECT_NEAR(got[1].weight, 1.0, 1e-6);
+}
+
+// Large logits of either sign keep their precision.
+TEST(Routing, GivenExpertsAreWeighedByTheirScores) {
+  const std::vector<float> logits{40.0f, -30.0f, 0.5f, 2.0f};
+  const std::vector<float> chosen{3, 1};
+  const ExpertRouting routing{.score = RouterScore::kSqrtSoftplus, .normalize = false, .scale = 2};
+  std::vector<ExpertChoice> got(2);
+  weigh_experts(logits.data(), 4, routing, chosen.data(), got.data());
+  EXPECT_EQ(got[0].expert, 3);
+  EXPECT_EQ(got[1].expert, 1);
+  EXPECT_NEAR(got[0].weight, 2 * std::sqrt(std::log1p(std::exp(2.0))), 1e-5);
+  EXPECT_NEAR(got[1].weight, 2 * std::exp(-15.0), 1e-11);
+  const std::vector<float> first{0, 2};
+  const ExpertRouting normal{.score = RouterScore::kSqrtSoftplus, .sum_eps = 1e-20f};
+  weigh_experts(logits.data(), 4, normal, first.data(), got.data());
+  const double a = std::sqrt(40.0), b = std::sqrt(std::log1p(std::exp(0.5)));
+  EXPECT_NEAR(got[0].weight, a / (a + b), 1e-6);
+  EXPECT_NEAR(got[1].weight, b / (a + b), 1e-6);
 }
 
 TEST(Routing, ATieGoesToTheFirst) {

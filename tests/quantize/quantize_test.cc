@@ -258,6 +258,15 @@ INSTANTIATE_TEST_SUITE_P(Models, StaysInDirectories,
                                            std::pair("mistral_large4", "mistral-large4"),
                                            std::pair("longcat_flash", "longcat-flash")));
 
+TEST(Quantize, DeepSeekV4IsReadAsPublishedAndNotRewritten) {
+  const TempDir dir;
+  for (const char* out : {"a.gguf", "b"}) {
+    const auto there = quantize(job_of(golden("deepseek_v4"), dir / out, "f32"));
+    EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("not rewritten"));
+    EXPECT_FALSE(fs::exists(dir / out));
+  }
+}
+
 // In GGUF delta attention has as many heads as attention over latents.
 TEST(Quantize, HeadsOfKimiLinearThatGgufCannotSayAreRefused) {
   const TempDir dir;

@@ -183,20 +183,20 @@ Result<Plan> make_plan(const PlanCommand& command) {
 std::string cached_values(const ModelConfig& config) {
   // (KV heads, head dimension) -> number of layers; of indexers, which have no values, apart
   std::map<std::pair<int, int>, int> kinds, keys;
+  const bool in_keys = config.latent.kv_rank > 0 || config.compressed.query_rank > 0;
   for (const KvLayerSpec& layer : config.cache_spec(KvDType::kF16, 16).layers) {
-    const bool of_index = layer.values_in_keys > 0 && config.latent.kv_rank == 0;
+    const bool of_index = layer.values_in_keys > 0 && !in_keys;
     if (layer.n_kv_heads > 0) ++(of_index ? keys : kinds)[{layer.n_kv_heads, layer.head_dim}];
   }
   std::string all, of_indexers;
   for (const auto& [heads, n_layers] : keys)
     of_indexers += fmt::format(" + {} layers x {}", n_layers, heads.second);
   for (const auto& [heads, n_layers] : kinds) {
-    const std::string size = config.latent.kv_rank > 0
-                                 ? fmt::format("{}", heads.second)
-                                 : fmt::format("{} heads x {}", heads.first, heads.second);
+    const std::string size = in_keys ? fmt::format("{}", heads.second)
+                                     : fmt::format("{} heads x {}", heads.first, heads.second);
     all += fmt::format("{}{} layers x {}", all.empty() ? "" : " + ", n_layers, size);
   }
-  if (config.latent.kv_rank > 0) return all;
+  if (in_keys) return all;
   return (kinds.size() > 1 ? fmt::format("2 x ({})", all) : "2 x " + all) + of_indexers;
 }
 

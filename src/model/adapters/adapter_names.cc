@@ -76,6 +76,7 @@ class LinearNames final : public TensorVisitor {
   void conv(const ConvSpec&, std::unique_ptr<Vector>&, std::unique_ptr<Vector>*) override {}
   void experts(const ExpertsSpec&, ExpertWeights&, ExpertWeights&, ExpertWeights&) override {}
   void heads(const HeadsSpec&, ByHead&, ByHead&) override {}
+  void diagonal(const LinearSpec&, int, ByHead&) override {}
   void number(const TensorName*, float&) override {}
   void table(const TableSpec&, RowTable&) override {}
 

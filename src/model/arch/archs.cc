@@ -114,6 +114,7 @@ extern const Architecture kDeepSeek3;
 extern const Architecture kGlm4MoeLite;
 extern const Architecture kDeepSeek32;
 extern const Architecture kGlmDsa;
+extern const Architecture kDeepseek4;
 extern const Architecture kGlm5Next;
 extern const Architecture kLlama4;
 extern const Architecture kGptOss;
@@ -270,6 +271,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kDeepSeek3,
     &kDeepSeek32,
     &kGlmDsa,
+    &kDeepseek4,
     &kGlm5Next,
     &kGlm4MoeLite,
     &kAxk1,

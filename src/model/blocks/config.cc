@@ -2,20 +2,27 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 namespace penstock {
 
 bool ModelConfig::has_states() const {
   return std::ranges::any_of(layers, &LayerConfig::carries_state) || indexer().pool > 1 ||
-         !ngrams.hashes.empty();
+         !ngrams.hashes.empty() || has_entries();
 }
 
 int64_t ModelConfig::state_values_of(int i) const {
   const LayerConfig& layer = layers[static_cast<size_t>(i)];
   int64_t values = layer.mixer != nullptr ? layer.mixer->state_values(*this) : 0;
+  if (compressed.query_rank > 0) return entry_state_values(*this, i);
   if (layer.attention && layer.selecting_layer == i) values += indexer().state_values();
   if (layer.ngrams >= 0) values += ngrams.state_values(n_streams() * model_dim);
   return values;
+}
+
+bool ModelConfig::has_entries() const {
+  return std::ranges::any_of(layers,
+                             [](const LayerConfig& layer) { return layer.entry_ratio > 0; });
 }
 
 void ModelConfig::replace_mixers(
@@ -54,16 +61,25 @@ CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {
     const LayerConfig& layer = layers[i];
     const bool stores = layer.attention && layer.kv_layer < 0;
     const int at = static_cast<int>(i);
-    spec.layers.push_back({stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window,
-                           layer.group, latent_of(at).kv_rank, layer.chunked, !attention.causal,
-                           latent.kv_rank > 0 ? 0 : attention.value_dim, layer.sees_parts});
+    spec.layers.push_back(
+        {stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window, layer.group,
+         compressed.query_rank > 0 ? head_dim : latent_of(at).kv_rank, layer.chunked,
+         !attention.causal, latent.kv_rank > 0 ? 0 : attention.value_dim, layer.sees_parts});
     if (has_states()) spec.state_values.push_back(state_values_of(at));
   }
   if (indexer().top_k > 0) spec.first_index_layer = n_layers;
   for (int i = 0; i < n_layers && indexer().top_k > 0; ++i) {
     const LayerConfig& layer = layers[static_cast<size_t>(i)];
     const int dim = indexer().head_dim;
-    spec.layers.push_back({layer.selecting_layer == i ? 1 : 0, dim, 0, layer.group, dim});
+    spec.layers.push_back({layer.selecting_layer == i ? 1 : 0, dim, 0, 0, dim});
+  }
+  if (has_entries()) spec.first_entry_layer = static_cast<int>(spec.layers.size());
+  for (int i = 0; i < n_layers && has_entries(); ++i) {
+    const int ratio = layers[static_cast<size_t>(i)].entry_ratio;
+    KvLayerSpec& entries = spec.layers.emplace_back(KvLayerSpec{
+        .n_kv_heads = ratio > 0 ? 1 : 0, .head_dim = head_dim, .values_in_keys = head_dim});
+    // a divisor of both, so that places in blocks are the same everywhere
+    if (ratio > 0) entries.every = std::gcd(ratio, block_size);
   }
   return spec;
 }

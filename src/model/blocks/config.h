@@ -15,6 +15,7 @@
 #include "formats/weight_source.h"
 #include "model/blocks/alt_up.h"
 #include "model/blocks/attention.h"
+#include "model/blocks/compressed_attention.h"
 #include "model/blocks/embedding.h"
 #include "model/blocks/experts.h"
 #include "model/blocks/gated_streams.h"
@@ -85,6 +86,8 @@ struct LayerConfig {
   int first_rope = -1;
   // Mixture of experts that replaces the dense feed-forward, or that is computed beside it.
   bool moe = false;
+  // The token alone chooses its experts, from a table (MixtureWeights::token_experts).
+  bool hashed_experts = false;
   // In models with AttentionConfig::sinks.
   bool has_sinks = true;
   // Queries grow with their position (AttentionConfig::query_scale).
@@ -110,6 +113,8 @@ struct LayerConfig {
   // Index of the layer, itself or an earlier one, whose mixture joins the stream behind this one
   // (ExpertsConfig::shortcut); -1 = none.
   int joining_layer = -1;
+  // Tokens of an entry that a query sees beside those of the window (CompressedConfig); 0 = none.
+  int entry_ratio = 0;
   // Index into NgramConfig::hashes of rows that the layer adds to the streams; -1 = none.
   int ngrams = -1;
   // Values are the projected keys, before norm and rotation.
@@ -169,6 +174,7 @@ struct ModelConfig {
   ResidualConfig residual;
   AttentionConfig attention;
   LatentConfig latent;
+  CompressedConfig compressed;
   FeedForwardConfig ffn;
   ExpertsConfig experts;
   PerLayerConfig per_layer;
@@ -221,10 +227,12 @@ struct ModelConfig {
     return !kind.attention && !kind.carries_state();
   }
   bool has_states() const;
+  bool has_entries() const;
   // Number of values of a sequence's state in a layer: of its mixer, of an indexer's open block, of
   // rows of n-grams.
   int64_t state_values_of(int layer) const;
   const IndexerConfig& indexer() const {
+    if (compressed.query_rank > 0) return compressed.indexer;
     return latent.kv_rank > 0 ? latent.indexer : attention.indexer;
   }
   int n_streams() const {

@@ -41,6 +41,7 @@ class ByteCounter final : public TensorVisitor {
     if (down.mapped) counts.mapped_experts += counts.bytes - before;
   }
   void heads(const HeadsSpec&, ByHead& keys, ByHead& values) override { add(keys), add(values); }
+  void diagonal(const LinearSpec&, int, ByHead& w) override { add(w); }
   void norm(const NormSpec&, NormWeights&) override {}
   void head_norm(const HeadNormSpec&, NormWeights&) override {}
   void vector(const VectorSpec&, std::unique_ptr<Vector>&) override {}

@@ -36,8 +36,18 @@ ModelCuts::ModelCuts(const ModelConfig& whole, Shard shard, bool cuts_vocabulary
 Shard::Range ModelCuts::heads(int layer) const {
   const int n = whole_.n_heads_of(layer);
   if (!cuts_heads_) return {0, n};
+  if (whole_.compressed.n_groups > 0) {
+    const Shard::Range groups = output_groups();
+    const int each = n / whole_.compressed.n_groups;
+    return {groups.first * each, groups.count * each};
+  }
   return whole_.latent.kv_rank > 0 ? shard_.range(n)
                                    : cut_heads(n, whole_.n_kv_heads_of(layer), shard_).heads;
+}
+
+Shard::Range ModelCuts::output_groups() const {
+  const int n = whole_.compressed.n_groups;
+  return cuts_heads_ ? shard_.range(n) : Shard::Range{0, n};
 }
 
 ModelCuts::HeadCut ModelCuts::cut_groups(int n_heads, int n_groups) const {
@@ -50,6 +60,7 @@ bool ModelCuts::can_cut_heads() const {
   if (whole_.attention.qk_norm == QkNorm::kRow || whole_.norm.sub_norms ||
       whole_.rounding.activations)
     return false;
+  if (whole_.compressed.query_rank > 0 && shard_.n_ranks > whole_.compressed.n_groups) return false;
   bool attends = false;
   for (int i = 0; i < whole_.n_layers; ++i) {
     if (!whole_.layers[static_cast<size_t>(i)].attention) continue;
@@ -118,6 +129,7 @@ ModelConfig ModelCuts::rank_config() const {
   config.experts.shared_dim = shared_ffn().count;
   // layers state larger numbers
   if (cuts_heads_) config.n_heads = config.n_kv_heads = 1;
+  config.compressed.n_groups = output_groups().count;
   config.replace_mixers([&](const Mixer& mixer) { return mixer.of_rank(*this); });
   for (int i = 0; i < whole_.n_layers; ++i) {
     LayerConfig& layer = config.layers[static_cast<size_t>(i)];

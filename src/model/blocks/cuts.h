@@ -37,6 +37,9 @@ class ModelCuts {
   // heads than ranks, each is on several ranks. The latent of latent attention is on all ranks.
   Shard::Range heads(int layer) const;
   Shard::Range kv_heads(int layer) const;
+  // Groups of heads whose output has a projection of its own (CompressedConfig): a rank's heads are
+  // those of its groups.
+  Shard::Range output_groups() const;
   // Features of dense feed-forwards. They are not cut if a norm or a cutoff reads all features of a
   // token, or if activations are rounded by rows.
   Shard::Range ffn(int layer) const;

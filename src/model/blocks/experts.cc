@@ -44,13 +44,13 @@ void visit_shared_experts(TensorVisitor& v, MixtureWeights& w) {
 void visit(TensorVisitor& v, MixtureWeights& w) {
   const auto& c = v.config();
   const int dim = c.model_dim, read = c.expert_dim();
-  v.linear({&tensor::kRouter,
-            WeightRole::kRouter,
-            c.experts.n_routed(),
-            dim,
-            {},
-            Site::kFeedForward,
-            Part::kRouter},
+  v.linear({.name = &tensor::kRouter,
+            .role = WeightRole::kRouter,
+            .rows = c.experts.n_routed(),
+            .cols = dim,
+            .site = Site::kFeedForward,
+            .part = Part::kRouter,
+            .bare = c.experts.bare_router},
            w.router);
   if (c.experts.latent_dim > 0) {
     v.linear({&tensor::kExpertsIn, WeightRole::kLatent, read, dim}, w.in);
@@ -58,7 +58,20 @@ void visit(TensorVisitor& v, MixtureWeights& w) {
   }
   v.experts({c.experts.count, c.experts.ffn_dim, read, c.ffn.gated, c.experts.routing.n_active},
             w.gate, w.up, w.down);
-  if (c.experts.selection_bias)
+  const bool hashed = c.layers[static_cast<size_t>(v.layer())].hashed_experts;
+  const int n_chosen = c.vocab_size * c.experts.routing.n_active;
+  if (hashed)
+    v.vector({.name = &tensor::kTokenExperts,
+              .size = n_chosen,
+              .part = {0, n_chosen},
+              .shape = VectorSpec::Shape::kMatrix,
+              .per_row = c.experts.routing.n_active,
+              .form = VectorSpec::Form::kIndices,
+              .n_indices = c.experts.count,
+              .is_bias = true,
+              .with_experts = true},
+             w.token_experts);
+  if (c.experts.selection_bias && !hashed)
     v.vector({.name = &tensor::kSelectionBias,
               .size = c.experts.n_routed(),
               .part = {0, c.experts.n_routed()},
@@ -164,6 +177,7 @@ MoeParams ExpertsBlock::begin(int i, const NormedInput& h) {
   params.down_adapters = layer.experts.down.adapters;
   params.routing = s_.config.experts.routing;
   params.selection_bias = layer.experts.selection_bias.get();
+  params.token_experts = layer.experts.token_experts.get();
   params.expert_scale = layer.beside.expert_scale.get();
   params.activation =
       s_.config.layers[static_cast<size_t>(i)].expert_activation.value_or(layer.activation);

@@ -29,6 +29,8 @@ inline constexpr TensorName kSharedUp{"ffn_up_shexp", "mlp.shared_experts.up_pro
 inline constexpr TensorName kSharedGateUp{"", ""};
 inline constexpr TensorName kSharedDown{"ffn_down_shexp", "mlp.shared_experts.down_proj"};
 inline constexpr TensorName kSharedRouter{"ffn_gate_inp_shexp", ""};
+// whole name
+inline constexpr TensorName kTokenExperts{"ffn_gate_tid2eid.weight", "mlp.gate.tid2eid"};
 inline constexpr TensorName kSelectionBias{"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"};
 // A whole name of a vector that is zero in the files that have it (Nomic-BERT with experts).
 inline constexpr TensorName kExpertsZero{"", ""};
@@ -53,6 +55,8 @@ struct ExpertsConfig {
   float router_softcap = 0.0f;
   // The file has a vector that is added to scores for the choice of experts only.
   bool selection_bias = false;
+  // In directories the name of the router is whole: a tensor ".bias" beside it is no bias of it.
+  bool bare_router = false;
   // Size of the latent that experts read and return instead of the stream, between two projections;
   // 0 = none.
   int latent_dim = 0;
@@ -86,6 +90,7 @@ std::string_view difference(const ExpertsConfig& a, const ExpertsConfig& b);
 struct MixtureWeights {
   LinearWeights router;                    // [n_routed, model_dim]
   std::unique_ptr<Vector> selection_bias;  // [n_routed] or null
+  std::unique_ptr<Vector> token_experts;   // [vocab_size, n_active] with hashed_experts, or null
   // [expert_latent_dim, model_dim] and back, or empty
   LinearWeights in, out;
   ExpertWeights gate, up, down;  // gate is empty for experts without gates

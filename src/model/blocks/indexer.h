@@ -31,6 +31,8 @@ struct IndexerConfig {
   // them (SelectParams::block); top_k is a multiple, and pool is 1.
   int block = 0;
   int n_local = 0;
+  // Blocks are selected as entries (SelectParams::entries).
+  bool entries = false;
   bool operator==(const IndexerConfig&) const = default;
 
   // Number of values of a layer's state: the open block.
@@ -47,7 +49,10 @@ struct IndexerConfig {
     const int64_t whole = (longest + unit - 1) / unit * unit;
     // the last blocks are among those selected
     const int64_t most = std::max<int64_t>(whole, int64_t{n_local} * block);
-    return {layer, n_heads, static_cast<int>(std::min<int64_t>(top_k, most)), pool, block, n_local};
+    SelectParams params{layer, n_heads, static_cast<int>(std::min<int64_t>(top_k, most)),
+                        pool,  block,   n_local};
+    params.entries = entries;
+    return params;
   }
 };
 

@@ -230,7 +230,8 @@ void LatentAttentionBlock::select(int i) {
   s_.ops.norm(of_tokens, {w.key_norm.weight.get(), w.key_norm.bias.get(), indexer.norm_eps, true},
               of_tokens);
   if (indexer.gated)
-    s_.ops.pool_keys(token_keys_, index_gates_, {w.places.get(), indexer.pool, i}, s_.cache,
+    s_.ops.pool_keys(token_keys_, index_gates_,
+                     {.places = w.places.get(), .pool = indexer.pool, .layer = i}, s_.cache,
                      index_k_);
   const RopeParams* const rope = s_.config.layers[i].rope < 0 ? nullptr : &s_.weights.index_rope;
   s_.ops.rope_and_store(index_q_, index_k_, Tensor(), rope, s_.cache, keys);

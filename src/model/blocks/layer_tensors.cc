@@ -10,8 +10,13 @@ namespace {
 void visit_mixer(TensorVisitor& v, LayerWeights& w) {
   const ModelConfig& c = v.config();
   const LayerConfig& kind = c.layers[static_cast<size_t>(v.layer())];
-  if (kind.attention && c.latent.kv_rank > 0) visit(v, w.latent);
-  if (kind.attention && c.latent.kv_rank == 0) visit(v, w.attention);
+  if (kind.attention && c.compressed.query_rank > 0) {
+    visit(v, w.compressed);
+  } else if (kind.attention && c.latent.kv_rank > 0) {
+    visit(v, w.latent);
+  } else if (kind.attention) {
+    visit(v, w.attention);
+  }
   if (kind.mixer == nullptr) return;
   if (w.mixer == nullptr) w.mixer = kind.mixer->empty_weights();
   kind.mixer->visit(v, *w.mixer);

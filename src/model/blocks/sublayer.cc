@@ -45,7 +45,9 @@ Sublayer::Sublayer(const ModelConfig& model, const ModelWeights& all, StepShape 
   int values = 0;
   for (int i = 0; i < config.n_layers; ++i)
     values = std::max(values, config.n_heads_of(i) * config.latent_of(i).value_dim);
-  int widest = std::max({config.q_dim(), values, config.widest_ffn(), config.experts.shared_dim});
+  const int grouped = config.compressed.n_groups * config.compressed.out_rank;
+  int widest =
+      std::max({config.q_dim(), values, grouped, config.widest_ffn(), config.experts.shared_dim});
   for (const LayerConfig& layer : config.layers)
     if (layer.mixer != nullptr) widest = std::max(widest, layer.mixer->widest_input(config));
   padded_ = ops.new_tensor(n, widest + weights.padding);

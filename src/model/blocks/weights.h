@@ -22,6 +22,7 @@ struct LayerWeights {
   NormWeights attn_again_norm;  // with ResidualConfig::adds_twice
   AttentionWeights attention;
   LatentWeights latent;
+  CompressedWeights compressed;
   std::unique_ptr<MixerWeights> mixer;  // of LayerConfig::mixer, or null
   DenseWeights dense;
   ActivationFunction activation;

@@ -11,8 +11,13 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
                            KvCache& cache, Ops& ops)
     : sublayer_(config, weights, shape, cache, ops) {
   const bool attends = std::ranges::any_of(config.layers, &LayerConfig::attention);
-  if (attends && config.latent.kv_rank > 0) latent_.emplace(sublayer_);
-  if (attends && config.latent.kv_rank == 0) attention_.emplace(sublayer_);
+  if (attends && config.compressed.query_rank > 0) {
+    compressed_.emplace(sublayer_);
+  } else if (attends && config.latent.kv_rank > 0) {
+    latent_.emplace(sublayer_);
+  } else if (attends) {
+    attention_.emplace(sublayer_);
+  }
   const bool beside = std::ranges::any_of(config.layers, [](const LayerConfig& layer) {
     return layer.attention && layer.mixer != nullptr && !layer.mixer->follows_attention();
   });
@@ -35,6 +40,7 @@ const MixerScratch& DecoderParts::scratch_of(const Mixer& mixer) const {
 }
 
 void DecoderParts::attend(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
+  if (compressed_) return compressed_->forward(i, h, x, next);
   if (latent_) return latent_->forward(i, h, x, next);
   attention_->forward(i, h, x, next);
 }

@@ -48,6 +48,7 @@ class DecoderParts {
   std::array<MixerOfStep, kMostMixers> mixers_;
   std::optional<AttentionBlock> attention_;
   std::optional<LatentAttentionBlock> latent_;
+  std::optional<CompressedAttentionBlock> compressed_;
   std::optional<DenseBlock> dense_;
   std::optional<ExpertsBlock> experts_;
   // [n, model_dim]: input of mixers beside attention

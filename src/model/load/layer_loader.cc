@@ -112,6 +112,8 @@ Result<std::vector<float>> LayerLoader::numbers(const VectorSpec& spec, const st
   const size_t depth = found != nullptr ? found->shape.size() : 0;
   const int64_t n = spec.size, matrix[] = {n / spec.per_row, spec.per_row}, row[] = {1, n},
                 deep[] = {1, 1, n, 1};
+  if (spec.form == VectorSpec::Form::kIndices)
+    return tensors_.indices(name, matrix, spec.n_indices);
   if (spec.shape == Shape::kDeepColumn && depth != 1)
     return tensors_.vector(name, std::span<const int64_t>(deep).subspan(depth == 2 ? 2 : 0));
   if (depth == 2 && spec.shape == Shape::kMatrix) return tensors_.vector(name, matrix);
@@ -227,6 +229,23 @@ Status LayerLoader::split_heads(const HeadsSpec& spec, ByHead& keys, ByHead& val
                      tensors_.transposed_rows(all, h * each, spec.plain_dim, name));
     ASSIGN_OR_RETURN(values.emplace_back(),
                      tensors_.pack_rows(all, h * each + spec.plain_dim, spec.value_dim, name));
+  }
+  if (all.tensor != nullptr) tensors_.done(*all.tensor);
+  return {};
+}
+
+void LayerLoader::diagonal(const LinearSpec& spec, int n_blocks, ByHead& w) {
+  if (ok()) state_ = load_diagonal(spec, n_blocks, w);
+}
+
+Status LayerLoader::load_diagonal(const LinearSpec& spec, int n_blocks, ByHead& w) {
+  const std::string stem = name_of(spec.name);
+  ASSIGN_OR_RETURN(const FileMatrix all,
+                   tensors_.matrix(stem, spec.rows, spec.cols, WeightUse::kProjection));
+  const Range own = own_rows(spec.cut, spec.rows);
+  const int each = spec.rows / n_blocks;
+  for (int first = own.first; first < own.first + own.count; first += each) {
+    ASSIGN_OR_RETURN(w.emplace_back(), tensors_.pack_rows(all, first, each, stem + ".weight"));
   }
   if (all.tensor != nullptr) tensors_.done(*all.tensor);
   return {};

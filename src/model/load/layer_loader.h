@@ -26,6 +26,7 @@ class LayerLoader final : public TensorVisitor {
   void experts(const ExpertsSpec& spec, ExpertWeights& gate, ExpertWeights& up,
                ExpertWeights& down) override;
   void heads(const HeadsSpec& spec, ByHead& keys, ByHead& values) override;
+  void diagonal(const LinearSpec& spec, int n_blocks, ByHead& w) override;
   void number(const TensorName* name, float& out) override;
   void activation(ActivationFunction& out) override;
   void constants(std::vector<float> values, std::unique_ptr<Vector>& out) override;
@@ -50,6 +51,7 @@ class LayerLoader final : public TensorVisitor {
                                       int n_channels);
   Status load_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values);
   Status split_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values);
+  Status load_diagonal(const LinearSpec& spec, int n_blocks, ByHead& w);
   Status load_activation(ActivationFunction& out);
   Status load_table(const TableSpec& spec, RowTable& out);
   Status append_rows(const TensorInfo& tensor, int cols, RowTable& out);

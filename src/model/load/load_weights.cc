@@ -71,7 +71,8 @@ Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const Shar
   auto weights = std::make_unique<ModelWeights>();
   FrameLoader frame(tensors, shard);
   const ModelConfig& config = tensors.config();
-  const std::string_view what = config.indexer().top_k > 0 ? "selects the tokens that it attends to"
+  const std::string_view what = config.indexer().top_k > 0 || config.compressed.query_rank > 0
+                                    ? "selects the tokens that it attends to"
                                 : config.mixed_streams.count > 0
                                     ? "has streams that are read by shares"
                                 : config.experts.n_identities > 0 ? "has experts without weights"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 
 #include "model/load/ternary.h"
 
@@ -101,6 +102,33 @@ Result<std::vector<float>> TensorLoader::vector(const std::string& name,
   std::vector<float> values(static_cast<size_t>(tensor->n_elements()));
   read_ahead({tensor->bytes});
   dequantize_row(tensor->type, tensor->bytes.data(), values.data(), tensor->n_elements());
+  done(*tensor);
+  return values;
+}
+
+Result<std::vector<float>> TensorLoader::indices(const std::string& name,
+                                                 std::span<const int64_t> shape, int n) {
+  ASSIGN_OR_RETURN(const TensorInfo* tensor, require(name, shape));
+  const bool wide = tensor->type == QuantType::kI64;
+  const auto count = static_cast<size_t>(tensor->n_elements());
+  const size_t each = wide ? sizeof(int64_t) : sizeof(int32_t);
+  if ((!wide && tensor->type != QuantType::kI32) || tensor->bytes.size() != count * each) {
+    return errorf(ErrorCode::kUnsupported, "{}: tensor {}: expected whole numbers, got {}",
+                  source_.path().string(), name, quant_info(tensor->type).name);
+  }
+  read_ahead({tensor->bytes});
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    int64_t value = 0;
+    int32_t narrow = 0;
+    std::memcpy(wide ? static_cast<void*>(&value) : &narrow, tensor->bytes.data() + i * each, each);
+    if (!wide) value = narrow;
+    if (value < 0 || value >= n) {
+      return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected numbers in 0..{}, got {}",
+                    source_.path().string(), name, n - 1, value);
+    }
+    values[i] = static_cast<float>(value);
+  }
   done(*tensor);
   return values;
 }

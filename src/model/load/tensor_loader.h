@@ -102,6 +102,9 @@ class TensorLoader {
     return vector(name, {&size, 1});
   }
   Result<std::vector<float>> vector(const std::string& name, std::span<const int64_t> shape);
+  // Reads whole numbers in [0, n).
+  Result<std::vector<float>> indices(const std::string& name, std::span<const int64_t> shape,
+                                     int n);
   Result<std::vector<float>> optional_vector(const std::string& name, int64_t size);
   Status norm(const std::string& name, int64_t size, NormWeights& out) {
     return norm(name, size, out, config_.norm.offset);

@@ -162,9 +162,18 @@ struct VectorSpec {
   int per_row = 1;
   // Conversion of the stored numbers. kRate: GGUF files store the negative rate, Hugging Face
   // directories its logarithm; kPositiveRate: GGUF files store the rate. kIgnored: files have the
-  // vector, which has no effect here; kZeros: likewise, and other numbers than 0 are refused.
-  enum class Form : uint8_t { kPlain, kRate, kPositiveRate, kIgnored, kZeros } form = Form::kPlain;
+  // vector, which has no effect here; kZeros: likewise, and other numbers than 0 are refused. kIndices:
+  // files store whole numbers below n_indices.
+  enum class Form : uint8_t {
+    kPlain,
+    kRate,
+    kPositiveRate,
+    kIgnored,
+    kZeros,
+    kIndices
+  } form = Form::kPlain;
   float divisor = 1.0f;
+  int n_indices = 0;
   bool is_bias = false;  // not counted by n_parameters()
   GroupedHeads heads = {};
   bool with_experts = false;  // is where the layer's experts are
@@ -244,6 +253,13 @@ class TensorVisitor {
   virtual void table(const TableSpec& spec, RowTable& w) = 0;
   // Activation of the layer, as configured. Some activations have parameters in tensors (xIELU).
   virtual void activation(ActivationFunction&) {}
+  // A block-diagonal matrix, stored as the rows of n_blocks equal matrices one after the other: each
+  // reads a part of the input. The cut is by whole matrices. Those of this rank are loaded.
+  virtual void diagonal(const LinearSpec& spec, int n_blocks, ByHead& w) {
+    (void)n_blocks, (void)w;
+    LinearWeights whole;
+    linear(spec, whole);
+  }
   // A vector of numbers that no file stores.
   virtual void constants(std::vector<float> /*values*/, std::unique_ptr<Vector>&) {}
   void ones(int size, std::unique_ptr<Vector>& w) {

@@ -107,6 +107,7 @@ StepShape CpuOps::begin_step(const Batch* batch) {
   n_angles_ = 0;
   batch_ = batch != nullptr ? *batch : Batch{};
   adapters_.set(batch_);
+  linear_.tokens = batch_.tokens;
   // Lazy packing: the first step packs nothing permanently, so that the first token is early; the
   // next few share the weights, one more completes them.
   constexpr int kShares = kPackingSteps - 2;
@@ -507,7 +508,9 @@ void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope
         rotate(key, 1, t);
         const float* value =
             has_values ? f32(v, t) + static_cast<ptrdiff_t>(h) * value_dim : nullptr;
-        store(layout, key, value, cpu_cache.unit_of_slot(layer, h, slot), slot % kUnitTokens);
+        if (!cpu_cache.stores(layer, slot)) continue;
+        store(layout, key, value, cpu_cache.unit_of_slot(layer, h, slot),
+              cpu_cache.lane_of_slot(layer, slot));
       }
     }
   });
@@ -544,8 +547,9 @@ void CpuOps::mix_streams(Tensor z, const StreamMixParams& params) {
 
 void CpuOps::attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) {
   const auto& cpu_cache = static_cast<const CpuKvCache&>(cache);
-  cpu_attend(attention_, q, batch_, cpu_cache, params, out);
-  if (params.selected.cols > 0) cpu_attend_selected(attention_, q, batch_, cpu_cache, params, out);
+  if (params.entries.ratio == 0) cpu_attend(attention_, q, batch_, cpu_cache, params, out);
+  if (params.selected.cols > 0 || params.entries.ratio > 0)
+    cpu_attend_selected(attention_, q, batch_, cpu_cache, params, out);
   clear_rows(out, batch_.n_tokens());
 }
 
@@ -572,10 +576,12 @@ void CpuOps::move_kv(KvCache& cache, int group, std::span<const int32_t> from,
       if (spec.layers[layer].group != group) continue;
       for (int h = 0; h < spec.layers[layer].n_kv_heads; ++h) {
         for (size_t i = 0; i < from.size(); ++i) {
-          if (from[i] == to[i]) continue;
+          if (from[i] == to[i] || !cpu_cache.stores(layer, from[i])) continue;
+          PENSTOCK_CHECK(cpu_cache.stores(layer, to[i]));
           copy_unit_token(cpu_cache.layout(layer), cpu_cache.unit_of_slot(layer, h, from[i]),
-                          from[i] % kUnitTokens, cpu_cache.unit_of_slot(layer, h, to[i]),
-                          to[i] % kUnitTokens);
+                          cpu_cache.lane_of_slot(layer, from[i]),
+                          cpu_cache.unit_of_slot(layer, h, to[i]),
+                          cpu_cache.lane_of_slot(layer, to[i]));
         }
       }
     }

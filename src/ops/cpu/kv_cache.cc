@@ -40,8 +40,9 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec,
                            layer.stored_value_dim);
     cache->layers_.push_back({layout, nullptr});
     offsets.push_back(bytes);
-    const int64_t n_units = (int64_t{n_blocks[layer.group]} + kSpareBlocks) *
-                            cache->units_per_block() * layer.n_kv_heads;
+    const int64_t n_slots = (int64_t{n_blocks[layer.group]} + kSpareBlocks) * spec.block_size,
+                  n_units =
+                      (n_slots / layer.every + kUnitTokens - 1) / kUnitTokens * layer.n_kv_heads;
     // An odd number of lines between layers, so that equal blocks of different layers use different
     // cache sets.
     bytes += (n_units * layout.bytes + 4095) / 4096 * 4096 + 64;
@@ -74,23 +75,45 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec,
 
 int64_t CpuKvCache::block_bytes(int group) const {
   int64_t total = 0;
-  for_layers(group, BlockId(0),
-             [&](std::span<std::byte> part) { total += static_cast<int64_t>(part.size()); });
+  for_layers(
+      group, BlockId(0),
+      [&](std::span<std::byte> part) { total += static_cast<int64_t>(part.size()); },
+      [&](int, int64_t bytes) { total += bytes; });
   return total;
 }
 
 void CpuKvCache::read_block(int group, BlockId block, std::span<std::byte> out) const {
-  for_layers(group, block, [&](std::span<std::byte> part) {
-    std::memcpy(out.data(), part.data(), part.size());
-    out = out.subspan(part.size());
-  });
+  for_layers(
+      group, block,
+      [&](std::span<std::byte> part) {
+        std::memcpy(out.data(), part.data(), part.size());
+        out = out.subspan(part.size());
+      },
+      [&](int layer, int64_t bytes) {
+        const auto copies = out.first(static_cast<size_t>(bytes));
+        std::ranges::fill(copies, std::byte{0});
+        for_stored(layer, block, copies.data(),
+                   [&](const std::byte* unit, int lane, std::byte* copy, int at) {
+                     copy_unit_token(layers_[layer].layout, unit, lane, copy, at);
+                   });
+        out = out.subspan(copies.size());
+      });
 }
 
 void CpuKvCache::write_block(int group, BlockId block, std::span<const std::byte> bytes) {
-  for_layers(group, block, [&](std::span<std::byte> part) {
-    std::memcpy(part.data(), bytes.data(), part.size());
-    bytes = bytes.subspan(part.size());
-  });
+  for_layers(
+      group, block,
+      [&](std::span<std::byte> part) {
+        std::memcpy(part.data(), bytes.data(), part.size());
+        bytes = bytes.subspan(part.size());
+      },
+      [&](int layer, int64_t n) {
+        for_stored(layer, block, bytes.data(),
+                   [&](std::byte* unit, int lane, const std::byte* copy, int at) {
+                     copy_unit_token(layers_[layer].layout, copy, at, unit, lane);
+                   });
+        bytes = bytes.subspan(static_cast<size_t>(n));
+      });
 }
 
 void CpuKvCache::copy_states(std::span<const int32_t> from, std::span<const int32_t> to) const {

@@ -1,6 +1,7 @@
 // K and V in host memory: per layer one array of units (16 tokens of one KV head, see
 // kernels/attention_kernels.h), [block][unit of the block][KV head]; and the states of layers that
-// have one, [block][value].
+// have one, [block][value]. Layers that store some tokens only (KvLayerSpec::every) have these one after
+// the other, and a unit may hold those of several blocks.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -47,9 +48,14 @@ class CpuKvCache final : public KvCache {
   int spare_slot(int group, int i) const {
     return n_blocks_[group] * spec_.block_size + i % spec_.block_size;
   }
-  // Returns the unit that contains a slot.
+  // Whether the layer stores the token of a slot.
+  bool stores(int layer, int slot) const { return (slot + 1) % spec_.layers[layer].every == 0; }
+  // Returns the unit that contains a slot, and its place there.
   std::byte* unit_of_slot(int layer, int head, int slot) const {
-    return units(layer, head) + (slot / kUnitTokens) * unit_stride(layer);
+    return units(layer, head) + slot / spec_.layers[layer].every / kUnitTokens * unit_stride(layer);
+  }
+  int lane_of_slot(int layer, int slot) const {
+    return slot / spec_.layers[layer].every % kUnitTokens;
   }
 
  private:
@@ -58,12 +64,19 @@ class CpuKvCache final : public KvCache {
     std::byte* data = nullptr;
   };
   CpuKvCache() = default;
-  // Calls f(bytes of the block in a layer) for every layer of the group.
-  template <class F>
-  void for_layers(int group, BlockId block, F&& f) const {
+  // Calls f(bytes of the block in a layer) for every layer of the group, but some(layer, bytes of their
+  // copies) for those that store some tokens only.
+  template <class F, class G>
+  void for_layers(int group, BlockId block, F&& f, G&& some) const {
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
       if (spec_.layers[layer].group != group) continue;
-      const int64_t bytes = unit_stride(static_cast<int>(layer)) * units_per_block();
+      const int64_t stride = unit_stride(static_cast<int>(layer));
+      if (const int every = spec_.layers[layer].every; every > 1) {
+        const int n = spec_.block_size / every;
+        some(static_cast<int>(layer), stride * ((n + kUnitTokens - 1) / kUnitTokens));
+        continue;
+      }
+      const int64_t bytes = stride * units_per_block();
       f(std::span(layers_[layer].data + static_cast<int64_t>(block) * bytes,
                   static_cast<size_t>(bytes)));
     }
@@ -71,6 +84,22 @@ class CpuKvCache final : public KvCache {
     for (size_t layer = 0; layer < states_.size(); ++layer) {
       f(std::span(state(static_cast<int>(layer), block),
                   static_cast<size_t>(spec_.state_bytes(layer))));
+    }
+  }
+
+  // Calls f(a stored token's unit and lane, those of its copy) for all that a block has in a layer that
+  // stores some tokens only. Copies lie in units of their own from `copies` on.
+  template <class Byte, class F>
+  void for_stored(int layer, BlockId block, Byte* copies, F&& f) const {
+    const KvLayerSpec& spec = spec_.layers[static_cast<size_t>(layer)];
+    const int first = static_cast<int>(block) * spec_.block_size;
+    for (int i = 0; i < spec_.block_size / spec.every; ++i) {
+      const int slot = first + (i + 1) * spec.every - 1;
+      for (int head = 0; head < spec.n_kv_heads; ++head) {
+        f(unit_of_slot(layer, head, slot), lane_of_slot(layer, slot),
+          copies + (i / kUnitTokens * spec.n_kv_heads + head) * layers_[layer].layout.bytes,
+          i % kUnitTokens);
+      }
     }
   }
 

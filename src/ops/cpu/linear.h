@@ -29,6 +29,7 @@ struct LinearContext {
   const KernelTable& kernels;
   GemmTraits traits;                      // gemm_traits()
   const AdapterRows* adapters = nullptr;  // of the step
+  std::span<const int32_t> tokens = {};   // of the step; tensors may have more rows
 };
 
 // targets[i].out = x weight_i^T + bias_i + (x a_i^T) b_i^T, a_i and b_i those of the row's adapter.

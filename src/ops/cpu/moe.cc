@@ -49,7 +49,11 @@ struct SortedTokens {
     context.pool.for_ranges(n_tokens, 4, [&](int64_t begin, int64_t end, int) {
       for (auto t = static_cast<int>(begin); t < end; ++t) {
         ExpertChoice* own = choices + static_cast<ptrdiff_t>(t) * top_k;
-        choose_experts(f32(router_logits, t), n_experts, params.routing, bias, own);
+        if (const float* const given = experts_of(context, params, t); given != nullptr) {
+          weigh_experts(f32(router_logits, t), n_experts, params.routing, given, own);
+        } else {
+          choose_experts(f32(router_logits, t), n_experts, params.routing, bias, own);
+        }
         for (int k = 0; scale != nullptr && k < top_k; ++k) own[k].weight *= scale[own[k].expert];
       }
     });
@@ -70,6 +74,17 @@ struct SortedTokens {
   }
 
  private:
+  // Returns the experts of the token (MoeParams::token_experts), or null; rows behind the step's tokens
+  // have those of token 0.
+  const float* experts_of(const LinearContext& context, const MoeParams& params, int row) const {
+    if (params.token_experts == nullptr) return nullptr;
+    const auto t = static_cast<size_t>(row);
+    const int token = t < context.tokens.size() ? context.tokens[t] : 0;
+    const int n_known = params.token_experts->size() / top_k;
+    return data_of(params.token_experts) +
+           static_cast<ptrdiff_t>(token < n_known ? token : 0) * top_k;
+  }
+
   void sort(const ExpertChoice* choices, int* next) {
     const int n_all = n_tokens * top_k;
     std::fill_n(firsts, n_experts + 1, 0);

@@ -112,38 +112,59 @@ void cpu_causal_conv(const RecurrenceContext& context, Tensor x, const ConvParam
 
 namespace {
 
-// keys and scores have the same channels; out is that of the keys.
+// Channels of one sequence's keys and scores, and of what becomes of them.
 template <class T>
-void pool_part(const ConvPart<T>& keys, const ConvPart<T>& scores) {
-  float most[kChannels], sum[kChannels];
-  for (int t = 0; t < keys.x.rows; ++t) {
-    float* const to = f32(keys.out, t) + keys.first;
+struct PoolPart {
+  // The same channels of both; of overlapping blocks those of the first half, and of the second.
+  ConvPart<T> keys[2], scores[2];
+  int pool, first_index;  // index of the first token in its sequence
+
+  // Keys and scores of tap k of `taps`.
+  const ConvPart<T>& key_of(int k, int taps) const { return keys[half_of(k, taps)]; }
+  const ConvPart<T>& score_of(int k, int taps) const { return scores[half_of(k, taps)]; }
+
+ private:
+  int half_of(int k, int taps) const { return taps > pool && k >= pool ? 1 : 0; }
+};
+
+// Writes the keys of blocks that end with a token of the part, and zeros for the others.
+template <class T>
+void pool_part(const PoolPart<T>& part, int taps) {
+  const int n = part.keys[0].n;
+  float most[kChannels], sum[kChannels], weights[kChannels];
+  for (int t = 0; t < part.keys[0].x.rows; ++t) {
+    float* const to = f32(part.keys[0].out, t) + part.keys[0].first;
+    std::fill_n(to, n, 0.0f);
+    const int index = part.first_index + t;
+    if ((index + 1) % part.pool != 0) continue;
+    const int first_tap = std::max(0, taps - 1 - index);  // nothing is before the sequence
     const auto scored = [&](int k, auto&& f) {
-      const float* const place = scores.weight + static_cast<ptrdiff_t>(k) * scores.stride;
-      scores.with_input(t - keys.taps + 1 + k, [&](const auto* from) {
-        for (int c = 0; c < keys.n; ++c) f(c, to_float(from[c]) + place[c]);
+      const ConvPart<T>& scores = part.score_of(k, taps);
+      const float* const place =
+          scores.weight + static_cast<ptrdiff_t>(k % part.pool) * scores.stride;
+      scores.with_input(t - taps + 1 + k, [&](const auto* from) {
+        for (int c = 0; c < n; ++c) f(c, to_float(from[c]) + place[c]);
       });
     };
-    std::fill_n(most, keys.n, -std::numeric_limits<float>::infinity());
-    for (int k = 0; k < keys.taps; ++k)
+    std::fill_n(most, n, -std::numeric_limits<float>::infinity());
+    for (int k = first_tap; k < taps; ++k)
       scored(k, [&](int c, float score) { most[c] = std::max(most[c], score); });
-    std::fill_n(sum, keys.n, 0.0f);
-    std::fill_n(to, keys.n, 0.0f);
-    for (int k = 0; k < keys.taps; ++k) {
-      float weights[kChannels];
+    std::fill_n(sum, n, 0.0f);
+    for (int k = first_tap; k < taps; ++k) {
       scored(k, [&](int c, float score) { sum[c] += weights[c] = std::exp(score - most[c]); });
-      keys.with_input(t - keys.taps + 1 + k, [&](const auto* from) {
-        for (int c = 0; c < keys.n; ++c) to[c] += weights[c] * to_float(from[c]);
+      part.key_of(k, taps).with_input(t - taps + 1 + k, [&](const auto* from) {
+        for (int c = 0; c < n; ++c) to[c] += weights[c] * to_float(from[c]);
       });
     }
-    for (int c = 0; c < keys.n; ++c) to[c] /= sum[c];
+    for (int c = 0; c < n; ++c) to[c] /= sum[c];
   }
 }
 
 template <class T>
 void pool_keys(const RecurrenceContext& context, Tensor keys, Tensor scores,
                const PoolParams& params, Tensor out) {
-  const int channels = keys.cols, n_parts = (channels + kChannels - 1) / kChannels;
+  const int channels = out.cols, width = keys.cols, taps = params.taps();
+  const int n_parts = (channels + kChannels - 1) / kChannels, n_halves = width / channels;
   const Batch& batch = context.batch;
   const KvView& states = batch.kv[static_cast<size_t>(context.cache.spec().state_group())];
   const bool by_token = context.batch_invariant && !std::is_same_v<T, float>;
@@ -154,26 +175,34 @@ void pool_keys(const RecurrenceContext& context, Tensor keys, Tensor scores,
           const int first = static_cast<int>(i % n_parts) * kChannels,
                     n = std::min(kChannels, channels - first);
           for_each_run(batch, states, s, by_token, [&](const StateRun& run) {
-            T* tail = nullptr;  // keys of the tokens before, and their scores behind
-            for (int r = 2 * (params.pool - 1) - 1; r >= 0; --r)
-              tail = begin_state<T>(context.cache, params.layer, run,
-                                    params.state_offset + int64_t{r} * channels + first, n);
-            T* const of_scores = tail + int64_t{params.pool - 1} * channels;
-            const auto part = [&](Tensor x, T* own) {
-              return ConvPart<T>{x.row_range(run.first, run.n),
-                                 out.row_range(run.first, run.n),
-                                 data_of(params.places) + first,
-                                 nullptr,
-                                 own,
-                                 first,
-                                 n,
-                                 params.pool,
-                                 channels};
-            };
-            const ConvPart<T> of_keys = part(keys, tail), weighing = part(scores, of_scores);
-            pool_part(of_keys, weighing);
-            keep_tail(of_keys);
-            keep_tail(weighing);
+            PoolPart<T> part{};
+            part.pool = params.pool;
+            part.first_index = batch.seq_lens[s] - batch.seq_offsets[s + 1] + run.first;
+            for (int half = 0; half < n_halves; ++half) {
+              const int at = half * channels + first;
+              T* tail = nullptr;  // keys of the tokens before, and their scores behind
+              for (int r = 2 * (taps - 1) - 1; r >= 0; --r)
+                tail = begin_state<T>(context.cache, params.layer, run,
+                                      params.state_offset + int64_t{r} * width + at, n);
+              const auto of = [&](Tensor x, T* own) {
+                return ConvPart<T>{x.row_range(run.first, run.n),
+                                   out.row_range(run.first, run.n),
+                                   data_of(params.places) + at,
+                                   nullptr,
+                                   own,
+                                   at,
+                                   n,
+                                   taps,
+                                   width};
+              };
+              part.keys[half] = of(keys, tail);
+              part.scores[half] = of(scores, tail + int64_t{taps - 1} * width);
+            }
+            pool_part(part, taps);
+            for (int half = 0; half < n_halves; ++half) {
+              keep_tail(part.keys[half]);
+              keep_tail(part.scores[half]);
+            }
           });
         }
       });
@@ -184,8 +213,8 @@ void pool_keys(const RecurrenceContext& context, Tensor keys, Tensor scores,
 void cpu_pool_keys(const RecurrenceContext& context, Tensor keys, Tensor scores,
                    const PoolParams& params, Tensor out) {
   PENSTOCK_CHECK(params.pool > 1 && params.places->size() == params.pool * keys.cols &&
-                 scores.cols == keys.cols && out.cols == keys.cols && out.data != keys.data &&
-                 out.data != scores.data);
+                 scores.cols == keys.cols && keys.cols == params.width(out.cols) &&
+                 out.data != keys.data && out.data != scores.data);
   context.cache.spec().state_dtype == StateDType::kF32
       ? pool_keys<float>(context, keys, scores, params, out)
       : pool_keys<BFloat16>(context, keys, scores, params, out);

@@ -47,12 +47,25 @@ class Router {
       out[k] = {best, mixes ? share_of_near(best, {out, out + k}) : score(best)};
       sum += out[k].weight;
     }
+    scale_weights(sum, out);
+  }
+
+  void weigh(const float* chosen, ExpertChoice* out) const {
+    float sum = routing_.sum_eps;
+    for (int k = 0; k < routing_.n_active; ++k) {
+      const auto expert = static_cast<int>(chosen[k]);
+      out[k] = {expert, score(expert)};
+      sum += out[k].weight;
+    }
+    scale_weights(sum, out);
+  }
+
+ private:
+  void scale_weights(float sum, ExpertChoice* out) const {
     const float factor =
         routing_.scale / (routing_.normalize ? std::max(sum, routing_.sum_min) : 1.0f);
     for (int k = 0; k < routing_.n_active; ++k) out[k].weight *= factor;
   }
-
- private:
   static bool is_among(std::span<const ExpertChoice> taken, int e) {
     return std::ranges::find(taken, e, &ExpertChoice::expert) != taken.end();
   }
@@ -66,8 +79,12 @@ class Router {
     return 1.0f / sum;
   }
   float score(int e) const {
-    return routing_.score == RouterScore::kSigmoid ? 1.0f / (1.0f + std::exp(-logits_[e]))
-                                                   : softmax_(logits_[e]);
+    switch (const float x = logits_[e]; routing_.score) {
+      case RouterScore::kSigmoid: return 1.0f / (1.0f + std::exp(-x));
+      case RouterScore::kSqrtSoftplus:
+        return std::sqrt(std::max(x, 0.0f) + std::log1p(std::exp(-std::fabs(x))));
+      default: return softmax_(x);
+    }
   }
   float biased(int e) const {
     return (routing_.by_logit ? logits_[e] : score(e)) + (bias_ == nullptr ? 0.0f : bias_[e]);
@@ -118,6 +135,11 @@ class Router {
 void choose_experts(const float* logits, int n_experts, const ExpertRouting& routing,
                     const float* selection_bias, ExpertChoice* out) {
   Router(logits, n_experts, routing, selection_bias).choose(out);
+}
+
+void weigh_experts(const float* logits, int n_experts, const ExpertRouting& routing,
+                   const float* chosen, ExpertChoice* out) {
+  Router(logits, n_experts, routing, nullptr).weigh(chosen, out);
 }
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "base/check.h"
@@ -63,11 +64,12 @@ void select_blocks(const SparseToken& token, float* scores, const SelectParams& 
   const int pool = params.pool, n_blocks = token.end / pool, k = params.top_k / pool;
   for (int b = 0; b < n_blocks; ++b) scores[b] = scores[b * pool + pool - 1];
   select_highest(scores, n_blocks, k, out);
-  for (int i = k - 1; i >= 0; --i) {
+  for (int i = 0; params.entries && i < k; ++i) out[i] = out[i] * pool + pool - 1;
+  for (int i = k - 1; !params.entries && i >= 0; --i) {
     const int first = out[i] * pool;
     for (int j = 0; j < pool; ++j) out[i * pool + j] = first + j;
   }
-  for (int t = n_blocks * pool, to = k * pool; t < token.end; ++t) out[to++] = t;
+  for (int t = n_blocks * pool, to = k * pool; !params.entries && t < token.end; ++t) out[to++] = t;
 }
 
 // The tokens that a draft's token sees, one after the other.
@@ -127,8 +129,9 @@ void select_whole_blocks(const SparseToken& token, float* scores, const SelectPa
   visible.place(out, params.top_k - block + open_block(n, block));
 }
 
-// Attention of sparse tokens: the keys of a token's selection are copied to units of their own,
-// kSelectedSplit tokens at a time, over which the kernels of dense attention compute all heads.
+// Attention of sparse tokens: the keys of a token's selection, or of its window and its entries
+// (EntryParams), are copied to units of their own, kSelectedSplit tokens at a time, over which the
+// kernels of dense attention compute all heads.
 class SelectedAttention {
  public:
   SelectedAttention(const AttentionContext& context, Tensor q, const Batch& batch,
@@ -139,13 +142,17 @@ class SelectedAttention {
         params_(params),
         out_(out),
         spec_(cache.spec().layers[static_cast<size_t>(params.layer)]),
-        view_(batch.kv[static_cast<size_t>(spec_.group)]),
+        batch_(batch),
         layout_(cache.layout(params.layer)),
         group_(params.n_heads / spec_.n_kv_heads),
         most_(params.selected_most(spec_.n_kv_heads)) {
     context.scratch.reset();
-    tokens_ = sparse_tokens(batch, most_, context.scratch);
     sinks_ = data_of(params.sinks);
+    tokens_ = sparse_tokens(batch, has_entries() ? 0 : most_, context.scratch);
+    if (has_entries()) {
+      most_ = 0;
+      for (const SparseToken& token : tokens_) most_ = std::max(most_, n_selected(token));
+    }
     for (size_t i = 0; i < std::size(table_); ++i) table_[i] = static_cast<uint32_t>(i);
   }
 
@@ -172,7 +179,15 @@ class SelectedAttention {
   size_t units_bytes() const {
     return static_cast<size_t>((kSplitUnits * layout_.bytes + 63) / 64 * 64);
   }
+  bool has_entries() const { return params_.entries.ratio > 0; }
+  int n_in_window(const SparseToken& token) const { return std::min(token.end, spec_.window); }
+  // Number of entries that the token reads, all of them or those selected.
+  int n_entries(const SparseToken& token) const {
+    const int n = token.end / params_.entries.ratio, k = params_.entries.selected.cols;
+    return k > 0 ? std::min(n, k) : n;
+  }
   int n_selected(const SparseToken& token) const {
+    if (has_entries()) return n_in_window(token) + n_entries(token);
     const int pool = params_.selected_pool, block = params_.selected_block;
     if (block > 0) return most_ - block + open_block(token.n_visible(), block);
     return std::min(most_ - (pool - 1) + token.n_visible() % pool, token.n_visible());
@@ -202,17 +217,52 @@ class SelectedAttention {
     });
   }
 
-  // Copies n of a token's selected keys of one head to `to`.
-  void gather(const SparseToken& token, int kv_head, const int32_t* selected, int n,
-              std::byte* to) const {
-    const uint32_t* table = block_table(view_, token.seq);
-    const int block_size = cache_.spec().block_size;
+  // A layer of the cache, and the blocks of one sequence in it.
+  struct Blocks {
+    int layer;
+    const uint32_t* table;
+    int first;  // position of the first one's first token
+  };
+  Blocks blocks_of(int layer, int seq) const {
+    const int group = cache_.spec().layers[static_cast<size_t>(layer)].group;
+    const KvView& view = batch_.kv[static_cast<size_t>(group)];
+    const bool whole = view.first_positions.empty();
+    return {layer, block_table(view, seq),
+            whole ? 0 : view.first_positions[static_cast<size_t>(seq)]};
+  }
+
+  // Copies one token's key to place i of `units`.
+  void copy(const Blocks& from, int kv_head, int position, std::byte* units, int i) const {
+    const int block_size = cache_.spec().block_size, at = position - from.first;
+    const int slot = static_cast<int>(from.table[at / block_size]) * block_size + at % block_size;
+    copy_unit_token(layout_, cache_.unit_of_slot(from.layer, kv_head, slot),
+                    cache_.lane_of_slot(from.layer, slot), units + i / kUnitTokens * layout_.bytes,
+                    i % kUnitTokens);
+  }
+
+  // Copies keys [begin, begin + n) of one head of what a token attends to, to `to`: the tokens that are
+  // selected, or those of the window and the entries behind them.
+  void gather(const SparseToken& token, int kv_head, int begin, int n, std::byte* to) const {
+    const Blocks own = blocks_of(params_.layer, token.seq);
+    if (!has_entries()) {
+      const int32_t* const selected = indices(params_.selected, token.token) + begin +
+                                      (params_.selected_block > 0 ? kv_head * most_ : 0);
+      for (int i = 0; i < n; ++i) copy(own, kv_head, selected[i], to, i);
+      return;
+    }
+    const EntryParams& entries = params_.entries;
+    const Blocks others = blocks_of(entries.layer, token.seq);
+    const int window = n_in_window(token);
+    const bool chosen = token.end / entries.ratio > n_entries(token);
+    const int32_t* const selected = chosen ? indices(entries.selected, token.token) : nullptr;
     for (int i = 0; i < n; ++i) {
-      const int position = selected[i];
-      const int slot =
-          static_cast<int>(table[position / block_size]) * block_size + position % block_size;
-      copy_unit_token(layout_, cache_.unit_of_slot(params_.layer, kv_head, slot),
-                      slot % kUnitTokens, to + i / kUnitTokens * layout_.bytes, i % kUnitTokens);
+      const int entry = begin + i - window;
+      if (entry < 0) {
+        copy(own, kv_head, token.end + entry, to, i);
+      } else {
+        const int last = chosen ? selected[entry] : (entry + 1) * entries.ratio - 1;
+        copy(others, kv_head, last, to, i);
+      }
     }
   }
 
@@ -220,24 +270,26 @@ class SelectedAttention {
     const int begin = split * kSelectedSplit;
     const int n = std::min(kSelectedSplit, n_selected(token) - begin);
     if (n <= 0) return;
+    std::byte* units = units_ + static_cast<size_t>(worker) * units_bytes();
     for (int kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head) {
-      const int first = begin + (params_.selected_block > 0 ? kv_head * most_ : 0);
-      attend_split(token, kv_head,
-                   {indices(params_.selected, token.token) + first, static_cast<size_t>(n)},
-                   state_of(i, split, kv_head), worker);
+      gather(token, kv_head, begin, n, units);
+      attend_units(token, kv_head, {units, n}, state_of(i, split, kv_head), worker);
     }
   }
 
-  // As above for the queries of one KV head, the first of which has this state.
-  void attend_split(const SparseToken& token, int kv_head, std::span<const int32_t> selected,
-                    AttentionState state, int worker) const {
-    const int n = static_cast<int>(selected.size());
-    std::byte* units = units_ + static_cast<size_t>(worker) * units_bytes();
-    gather(token, kv_head, selected.data(), n, units);
+  // Gathered keys.
+  struct Gathered {
+    const std::byte* units;
+    int n;
+  };
+  // Attention of the queries of one KV head, the first of which has this state.
+  void attend_units(const SparseToken& token, int kv_head, Gathered keys, AttentionState state,
+                    int worker) const {
+    const int n = keys.n;
     AttentionTile tile = {};
     tile.n_heads = 1;
     tile.layout = &layout_;
-    tile.units = units;
+    tile.units = keys.units;
     tile.unit_stride = layout_.bytes;
     tile.block_table = table_;
     tile.units_per_block = 1;
@@ -284,10 +336,10 @@ class SelectedAttention {
   const AttentionParams& params_;
   Tensor out_;
   const KvLayerSpec& spec_;
-  const KvView& view_;
+  const Batch& batch_;
   const KvUnitLayout& layout_;
   const int group_;  // queries of a KV head
-  const int most_;   // selected tokens
+  int most_;         // selected tokens, or tokens and entries
   std::span<SparseToken> tokens_;
   int n_splits_ = 0;
   int64_t state_floats_ = 0;
@@ -395,8 +447,11 @@ void cpu_select(const AttentionContext& context, Tensor q, Tensor weights, const
 void cpu_attend_selected(const AttentionContext& context, Tensor q, const Batch& batch,
                          const CpuKvCache& cache, const AttentionParams& params, Tensor out) {
   const KvLayerSpec& spec = cache.spec().layers[static_cast<size_t>(params.layer)];
-  PENSTOCK_CHECK(params.n_heads % spec.n_kv_heads == 0 && spec.window == 0 && !spec.both_ways &&
-                 params.slopes == nullptr && params.relative.columns == nullptr);
+  const bool entries = params.entries.ratio > 0;
+  PENSTOCK_CHECK(params.n_heads % spec.n_kv_heads == 0 && (spec.window > 0) == entries &&
+                 !spec.both_ways && !spec.chunked && params.slopes == nullptr &&
+                 params.relative.columns == nullptr);
+  PENSTOCK_CHECK(!entries || (params.selected.cols == 0 && batch.tree_masks.empty()));
   SelectedAttention(context, q, batch, cache, params, out).run();
 }
 

@@ -10,7 +10,8 @@ namespace penstock {
 void cpu_select(const AttentionContext& context, Tensor q, Tensor weights, const Batch& batch,
                 const CpuKvCache& cache, const SelectParams& params, Tensor out);
 
-// See Ops::attend, for the tokens that do not see all (tokens_that_see_all()).
+// See Ops::attend, for the tokens that do not see all (tokens_that_see_all()), or for all tokens if the
+// layer has entries.
 void cpu_attend_selected(const AttentionContext& context, Tensor q, const Batch& batch,
                          const CpuKvCache& cache, const AttentionParams& params, Tensor out);
 

@@ -88,6 +88,11 @@ Status Mapper::check_writable() const {
         "{}: architecture {} is an encoder, which is read from both formats and not rewritten",
         source_.path().string(), config_.arch);
   }
+  if (config_.compressed.query_rank > 0) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: architecture {} is read from directories as published, and not rewritten",
+                  source_.path().string(), config_.arch);
+  }
   const bool fused_out = out.experts_transposed || out.experts_interleaved || out.experts_flat ||
                          (!out[tensor::kSharedGateUp].empty() &&
                           (out_naming_ != Naming::kGguf || in[tensor::kSharedGateUp].empty())) ||

@@ -25,7 +25,7 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(
   std::unique_ptr<LayerRunner> runner(new LayerRunner);
   runner->source_ = &source;
   ASSIGN_OR_RETURN(runner->config_, read_config(source));
-  if (runner->config_.latent.kv_rank > 0) {
+  if (runner->config_.latent.kv_rank > 0 || runner->config_.compressed.query_rank > 0) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: calibration does not know attention over latents: use --method rtn",
                   source.path().string());
