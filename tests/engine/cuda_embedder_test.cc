@@ -67,7 +67,7 @@ TEST_P(CudaEmbedder, MemoryThatIsRefusedEndsOneCall) {
     want = untroubled->embed(all, poolings).value();
   }
   const int64_t n_calls = cuda::fail_emulated_call(0);
-  ASSERT_GT(n_calls, 1);
+  ASSERT_GT(n_calls, 0);
   for (int64_t at = 1; at <= n_calls; ++at) {
     const auto device = open("cuda_emulated");
     cuda::fail_emulated_call(at, cuda::EmulatedCalls::kMemory);

@@ -133,7 +133,7 @@ std::string stage_name(const ::testing::TestParamInfo<fs::path>& info) {
 INSTANTIATE_TEST_SUITE_P(Tiny, GoldenStages, ::testing::ValuesIn(tiny_models()), stage_name);
 
 // Models that give states: no stage has an output matrix, and of tied ones only the first the
-// embedding.
+// embedding. Where all layers are one, every stage has it.
 class StagesOfStates : public ::testing::TestWithParam<fs::path> {};
 
 TEST_P(StagesOfStates, AreTheBitsOfOneModel) {
@@ -147,7 +147,11 @@ TEST_P(StagesOfStates, AreTheBitsOfOneModel) {
     StagedModel stages(GetParam(), n_stages, pointers(ops), true);
     int64_t bytes = 0;
     for (int stage = 0; stage < n_stages; ++stage) bytes += stages.model(stage).weight_bytes();
-    EXPECT_EQ(bytes, whole->weight_bytes());
+    if (whole->config().one_layer) {
+      EXPECT_GT(bytes, whole->weight_bytes());
+    } else {
+      EXPECT_EQ(bytes, whole->weight_bytes());
+    }
     stages.step(parts);
     EXPECT_EQ(stages.hidden(), one.hidden()) << n_stages << " stages";
   }
