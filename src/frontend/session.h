@@ -86,9 +86,9 @@ class Session {
   std::vector<std::vector<TokenId>> word_tokens(const std::vector<std::string>& words) const;
 
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<WhisperTokens> whisper_;  // running requests refer to it
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Eyes> eyes_;
-  std::optional<WhisperTokens> whisper_;
   std::string blind_reason_;
   std::unique_ptr<GrammarCache> grammars_;
   SamplingParams defaults_;

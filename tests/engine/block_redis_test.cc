@@ -116,6 +116,19 @@ TEST(BlockRedis, GoesOnWhenTheServerIsBack) {
   EXPECT_TRUE(store.read(block.key, block.tokens, image));
 }
 
+// A server or a router between closes connections that are idle.
+TEST(BlockRedis, AConnectionThatWasClosedIsOpenedAgain) {
+  const RedisServer server;
+  BlockRedis store(server.address(), redis_images(), {.rest = 60s});
+  const Kept block(1);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(store.write(block.key, block.image)) << i;
+    BlockImage image;
+    EXPECT_TRUE(store.read(block.key, block.tokens, image)) << i;
+    EXPECT_EQ(ask(server.address(), {"CLIENT", "KILL", "TYPE", "normal"})->number, 2) << i;
+  }
+}
+
 TEST(BlockRedis, FullAndForbidden) {
   const RedisServer full({"--maxmemory", "1kb", "--maxmemory-policy", "noeviction"});
   BlockRedis store(full.address(), redis_images());
@@ -238,7 +251,8 @@ TEST(BlockRedis, Addresses) {
     const auto address = parse_redis(wrong);
     EXPECT_FALSE(address.has_value()) << wrong;
   }
-  EXPECT_EQ(parse_redis("redis://me:secret@a:x").error().message.find("secret"), std::string::npos);
+  for (const char* wrong : {"redis://me:secret@a:x", "redis://secret@a"})
+    EXPECT_EQ(parse_redis(wrong).error().message.find("secret"), std::string::npos);
 }
 
 TEST(BlockRedis, Specifications) {
@@ -253,6 +267,11 @@ TEST(BlockRedis, Specifications) {
   for (const char* wrong : {",redis://a", "/cache:1,redis://a", "/cache,redis://", "rediss://a",
                             "/cache,rediss://a", "redis://a:x"})
     EXPECT_FALSE(parse_kv_store(wrong).has_value()) << wrong;
+  for (const char* wrong : {"valkey://:secret@a:6379", "/c:20G, redis://:secret@a:6379"}) {
+    const auto spec = parse_kv_store(wrong);
+    ASSERT_FALSE(spec.has_value()) << wrong;
+    EXPECT_EQ(spec.error().message.find("secret"), std::string::npos) << spec.error().message;
+  }
 }
 
 TEST(BlockTiers, TheNearOneFirst) {
@@ -283,7 +302,7 @@ TEST(BlockTiers, TheNearOneFirst) {
 // The texts of an engine with Redis as its store, alone and behind a folder; with one that is killed
 // and comes back empty.
 TEST(BlockRedis, ChangesNoText) {
-  const TempDir dir;
+  const TempDir dir, models;
   RedisServer server;
   for (const std::string& folder : {std::string(), dir.path().string() + ":64M,"}) {
     EngineConfig config;
@@ -294,6 +313,11 @@ TEST(BlockRedis, ChangesNoText) {
     config.state_snapshot_interval = 16;
     std::vector<std::vector<TokenId>> expected;
     for (int round = 0; round < 4; ++round) {
+      if (round == 2) {  // another machine, with a copy of the model
+        const std::filesystem::path copy = models / ("copy" + std::to_string(folder.size()));
+        std::filesystem::copy(config.model, copy, std::filesystem::copy_options::recursive);
+        config.model = copy.string();
+      }
       if (round > 0) config.kv_store = folder + "redis://" + server.address().name();
       auto engine = Engine::open(config);
       ASSERT_TRUE(engine.has_value()) << engine.error().message;

@@ -261,7 +261,7 @@ TEST(BlockFolder, AKilledWriterLeavesWholeBlocksOnly) {
       for (const Block& block : blocks) (void)folder.write(block.key, block.image(folder.images()));
       _exit(0);
     }
-    usleep(static_cast<useconds_t>(500 + 1000 * (round % 7)));
+    usleep(static_cast<useconds_t>(500 + 1000 * (round % 7)) << (round / 7));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     BlockFolder folder = folder_at(dir.path());

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "base/checksum.h"
 #include "base/result.h"
 #include "draft/block_allocator.h"
 #include "engine/compute/cache_types.h"
@@ -124,6 +125,15 @@ BlockHash store_identity(const WeightSource& source, uint64_t fingerprint) {
   for (const SourceFile& file : source.files()) {
     const FileStamp& stamp = file.stamp;
     text += fmt::format("{} {} {}\n", stamp.size, stamp.inode, stamp.modified_ns);
+  }
+  return root_hash(text + build_id());
+}
+
+BlockHash shared_identity(const WeightSource& source, uint64_t fingerprint) {
+  std::string text = fmt::format("{} {:016x} by content\n", kVersion, fingerprint);
+  for (const TensorInfo& tensor : source.tensors()) {
+    text +=
+        fmt::format("{} {} {:016x}\n", tensor.name, tensor.bytes.size(), checksum64(tensor.bytes));
   }
   return root_hash(text + build_id());
 }

@@ -22,4 +22,8 @@ uint64_t with_host_experts(uint64_t fingerprint, const std::string& layers);
 // change of the files of weights. A copy of the files has another one.
 BlockHash store_identity(const WeightSource& source, uint64_t fingerprint);
 
+// As above, for a store that several machines share: a copy of the files has the same one. Reads all
+// tensors.
+BlockHash shared_identity(const WeightSource& source, uint64_t fingerprint);
+
 }  // namespace penstock

@@ -187,6 +187,14 @@ Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const S
                                  : make_file_swap(layout, config.swap_dir);
 }
 
+// Returns what the blocks of the config's store are of.
+BlockHash identity_for(const EngineConfig& config, const WeightSource& source,
+                       uint64_t fingerprint) {
+  const auto store = parse_kv_store(config.kv_store);
+  return store && store->redis ? shared_identity(source, fingerprint)
+                               : store_identity(source, fingerprint);
+}
+
 // Opens the store of the config; null without one.
 Result<std::unique_ptr<KvStore>> open_store(const EngineConfig& config, const StepModel& model,
                                             const BlockHash& identity, const CachePlan& plan) {
@@ -403,7 +411,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   const RankGrid grid = grid_of(config);
   const Model& model = *copy.model;
   const uint64_t fingerprint = with_host_experts(of_files, model.host_experts());
-  const BlockHash identity = store_identity(*copy.source, fingerprint);
+  const BlockHash identity = identity_for(config, *copy.source, fingerprint);
   ASSIGN_OR_RETURN(
       const RanksHere of_host,
       meet_ranks(ranks.get(), grid, fingerprint, model.weight_bytes() - model.offloaded_bytes()));

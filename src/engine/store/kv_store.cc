@@ -30,8 +30,9 @@ Status parse_folder(const std::string& text, KvStoreSpec& spec) {
     return errorf(ErrorCode::kInvalidArgument,
                   "kv_store: expected PATH or PATH:SIZE with a size of at least 1M, as /cache:20G, "
                   "redis://HOST:PORT, or both with a comma between them, got '{}'",
-                  text);
+                  text.find("://") == std::string::npos ? text : "another URL");  // with a password
   };
+  if (text.find("://") != std::string::npos) return refuse();
   const size_t colon = text.rfind(':');
   spec = {text.substr(0, colon), kDefaultBytes, {}};
   if (spec.path.empty()) return refuse();

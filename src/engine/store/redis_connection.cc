@@ -79,8 +79,7 @@ Result<RedisAddress> parse_redis(const std::string& url) {
     const size_t colon = std::min(who.find(':'), who.size());
     if (colon == who.size() || !decode(who.substr(0, colon), address.user) ||
         !decode(who.substr(colon + 1), address.password) || address.password.empty())
-      return refuse("USER:PASSWORD@ or :PASSWORD@ with %XX for special characters",
-                    who.substr(0, colon));
+      return refuse("USER:PASSWORD@ or :PASSWORD@ with %XX for special characters", "another");
     rest.remove_prefix(at + 1);
   }
   const size_t slash = std::min(rest.find('/'), rest.size());
@@ -106,7 +105,7 @@ void RedisConnection::Close::operator()(redisContext* context) const { redisFree
 void RedisConnection::FreeReply::operator()(void* reply) const { freeReplyObject(reply); }
 
 RedisConnection::RedisConnection(RedisAddress address, RedisTimes times)
-    : address_(std::move(address)), times_(times) {}
+    : address_(std::move(address)), times_(times), rest_(times.rest) {}
 RedisConnection::~RedisConnection() = default;
 
 Status RedisConnection::wait_for(short events, Clock::time_point latest) const {
@@ -129,8 +128,10 @@ Status RedisConnection::connect() {
   socklen_t size = sizeof(code);
   getsockopt(context_->fd, SOL_SOCKET, SO_ERROR, &code, &size);
   if (code != 0) return make_error(ErrorCode::kIo, std::strerror(code));
-  const int on = 1;
+  const int on = 1, idle_seconds = 60;
   setsockopt(context_->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(context_->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  setsockopt(context_->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof(idle_seconds));
   static redisReplyObjectFunctions functions = without_arrays(*context_->reader->fn);
   context_->reader->fn = &functions;
 
@@ -138,7 +139,9 @@ Status RedisConnection::connect() {
   std::vector<std::string_view> command = {"AUTH"};
   if (!address_.user.empty()) command.emplace_back(address_.user);
   command.emplace_back(address_.password);
-  if (!address_.password.empty()) RETURN_IF_ERROR(exchange(command, kShort));
+  // What is answered to a server without passwords repeats the command.
+  if (!address_.password.empty() && !exchange(command, kShort))
+    return make_error(ErrorCode::kIo, "the user or the password was refused");
   const std::string database = std::to_string(address_.database);
   if (address_.database != 0)
     RETURN_IF_ERROR(exchange(std::array<std::string_view, 2>{"SELECT", database}, kShort));
@@ -153,6 +156,7 @@ Status RedisConnection::send(std::string_view bytes, Clock::time_point latest) {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       RETURN_IF_ERROR(wait_for(POLLOUT, latest));
     } else if (errno != EINTR) {
+      closed_ = errno == EPIPE || errno == ECONNRESET;
       return make_error(ErrorCode::kIo, std::strerror(errno));
     }
   }
@@ -171,9 +175,14 @@ Status RedisConnection::receive(int64_t most, Clock::time_point latest) {
     const ssize_t n =
         recv(context_->fd, part.data(),
              std::min(part.size(), static_cast<size_t>(most - n_received)), MSG_DONTWAIT);
-    if (n == 0) return make_error(ErrorCode::kIo, "the connection was closed");
-    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+    if (n == 0) {
+      closed_ = n_received == 0;
+      return make_error(ErrorCode::kIo, "the connection was closed");
+    }
+    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+      closed_ = errno == ECONNRESET && n_received == 0;
       return make_error(ErrorCode::kIo, std::strerror(errno));
+    }
     if (n < 0 && errno != EINTR) RETURN_IF_ERROR(wait_for(POLLIN, latest));
     if (n < 0) continue;
     if (Clock::now() > latest)
@@ -214,16 +223,25 @@ Result<RedisReply> RedisConnection::call(std::span<const std::string_view> comma
   if (Clock::now() < rests_until_)
     return errorf(ErrorCode::kNotFound, "{} is not asked for a while", address_.name());
   const auto attempt = [&]() -> Result<RedisReply> {
+    closed_ = false;
     if (context_ == nullptr) RETURN_IF_ERROR(connect());
     return exchange(command, most);
   };
+  const bool idle = context_ != nullptr;  // the server may have closed it meanwhile
   Result<RedisReply> reply = attempt();
-  if (!reply) {
-    context_.reset();  // what may still come is the answer to this call
-    rests_until_ = Clock::now() + times_.rest;
-    log().warn("kv store: redis {}: {}: not asked for the next {} ms", address_.name(),
-               reply.error().message, times_.rest.count());
+  if (!reply && idle && closed_) {
+    context_.reset();
+    reply = attempt();
   }
+  if (reply) {
+    rest_ = times_.rest;
+    return reply;
+  }
+  context_.reset();  // what may still come is the answer to this call
+  rests_until_ = Clock::now() + rest_;
+  log().warn("kv store: redis {}: {}: not asked for the next {} ms", address_.name(),
+             reply.error().message, rest_.count());
+  rest_ = std::min<std::chrono::milliseconds>(2 * rest_, 30 * times_.rest);
   return reply;
 }
 

@@ -34,7 +34,8 @@ Result<RedisAddress> parse_redis(const std::string& url);
 
 struct RedisTimes {
   std::chrono::milliseconds longest_answer{1000};  // beside a second for every 8 MiB
-  std::chrono::milliseconds rest{10000};           // after a call that failed
+  // after a call that failed; doubled after each further one, up to 30 times this
+  std::chrono::milliseconds rest{10000};
 };
 
 struct RedisReply {
@@ -74,6 +75,8 @@ class RedisConnection {
   RedisTimes times_;
   std::unique_ptr<redisContext, Close> context_;  // null: not connected
   std::unique_ptr<void, FreeReply> reply_;        // the last one
+  bool closed_ = false;                           // the call failed before anything was answered
+  std::chrono::milliseconds rest_;                // after the next failure
   Clock::time_point rests_until_{};
 };
 

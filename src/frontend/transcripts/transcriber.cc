@@ -95,6 +95,9 @@ std::vector<TranscriptSegment> Transcriber::add(std::span<const TokenId> generat
     const bool twice = n > 2 && segment.tokens[n - 2] >= tokens_.first_timestamp();
     before_.insert(before_.end(), segment.tokens.begin(), segment.tokens.end() - (twice ? 1 : 0));
   }
+  // Short pieces could go on for some ten thousand windows.
+  if (advance < sound_.window / 2 && ++n_short_ > 32 + 4 * (sound_.n_frames / sound_.window))
+    advance = n_frames();
   seek_ += advance > 0 ? advance : n_frames();
   return segments;
 }

@@ -77,6 +77,7 @@ class Transcriber {
   TranscriptAsked asked_;
   const HeardSound sound_;
   int64_t seek_ = 0;
+  int64_t n_short_ = 0;          // windows from which less than a half was taken
   size_t attempt_ = 0;           // index into temperatures
   bool told_;                    // the next window is told what came before
   bool detecting_ = false;       // only the language was asked for

@@ -230,6 +230,11 @@ void read_v4_experts(ConfigReader& reader, ModelConfig& config) {
   const Key groups{"expert_group_count", "n_group"};
   if (reader.integer(groups, 0, kMaxExpertGroups, 1) > 1)
     reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected 1", reader.name(groups)));
+  if (int64_t{config.vocab_size} * routing.n_active > INT32_MAX)
+    reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("num_experts_per_tok: expected at most {} experts of all {} tokens, got {}",
+                    INT32_MAX, config.vocab_size, routing.n_active));
   config.experts.selection_bias = config.experts.bare_router = true;
   read_limits(reader, config);
 }
@@ -239,9 +244,12 @@ void configure_deepseek4(ConfigReader& reader, ModelConfig& config) {
     reader.fail(ErrorCode::kUnsupported, "hidden_act: expected silu");
   reader.expect_flag("attention_bias", false);
   reader.expect_flag("mlp_bias", false);
-  if (config.n_kv_heads != 1)
-    reader.fail(ErrorCode::kUnsupported,
-                fmt::format("num_key_value_heads: expected 1, got {}", config.n_kv_heads));
+  for (int i = 0; i < config.n_layers; ++i) {
+    if (config.n_kv_heads_of(i) != 1)
+      reader.fail(ErrorCode::kUnsupported,
+                  fmt::format("num_key_value_heads: expected 1, got {} in layer {}",
+                              config.n_kv_heads_of(i), i));
+  }
   CompressedConfig& c = config.compressed;
   const auto optional = [&](int usual) {
     return reader.gguf() ? std::nullopt : std::optional(usual);

@@ -46,7 +46,8 @@ Status read_temperature(std::string_view text, AudioForm& form) {
   return {};
 }
 
-Status read_field(const FormPart& part, AudioForm& form) {
+// Returns whether there is such a field.
+Result<bool> read_field(const FormPart& part, AudioForm& form) {
   const std::string_view value = part.content;
   const auto wrong = [&](std::string_view expected) {
     return errorf(ErrorCode::kInvalidArgument, "{}: expected {}, got {}", part.name, expected,
@@ -59,7 +60,7 @@ Status read_field(const FormPart& part, AudioForm& form) {
   } else if (part.name == "prompt") {
     form.prompt = value;
   } else if (part.name == "temperature") {
-    return read_temperature(value, form);
+    RETURN_IF_ERROR(read_temperature(value, form));
   } else if (part.name == "response_format") {
     const auto* const found = std::ranges::find(kFormats, value);
     if (found == std::end(kFormats)) return wrong(fmt::format("{}", fmt::join(kFormats, ", ")));
@@ -73,12 +74,9 @@ Status read_field(const FormPart& part, AudioForm& form) {
                     part.name);
     if (value != "segment") return wrong("segment");
   } else {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "{}: unknown field, expected file, model, language, prompt, response_format, "
-                  "temperature, timestamp_granularities[] or stream",
-                  part.name.substr(0, 100));
+    return false;
   }
-  return {};
+  return true;
 }
 
 Result<AudioForm> read_audio_form(const Services& services, const HttpRequest& request) {
@@ -95,14 +93,15 @@ Result<AudioForm> read_audio_form(const Services& services, const HttpRequest& r
       return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} bytes, got {}",
                     part.name.substr(0, 100), kLongestField, part.content.size());
     }
-    const Status read = read_field(part, form);
-    const bool unknown = !read && read.error().message.find("unknown field") != std::string::npos;
-    if (unknown && !services.config.strict_fields) {
+    ASSIGN_OR_RETURN(const bool known, read_field(part, form));
+    if (!known && services.config.strict_fields)
+      return errorf(ErrorCode::kInvalidArgument,
+                    "{}: unknown field, expected file, model, language, prompt, response_format, "
+                    "temperature, timestamp_granularities[] or stream",
+                    part.name.substr(0, 100));
+    if (!known)
       warn_client(request,
                   part.name.substr(0, 100) + ": this server knows no such field, it is left out");
-    } else if (!read) {
-      return tl::unexpected(read.error());
-    }
   }
   if (!form.has_file) return errorf(ErrorCode::kInvalidArgument, "file: required, a sound");
   const bool plain = form.format == Format::kJson || form.format == Format::kText;
@@ -316,6 +315,14 @@ net::awaitable<Result<std::vector<TokenId>>> generate(Services& services, Exchan
   co_return generation.outputs()[0].outputs[0].token_ids;
 }
 
+// About the bytes of a reply.
+size_t bytes_of(const Written& written) {
+  size_t bytes = 0;
+  for (const SpokenText& text : written.texts) bytes += text.text.size() + 256;
+  for (const TranscriptSegment& segment : written.segments) bytes += 16 * segment.tokens.size();
+  return bytes;
+}
+
 json event_of(const char* type, const char* field, const std::string& text) {
   return {{"type", type}, {field, text}};
 }
@@ -326,9 +333,12 @@ using Tell = std::function<net::awaitable<bool>(const std::string&)>;
 net::awaitable<Result<std::string>> write_windows(Services& services, Exchange& exchange,
                                                   const AudioCall& call, TranscriptAsked asked,
                                                   Written& written, const Tell& tell) {
-  Transcriber transcriber(
-      call.tokens(), std::move(asked),
-      {call.spectrum.n_frames, call.ear().window_frames(), call.ear().seconds_per_frame()});
+  // Silence that fills the last window up is not written.
+  const auto own =
+      static_cast<int64_t>(std::ceil(call.spectrum.seconds / call.ear().seconds_per_frame()));
+  Transcriber transcriber(call.tokens(), std::move(asked),
+                          {std::clamp<int64_t>(own, 1, call.spectrum.n_frames),
+                           call.ear().window_frames(), call.ear().seconds_per_frame()});
   while (!transcriber.done() && !exchange.gone()) {
     GenerationCall generation;
     // The window is copied and hashed.
@@ -361,7 +371,10 @@ net::awaitable<void> answer_whole(Services& services, Exchange& exchange, const 
     if (refused.status == 429) set_retry_after(refused, call.model->seconds_of_queue());
     co_return co_await exchange.reply(std::move(refused));
   }
-  co_await exchange.reply(whole_reply(call, written, *language));
+  HttpReply reply;
+  co_await services.run_apart(exchange, bytes_of(written),
+                              [&] { reply = whole_reply(call, written, *language); });
+  co_await exchange.reply(std::move(reply));
 }
 
 net::awaitable<void> answer_events(Services& services, Exchange& exchange, const AudioCall& call,
@@ -393,7 +406,9 @@ net::awaitable<void> answer_events(Services& services, Exchange& exchange, const
 }
 
 net::awaitable<void> answer_audio(Services& services, Exchange& exchange, bool translate) {
-  const auto form = read_audio_form(services, exchange.request());
+  Result<AudioForm> form;
+  co_await services.run_apart(exchange,
+                              [&] { form = read_audio_form(services, exchange.request()); });
   if (!form) co_return co_await exchange.reply(error_reply(form.error(), "file"));
   AudioCall call;
   call.form = *form, call.translate = translate;
@@ -407,12 +422,14 @@ net::awaitable<void> answer_audio(Services& services, Exchange& exchange, bool t
   const auto file = std::as_bytes(std::span(call.form.file));
   SoundRoom room(services.under_way.sound_bytes);
   Status heard;
+  size_t room_bytes = 0;
   co_await services.run_apart(exchange, file.size(), [&] {
     const auto bytes = call.ear().spectrum_bytes(file);
     heard = bytes ? room.take(*bytes) : tl::unexpected(bytes.error());
+    if (heard) room_bytes = static_cast<size_t>(*bytes);
   });
   if (!heard) co_return co_await exchange.reply(error_reply(heard.error(), "file"));
-  co_await services.run_apart(exchange, size_t{1} << 20, [&] {
+  co_await services.run_apart(exchange, room_bytes, [&] {
     auto spectrum = call.ear().spectrum(file);
     if (spectrum) {
       call.spectrum = *std::move(spectrum);
@@ -421,7 +438,8 @@ net::awaitable<void> answer_audio(Services& services, Exchange& exchange, bool t
     }
   });
   if (!heard) co_return co_await exchange.reply(error_reply(heard.error(), "file"));
-  auto asked = asked_of(call);
+  Result<TranscriptAsked> asked;
+  co_await services.run_apart(exchange, call.form.prompt.size(), [&] { asked = asked_of(call); });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "language"));
   if (call.form.stream)
     co_return co_await answer_events(services, exchange, call, *std::move(asked));
