@@ -79,7 +79,8 @@ struct Request {
   // Ascending and disjoint places of the prompt. The ids of these tokens count for penalties and
   // drafts.
   std::vector<PromptEmbeddings> embeddings;
-  // What the encoder of such a model (EngineInfo::encoder_rows) makes of a sound; null with others.
+  // Rows of the encoder of a model that has one (EngineInfo::encoder_rows > 0), for one sound. REQUIRES:
+  // null for models without an encoder, not null for models with one.
   std::shared_ptr<const EmbeddingRows> encoder_rows;
   // stop, bad_words, dry_sequence_breakers and the text switches are not read here
   SamplingParams sampling;

@@ -1,5 +1,6 @@
-// Whisper's log-mel spectra: Whisper itself, which hears windows, Qwen2-Audio, which hears as much of its window as the sound is long,
-// Voxtral, which hears whole windows, and Qwen3-ASR, which reads chunks of a second.
+// Whisper's log-mel spectra: Whisper itself, which hears windows, Qwen2-Audio, which hears as much of
+// its window as the sound is long, Voxtral, which hears whole windows, and Qwen3-ASR, which reads chunks
+// of a second.
 #include <algorithm>
 #include <cmath>
 

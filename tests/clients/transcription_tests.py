@@ -78,6 +78,13 @@ class Transcriptions(unittest.TestCase):
         self.assertTrue(vtt.startswith("WEBVTT\n\n"))
         self.assertEqual(vtt.count(" --> "), n)
 
+    def test_short_sounds_end_where_they_end(self):
+        """Not with the silence that fills their window up."""
+        got = self.ask(0, response_format="verbose_json")
+        self.assertLess(got.duration, 1)
+        for segment in got.segments:
+            self.assertLess(segment.start, got.duration)
+
     def test_streams(self):
         whole = self.ask(2, language="de").text
         events = list(self.ask(2, language="de", stream=True))

@@ -10,6 +10,8 @@
 
 #include "base/base64.h"
 #include "engine/collector.h"
+#include "formats/temp_dir.h"
+#include "formats/weight_source.h"
 #include "frontend/session.h"
 #include "frontend/transcripts/formats.h"
 #include "frontend/transcripts/transcriber.h"
@@ -188,6 +190,41 @@ TEST(TranscriptFormats, AreSubtitles) {
   EXPECT_EQ(webvtt_of(texts),
             "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\nOne -> two.\n\n"
             "01:01:01.000 --> 01:01:03.000\nThree\n\n");
+}
+
+// Their logits are not there.
+TEST(WhisperTokens, TokensBeyondTheModelsVocabularyAreRefused) {
+  const TempDir dir;
+  const std::filesystem::path copy = dir / "model";
+  std::filesystem::copy(whisper_path("multilingual"), copy);
+  const auto read_with = [&](int vocab_size) {
+    TranscriptJson config =
+        TranscriptJson::parse(std::ifstream(whisper_path("multilingual") / "config.json"));
+    config["vocab_size"] = vocab_size;
+    std::ofstream(copy / "config.json") << config;
+    const auto source = open_weights(copy).value();
+    return WhisperTokens::read(*source, *Tokenizer::load(*source).value());
+  };
+  const WhisperTokens whole = read_with(352).value();
+  EXPECT_GT(whole.languages.size(), 2u);
+  const auto refused = read_with(whole.no_timestamps);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message, HasSubstr("no_timestamps_token_id"));
+}
+
+// Of a sound of 60 windows in which 20 ms are written at a time.
+TEST(Transcriber, ShortPiecesEnd) {
+  WhisperTokens tokens;
+  tokens.start = 101, tokens.end = 100, tokens.no_timestamps = 103, tokens.vocab_size = 2000;
+  Transcriber transcriber(tokens, {.timestamps = true}, {.n_frames = 180000});
+  const std::vector<TokenId> piece = {104, 7, 105, 105, 8};
+  int n_windows = 0;
+  for (; !transcriber.done() && n_windows < 1000; ++n_windows) {
+    transcriber.next();
+    transcriber.add(piece);
+  }
+  EXPECT_TRUE(transcriber.done());
+  EXPECT_LT(n_windows, 400);
 }
 
 TEST(WhisperTokens, LanguagesHaveCodesAndNames) {

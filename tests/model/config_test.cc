@@ -901,6 +901,8 @@ TEST(Config, DeepSeekV4SaysWhatItCannotBe) {
   EXPECT_EQ(error_of(checkpoint), "");
   EXPECT_THAT(error_with("o_groups", 3), HasSubstr("o_groups: expected a divisor of the 4 heads"));
   EXPECT_THAT(error_with("num_key_value_heads", 2), HasSubstr("num_key_value_heads: expected 1"));
+  EXPECT_THAT(error_with("num_key_value_heads", {1, 2, 1, 1}),
+              HasSubstr("num_key_value_heads: expected 1, got 2 in layer 1"));
   EXPECT_THAT(error_with("layer_types", {0, 4, 8, 128}), HasSubstr("(ratios 0, 4 or 128), got 8"));
   EXPECT_THAT(error_with("layer_types", {"full_attention", "", "", ""}), HasSubstr("layer_types"));
   EXPECT_THAT(error_with("layer_types", {"sliding_attention"}), HasSubstr("list of 4 layers"));

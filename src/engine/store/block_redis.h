@@ -2,9 +2,9 @@
 // key penstock-kv:FINGERPRINT:HASH.GROUP in hexadecimal digits. How many bytes are kept, and which
 // blocks go first, is the server's setting (maxmemory, maxmemory-policy allkeys-lru).
 //
-// What comes back is checked as a file of a folder is. A server that does not answer is a miss and a
-// warning, and is not asked for a while. Any thread: reads wait for reads only, and
-// writes for writes.
+// A block that is read is compared with its key and tokens, and its checksum is verified. A server
+// that does not answer is a miss and a warning, and is not asked for a while (RedisTimes::rest). Any
+// thread: reads wait for reads only, and writes for writes.
 #pragma once
 #include <mutex>
 

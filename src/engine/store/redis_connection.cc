@@ -139,7 +139,7 @@ Status RedisConnection::connect() {
   std::vector<std::string_view> command = {"AUTH"};
   if (!address_.user.empty()) command.emplace_back(address_.user);
   command.emplace_back(address_.password);
-  // What is answered to a server without passwords repeats the command.
+  // The error message of a server is not shown: some repeat the command, with the password.
   if (!address_.password.empty() && !exchange(command, kShort))
     return make_error(ErrorCode::kIo, "the user or the password was refused");
   const std::string database = std::to_string(address_.database);

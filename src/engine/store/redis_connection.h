@@ -16,7 +16,7 @@ struct redisContext;
 
 namespace penstock {
 
-// Of redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE].
+// Address of a server, as redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE] gives it.
 struct RedisAddress {
   std::string host;
   int port = 6379;

@@ -90,7 +90,7 @@ std::vector<TranscriptSegment> Transcriber::add(std::span<const TokenId> generat
     segment.seek = seek_, segment.temperature = temperature;
     segment.average_logprob = logprob, segment.compression_ratio = ratio;
     segment.no_speech = rules_->no_speech();
-    // Of two timestamps at a segment's end the next one begins with the second.
+    // The second of two timestamps at a segment's end is the first token of the next segment.
     const auto n = segment.tokens.size();
     const bool twice = n > 2 && segment.tokens[n - 2] >= tokens_.first_timestamp();
     before_.insert(before_.end(), segment.tokens.begin(), segment.tokens.end() - (twice ? 1 : 0));

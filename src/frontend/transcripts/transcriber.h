@@ -52,7 +52,8 @@ class Transcriber {
   // Frames of it that are of the sound.
   int64_t n_frames() const;
 
-  // What to generate for this window.
+  // Request for the current window: prompt tokens, rules for its output, temperature and the most
+  // tokens to generate.
   struct Wanted {
     std::vector<TokenId> prompt;
     std::shared_ptr<WhisperRules> rules;

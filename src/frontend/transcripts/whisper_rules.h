@@ -1,5 +1,5 @@
-// What a Whisper may write next: the forced tokens of a window's beginning, suppressed tokens, and
-// the order of timestamps; as transformers' processors do it.
+// Logits processor of Whisper: forced tokens at the beginning of a window, suppressed tokens, and the
+// order of timestamps, as transformers' processors have them.
 //
 // One object for one sequence: process() is called by the engine's threads, the other functions when
 // the sequence has ended.
@@ -37,7 +37,8 @@ class WhisperRules final : public LogitsProcessor {
   const std::vector<TokenId> forced_;
   const bool timestamps_;
   double no_speech_ = 0, sum_ = 0;
-  // Of the last call behind the forced tokens.
+  // Processed logits, the logarithm of the sum of their exponentials, and the number of tokens, of the
+  // last call of process() that forced no token.
   std::vector<float> logits_;
   double log_sum_ = 0;
   size_t n_tokens_ = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
+
 namespace penstock {
 namespace {
 
@@ -37,18 +39,15 @@ constexpr Language kLanguages[] = {
     {"ba", "bashkir"},        {"jw", "javanese"},    {"su", "sundanese"},     {"yue", "cantonese"},
 };
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return result;
-}
-
 // Reads fields of generation_config.json, or of config.json in older directories.
 class Fields {
  public:
   Fields(const WeightSource& source, const Tokenizer& tokenizer)
-      : source_(source), tokenizer_(tokenizer) {}
+      : source_(source), tokenizer_(tokenizer), vocab_size_(tokenizer.vocab_size()) {
+    const auto size = source.config().find("vocab_size");
+    if (size != source.config().end() && size->is_number_integer())
+      vocab_size_ = std::min(vocab_size_, size->get<int64_t>());
+  }
 
   const nlohmann::json* find(const char* key) const {
     for (const nlohmann::json* file : {&source_.generation_config(), &source_.config()}) {
@@ -60,13 +59,14 @@ class Fields {
   }
   bool is_id(const nlohmann::json& value) const {
     return value.is_number_integer() && value.get<int64_t>() >= 0 &&
-           value.get<int64_t>() < tokenizer_.vocab_size();
+           value.get<int64_t>() < vocab_size_;
   }
   // Returns the id under `key`, or that of the tokenizer's token; kNoToken: there is neither.
   TokenId id(const char* key, std::string_view piece) const {
     const nlohmann::json* const value = key == nullptr ? nullptr : find(key);
     if (value != nullptr && is_id(*value)) return value->get<TokenId>();
-    return tokenizer_.find(piece).value_or(kNoToken);
+    const TokenId found = tokenizer_.find(piece).value_or(kNoToken);
+    return found < vocab_size_ ? found : kNoToken;
   }
   Result<std::vector<TokenId>> ids(const char* key) const {
     std::vector<TokenId> result;
@@ -87,6 +87,7 @@ class Fields {
  private:
   const WeightSource& source_;
   const Tokenizer& tokenizer_;
+  int64_t vocab_size_;  // of the model: the tokenizer may know more tokens
 };
 
 std::map<std::string, TokenId, std::less<>> read_languages(const Fields& fields) {
@@ -113,7 +114,7 @@ std::map<std::string, TokenId, std::less<>> read_languages(const Fields& fields)
 }  // namespace
 
 std::string language_code(std::string_view language) {
-  const std::string wanted = lower(language);
+  const std::string wanted = ascii_lower(language);
   for (const Language& one : kLanguages)
     if (one.code == wanted || one.name == wanted) return std::string(one.code);
   return "";
