@@ -153,6 +153,44 @@ TEST(BlockRedis, FullAndForbidden) {
   EXPECT_FALSE(BlockRedis(address, redis_images()).ping());
 }
 
+// An error is the answer to one command: the line stays, and is asked the next.
+TEST(BlockRedis, ForbiddenCommandsDoNotKeepFromOthers) {
+  const RedisServer server;
+  const Kept one(1), two(2);
+  ASSERT_TRUE(BlockRedis(server.address(), redis_images()).write(one.key, one.image));
+  ASSERT_TRUE(ask(server.address(), {"ACL", "SETUSER", "reader", "on", ">pw", "~*", "+getrange",
+                                     "+exists", "+touch", "+ping"}));
+  RedisAddress address = server.address();
+  address.user = "reader", address.password = "pw";
+  BlockRedis store(address, redis_images(), {.rest = 60s});
+  BlockImage image;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(code_of(store.write(two.key, two.image)), ErrorCode::kIo) << i;
+    EXPECT_TRUE(store.touch(one.key)) << i;
+    EXPECT_TRUE(store.read(one.key, one.tokens, image)) << i;
+  }
+}
+
+// Looking a name up and connecting take a call a moment only, and go on beside.
+TEST(BlockRedis, ConnectingHoldsNobody) {
+  const FakeRedis fake([](int connection) {
+    std::array<char, 65536> bytes{};
+    while (recv(connection, bytes.data(), bytes.size(), 0) > 0) {
+    }
+  });
+  RedisAddress address = fake.address();
+  address.password = "x";  // whose answer is a part of connecting
+  BlockRedis store(address, redis_images(),
+                   {.longest_answer = 3s, .longest_connecting = 20ms, .rest = 60s});
+  const Kept block(1, 1);
+  BlockImage image;
+  const auto begun = std::chrono::steady_clock::now();
+  for (int i = 0; i < 100; ++i)
+    EXPECT_EQ(code_of(store.read(block.key, block.tokens, image)), ErrorCode::kNotFound);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 2s);
+  EXPECT_EQ(fake.n_connections(), 1);
+}
+
 // Whatever it says: no block, no memory, and an answer in time.
 TEST(BlockRedis, AServerThatLies) {
   const std::string bulk = "$" + std::to_string(redis_images().bytes(0)) + "\r\n";
@@ -291,6 +329,8 @@ TEST(BlockTiers, TheNearOneFirst) {
   EXPECT_TRUE(tiers.touch(two.key));
   ASSERT_TRUE(tiers.read(two.key, two.tokens, image));
   EXPECT_EQ(image, two.image);
+  EXPECT_TRUE(tiers.is_far(two.key));
+  EXPECT_FALSE(tiers.is_far(one.key));
   EXPECT_EQ(code_of(tiers.read(three.key, three.tokens, image)), ErrorCode::kNotFound);
   server.kill();
   ASSERT_TRUE(tiers.write(three.key, three.image)) << "the folder has it";
@@ -344,6 +384,34 @@ TEST(BlockRedis, ChangesNoText) {
     }
     server.start();
   }
+}
+
+// Blocks that another machine put into Redis are on this one's disk when Redis is gone.
+TEST(BlockRedis, WhatOnlyItHasIsStoredNear) {
+  const TempDir first, second;
+  RedisServer server;
+  EngineConfig config;
+  config.model = (tests_dir() / "golden/models/llama3").string();
+  config.batch_invariant = true;
+  config.threads = 1;
+  std::vector<TokenId> expected;
+  const auto run = [&](const std::string& store) {
+    config.kv_store = store;
+    auto engine = Engine::open(config).value();
+    const auto sink = std::make_shared<Collector>();
+    EXPECT_TRUE(engine->submit(request_of(prompt_of(96, 0, engine->info().vocab_size), 4), sink));
+    while (engine->step()) {
+    }
+    const std::vector<TokenId>& text = sink->result.sequences.at(0).tokens;
+    if (expected.empty()) expected = text;
+    EXPECT_EQ(text, expected);
+    return engine->metrics().kv_store_read_blocks.value;
+  };
+  const std::string redis = ",redis://" + server.address().name();
+  EXPECT_EQ(run(first.path().string() + ":64M" + redis), 0);
+  EXPECT_GT(run(second.path().string() + ":64M" + redis), 0);
+  server.kill();
+  EXPECT_GT(run(second.path().string() + ":64M" + redis), 0);
 }
 
 }  // namespace

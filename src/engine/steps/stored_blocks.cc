@@ -202,7 +202,7 @@ void StoredBlocks::publish(Load& load, LoadedBlock& loaded) {
   }
   const auto first = load.sequence->tokens.begin() +
                      static_cast<ptrdiff_t>(loaded.index) * scheduler_.block_size();
-  publishing_ = true;
+  publishing_ = !loaded.is_far;  // else it is stored near, too
   load.n_taken[g] += allocator.publish(
       *block, loaded.key.hash, std::span(&*first, static_cast<size_t>(scheduler_.block_size())));
   publishing_ = false;

@@ -108,7 +108,7 @@ class StoredBlocks {
   std::vector<LoadedBlock> taken_;
   std::unordered_set<uint64_t> touched_;  // blocks, by hash and group, since a minute ago at most
   Clock::time_point touched_until_{};
-  bool publishing_ = false;  // blocks that come from the store
+  bool publishing_ = false;  // a block that comes from the store, where it is near
 };
 
 }  // namespace penstock

@@ -95,6 +95,11 @@ bool BlockFolder::touch(const BlockKey& key) const {
   return utimensat(AT_FDCWD, path_of(key).c_str(), nullptr, 0) == 0;
 }
 
+void BlockFolder::expect(const BlockKey& key) const {
+  const auto file = open_regular_file(path_of(key));
+  if (file) posix_fadvise(file->number(), 0, 0, POSIX_FADV_WILLNEED);
+}
+
 Status BlockFolder::read(const BlockKey& key, std::span<const TokenId> tokens,
                          BlockImage& image) const {
   const std::string path = path_of(key);

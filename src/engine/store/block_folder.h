@@ -34,6 +34,7 @@ class BlockFolder final : public BlockStore {
 
   bool contains(const BlockKey& key) const override;
   bool touch(const BlockKey& key) const override;
+  void expect(const BlockKey& key) const override;
   // A damaged file is removed.
   Status read(const BlockKey& key, std::span<const TokenId> tokens,
               BlockImage& image) const override;

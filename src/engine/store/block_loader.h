@@ -32,6 +32,7 @@ struct LoadedBlock {
   BlockKey key;
   int index = 0;  // in the chain
   BlockImage image;
+  bool is_far = false;  // BlockStore::is_far()
 };
 
 class BlockLoad;

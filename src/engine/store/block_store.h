@@ -20,6 +20,13 @@ class BlockStore {
   // and these tokens. Errors: kNotFound, kCorruptFile, kIo.
   virtual Status read(const BlockKey& key, std::span<const TokenId> tokens,
                       BlockImage& image) const = 0;
+  // Begins to read a block that is going to be read soon, where that can be done beside.
+  virtual void expect(const BlockKey& key) const { (void)key; }
+  // Whether only a store that is further away than the nearest has a block that was read.
+  virtual bool is_far(const BlockKey& key) const {
+    (void)key;
+    return false;
+  }
   // Writes a sealed image; one that is there already is touched. Errors: kIo, kResourceExhausted
   // (there is no room).
   virtual Status write(const BlockKey& key, const BlockImage& image) = 0;

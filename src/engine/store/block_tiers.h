@@ -20,6 +20,8 @@ class BlockTiers final : public BlockStore {
   bool touch(const BlockKey& key) const override;
   Status read(const BlockKey& key, std::span<const TokenId> tokens,
               BlockImage& image) const override;
+  void expect(const BlockKey& key) const override { tiers_[0].store->expect(key); }
+  bool is_far(const BlockKey& key) const override { return !tiers_[0].store->contains(key); }
   // Errors: those of the near one, when both have failed. A store that failed is passed over for kRest.
   Status write(const BlockKey& key, const BlockImage& image) override;
 

@@ -11,7 +11,11 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
+#include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -101,14 +105,41 @@ Result<RedisAddress> parse_redis(const std::string& url) {
   return address;
 }
 
-void RedisConnection::Close::operator()(redisContext* context) const { redisFree(context); }
-void RedisConnection::FreeReply::operator()(void* reply) const { freeReplyObject(reply); }
+// A line to a server; made and used by one thread after the other.
+class RedisLine {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // Looks the address up, connects and logs in.
+  static Result<std::unique_ptr<RedisLine>> open(const RedisAddress& address,
+                                                 const RedisTimes& times);
+  // As RedisConnection::call().
+  Result<RedisReply> exchange(std::span<const std::string_view> command, int64_t most);
+  // Of the last exchange, which failed: the line was closed before anything was answered; or the
+  // server answered with an error, and goes on.
+  bool closed() const { return closed_; }
+  bool answered() const { return answered_; }
 
-RedisConnection::RedisConnection(RedisAddress address, RedisTimes times)
-    : address_(std::move(address)), times_(times), rest_(times.rest) {}
-RedisConnection::~RedisConnection() = default;
+ private:
+  explicit RedisLine(const RedisTimes& times) : times_(times) {}
+  Status log_in(const RedisAddress& address);
+  Status send(std::string_view bytes, Clock::time_point latest);
+  // Fills reply_.
+  Status receive(int64_t most, Clock::time_point latest);
+  Status wait_for(short events, Clock::time_point latest) const;
 
-Status RedisConnection::wait_for(short events, Clock::time_point latest) const {
+  struct Close {
+    void operator()(redisContext* context) const { redisFree(context); }
+  };
+  struct FreeReply {
+    void operator()(void* reply) const { freeReplyObject(reply); }
+  };
+  RedisTimes times_;
+  std::unique_ptr<redisContext, Close> context_;
+  std::unique_ptr<void, FreeReply> reply_;  // the last one
+  bool closed_ = false, answered_ = false;
+};
+
+Status RedisLine::wait_for(short events, Clock::time_point latest) const {
   for (;;) {
     pollfd one{context_->fd, events, 0};
     const int n = poll(&one, 1, static_cast<int>(time_until(latest).count()));
@@ -119,36 +150,43 @@ Status RedisConnection::wait_for(short events, Clock::time_point latest) const {
   }
 }
 
-Status RedisConnection::connect() {
-  context_.reset(redisConnectNonBlock(address_.host.c_str(), address_.port));
-  if (context_ == nullptr) return make_error(ErrorCode::kResourceExhausted, "out of memory");
-  if (context_->err != 0) return make_error(ErrorCode::kIo, context_->errstr);
-  RETURN_IF_ERROR(wait_for(POLLOUT, Clock::now() + times_.longest_answer));
+Result<std::unique_ptr<RedisLine>> RedisLine::open(const RedisAddress& address,
+                                                   const RedisTimes& times) {
+  std::unique_ptr<RedisLine> line(new RedisLine(times));
+  line->context_.reset(redisConnectNonBlock(address.host.c_str(), address.port));
+  redisContext* const context = line->context_.get();
+  if (context == nullptr) return make_error(ErrorCode::kResourceExhausted, "out of memory");
+  if (context->err != 0) return make_error(ErrorCode::kIo, context->errstr);
+  RETURN_IF_ERROR(line->wait_for(POLLOUT, Clock::now() + times.longest_answer));
   int code = 0;
   socklen_t size = sizeof(code);
-  getsockopt(context_->fd, SOL_SOCKET, SO_ERROR, &code, &size);
+  getsockopt(context->fd, SOL_SOCKET, SO_ERROR, &code, &size);
   if (code != 0) return make_error(ErrorCode::kIo, std::strerror(code));
   const int on = 1, idle_seconds = 60;
-  setsockopt(context_->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  setsockopt(context_->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-  setsockopt(context_->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof(idle_seconds));
-  static redisReplyObjectFunctions functions = without_arrays(*context_->reader->fn);
-  context_->reader->fn = &functions;
+  setsockopt(context->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(context->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  setsockopt(context->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof(idle_seconds));
+  static redisReplyObjectFunctions functions = without_arrays(*context->reader->fn);
+  context->reader->fn = &functions;
+  RETURN_IF_ERROR(line->log_in(address));
+  return line;
+}
 
+Status RedisLine::log_in(const RedisAddress& address) {
   constexpr int64_t kShort = 4096;
   std::vector<std::string_view> command = {"AUTH"};
-  if (!address_.user.empty()) command.emplace_back(address_.user);
-  command.emplace_back(address_.password);
+  if (!address.user.empty()) command.emplace_back(address.user);
+  command.emplace_back(address.password);
   // The error message of a server is not shown: some repeat the command, with the password.
-  if (!address_.password.empty() && !exchange(command, kShort))
+  if (!address.password.empty() && !exchange(command, kShort))
     return make_error(ErrorCode::kIo, "the user or the password was refused");
-  const std::string database = std::to_string(address_.database);
-  if (address_.database != 0)
+  const std::string database = std::to_string(address.database);
+  if (address.database != 0)
     RETURN_IF_ERROR(exchange(std::array<std::string_view, 2>{"SELECT", database}, kShort));
   return {};
 }
 
-Status RedisConnection::send(std::string_view bytes, Clock::time_point latest) {
+Status RedisLine::send(std::string_view bytes, Clock::time_point latest) {
   while (!bytes.empty()) {
     const ssize_t n = ::send(context_->fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) {
@@ -163,7 +201,7 @@ Status RedisConnection::send(std::string_view bytes, Clock::time_point latest) {
   return {};
 }
 
-Status RedisConnection::receive(int64_t most, Clock::time_point latest) {
+Status RedisLine::receive(int64_t most, Clock::time_point latest) {
   std::array<char, 65536> part;
   for (int64_t n_received = 0;;) {
     void* reply = nullptr;
@@ -193,8 +231,8 @@ Status RedisConnection::receive(int64_t most, Clock::time_point latest) {
   }
 }
 
-Result<RedisReply> RedisConnection::exchange(std::span<const std::string_view> command,
-                                             int64_t most) {
+Result<RedisReply> RedisLine::exchange(std::span<const std::string_view> command, int64_t most) {
+  closed_ = answered_ = false;
   std::string head = fmt::format("*{}\r\n", command.size());
   int64_t bytes = most;
   for (const std::string_view part : command) bytes += std::ssize(part);
@@ -214,34 +252,83 @@ Result<RedisReply> RedisConnection::exchange(std::span<const std::string_view> c
     case REDIS_REPLY_STATUS:
     case REDIS_REPLY_STRING:
       return RedisReply{RedisReply::Kind::kText, 0, {reply.str, static_cast<size_t>(reply.len)}};
-    case REDIS_REPLY_ERROR: return tl::unexpected(refused(reply).error());
+    case REDIS_REPLY_ERROR: answered_ = true; return tl::unexpected(refused(reply).error());
     default: return make_error(ErrorCode::kIo, "an answer of another kind");
   }
+}
+
+struct RedisConnection::Dial {
+  std::mutex mutex;
+  std::condition_variable ended;
+  std::optional<Result<std::unique_ptr<RedisLine>>> line;
+};
+
+RedisConnection::RedisConnection(RedisAddress address, RedisTimes times)
+    : address_(std::move(address)), times_(times), rest_(times.rest) {}
+RedisConnection::~RedisConnection() = default;
+
+// Errors: kNotFound: it goes on.
+Status RedisConnection::connect() {
+  const auto latest =
+      Clock::now() + (dial_ == nullptr ? times_.longest_connecting : std::chrono::milliseconds(0));
+  if (dial_ == nullptr) {
+    dial_ = std::make_shared<Dial>();
+    try {
+      // It owns what it works with: a name server that does not answer holds it alone.
+      std::thread([dial = dial_, address = address_, times = times_] {
+        auto line = RedisLine::open(address, times);
+        const std::lock_guard lock(dial->mutex);
+        dial->line = std::move(line);
+        dial->ended.notify_one();
+      }).detach();
+    } catch (const std::system_error& error) {
+      dial_.reset();
+      return make_error(ErrorCode::kResourceExhausted, error.what());
+    }
+  }
+  const std::shared_ptr<Dial> dial = dial_;
+  std::unique_lock lock(dial->mutex);
+  if (!dial->ended.wait_until(lock, latest, [&] { return dial->line.has_value(); }))
+    return errorf(ErrorCode::kNotFound, "{} is being connected to", address_.name());
+  dial_.reset();
+  ASSIGN_OR_RETURN(line_, *std::move(dial->line));
+  return {};
+}
+
+void RedisConnection::rest(const Error& error) {
+  rests_until_ = Clock::now() + rest_;
+  log().warn("kv store: redis {}: {}: not asked for the next {} ms", address_.name(), error.message,
+             rest_.count());
+  rest_ = std::min<std::chrono::milliseconds>(2 * rest_, 30 * times_.rest);
 }
 
 Result<RedisReply> RedisConnection::call(std::span<const std::string_view> command, int64_t most) {
   if (Clock::now() < rests_until_)
     return errorf(ErrorCode::kNotFound, "{} is not asked for a while", address_.name());
   const auto attempt = [&]() -> Result<RedisReply> {
-    closed_ = false;
-    if (context_ == nullptr) RETURN_IF_ERROR(connect());
-    return exchange(command, most);
+    if (line_ == nullptr) RETURN_IF_ERROR(connect());
+    return line_->exchange(command, most);
   };
-  const bool idle = context_ != nullptr;  // the server may have closed it meanwhile
+  const bool idle = line_ != nullptr;  // the server may have closed it meanwhile
   Result<RedisReply> reply = attempt();
-  if (!reply && idle && closed_) {
-    context_.reset();
+  if (!reply && idle && line_->closed()) {
+    line_.reset();
     reply = attempt();
   }
   if (reply) {
     rest_ = times_.rest;
     return reply;
   }
-  context_.reset();  // what may still come is the answer to this call
-  rests_until_ = Clock::now() + rest_;
-  log().warn("kv store: redis {}: {}: not asked for the next {} ms", address_.name(),
-             reply.error().message, rest_.count());
-  rest_ = std::min<std::chrono::milliseconds>(2 * rest_, 30 * times_.rest);
+  const Error& error = reply.error();
+  if (dial_ != nullptr) return reply;
+  const bool goes_on = line_ != nullptr && line_->answered();
+  if (!goes_on) line_.reset();  // what may still come is the answer to this call
+  if (!goes_on || error.code == ErrorCode::kResourceExhausted) {
+    rest(error);
+  } else if (Clock::now() >= silent_until_) {
+    silent_until_ = Clock::now() + times_.rest;
+    log().warn("kv store: redis {}: {}", address_.name(), error.message);
+  }
   return reply;
 }
 

@@ -1,7 +1,8 @@
 // A connection to Redis or Valkey by its protocol (RESP 2), with a deadline for each call.
 //
 // A server that cannot be reached, is late or closes the connection costs one call: the next ones
-// fail at once for a while, and then it is connected to anew. One thread at a time.
+// fail at once for a while, and then it is connected to anew, on a thread beside: looking a name up and
+// connecting hold a call for RedisTimes::longest_connecting at most. One thread at a time.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -11,8 +12,6 @@
 #include <string_view>
 
 #include "base/result.h"
-
-struct redisContext;
 
 namespace penstock {
 
@@ -34,6 +33,8 @@ Result<RedisAddress> parse_redis(const std::string& url);
 
 struct RedisTimes {
   std::chrono::milliseconds longest_answer{1000};  // beside a second for every 8 MiB
+  // that a call waits; connecting itself may take longest_answer
+  std::chrono::milliseconds longest_connecting{100};
   // after a call that failed; doubled after each further one, up to 30 times this
   std::chrono::milliseconds rest{10000};
 };
@@ -44,6 +45,8 @@ struct RedisReply {
   std::string_view text;  // until the next call
 };
 
+class RedisLine;
+
 class RedisConnection {
  public:
   // Connects at the first call.
@@ -52,32 +55,24 @@ class RedisConnection {
 
   // Sends a command and returns the answer, of which at most `most` bytes are received. Errors: kIo
   // (no answer, another than expected, or one that says what is wrong), kResourceExhausted (the
-  // server has no memory left), kNotFound (the server is not asked: a call has failed).
+  // server has no memory left), kNotFound (the server is not asked: a call has failed, or it is being
+  // connected to). What a server says of one command does not end the connection, and does not keep
+  // from asking it the next, unless it has no memory left.
   Result<RedisReply> call(std::span<const std::string_view> command, int64_t most);
   const RedisAddress& address() const { return address_; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Close {
-    void operator()(redisContext* context) const;
-  };
-  struct FreeReply {
-    void operator()(void* reply) const;
-  };
+  struct Dial;  // a line that is being made, on a thread of its own
   Status connect();
-  Status send(std::string_view bytes, Clock::time_point latest);
-  // Fills reply_.
-  Status receive(int64_t most, Clock::time_point latest);
-  Result<RedisReply> exchange(std::span<const std::string_view> command, int64_t most);
-  Status wait_for(short events, Clock::time_point latest) const;
+  void rest(const Error& error);
 
   RedisAddress address_;
   RedisTimes times_;
-  std::unique_ptr<redisContext, Close> context_;  // null: not connected
-  std::unique_ptr<void, FreeReply> reply_;        // the last one
-  bool closed_ = false;                           // the call failed before anything was answered
-  std::chrono::milliseconds rest_;                // after the next failure
-  Clock::time_point rests_until_{};
+  std::unique_ptr<RedisLine> line_;  // null: not connected
+  std::shared_ptr<Dial> dial_;       // null: none
+  std::chrono::milliseconds rest_;   // after the next failure
+  Clock::time_point rests_until_{}, silent_until_{};
 };
 
 }  // namespace penstock
