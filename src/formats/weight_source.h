@@ -17,6 +17,7 @@
 
 #include "base/mapped_file.h"
 #include "base/result.h"
+#include "quant/grouped_matrix.h"
 #include "quant/quant_type.h"
 
 namespace penstock {
@@ -46,6 +47,13 @@ struct SourceFile {
   FileStamp stamp;
 };
 
+// A matrix as it was encoded at load: of a type of quant/, or by group.
+struct EncodedMatrix {
+  QuantizedMatrix view;
+  std::vector<std::byte> storage;        // what either of them views
+  std::optional<GroupedMatrix> grouped;  // if set, `view` is unused
+};
+
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -73,6 +81,20 @@ class WeightSource {
   // Quantized linear layers made of several tensors that the configuration does not describe
   // (formats/prequantized.h); null: none. Owned by the source.
   virtual const Prequantized* grouped_layers() const { return nullptr; }
+
+  // Whether matrices of several experts that this tensor holds, in an order of its own, are encoded at
+  // load, by encode_expert().
+  virtual bool encodes_experts(const TensorInfo& tensor) const {
+    (void)tensor;
+    return false;
+  }
+  // Encodes rows with all inputs of one of them. REQUIRES: encodes_experts(). Errors: kCorruptFile (a
+  // number that is not finite).
+  virtual Result<EncodedMatrix> encode_expert(const TensorInfo& tensor,
+                                              const QuantizedMatrix& rows) const {
+    (void)rows;
+    return make_error(ErrorCode::kUnsupported, tensor.name + ": experts are not encoded");
+  }
 
   // The files that hold the tensors; none for synthetic tensors.
   virtual std::vector<SourceFile> files() const { return {}; }

@@ -113,6 +113,59 @@ TEST(QuantizeAtLoad, BlockTypesAreTheFilesOfThatType) {
   }
 }
 
+// The experts of a directory that lie in one tensor: as rows, as columns, interleaved, and one below the
+// other. Their codes are those of a GGUF file, where each expert's rows are together, and whose other matrices
+// have the same roles.
+TEST(QuantizeAtLoad, ExpertsInOneTensor) {
+  const TempDir dir;
+  for (const std::string name :
+       {"qwen3_5_moe", "gpt_oss", "llama4", "granitemoe_swa", "mistral4", "dbrx"}) {
+    const auto source = open_weights(golden(name)).value();
+    const Rows plain = logits_of(*source);
+    for (const char* type : {"int8", "int4", "q8_0", "q4_0"}) {
+      const auto quantized =
+          make_quantizing_source(open_weights(golden(name)).value(), type, 2).value();
+      int n_tensors = 0;
+      for (const TensorInfo& tensor : source->tensors())
+        n_tensors += quantized->encodes_experts(tensor);
+      EXPECT_GE(n_tensors, 2) << name << " " << type;
+    }
+    const double fine = relative(plain, at_load(golden(name), "int8")),
+                 coarse = relative(plain, at_load(golden(name), "int4"));
+    EXPECT_GT(fine, 0) << name;
+    EXPECT_LT(fine, 0.1) << name;
+    EXPECT_GT(coarse, fine) << name;
+    if (name != "llama4" && name != "granitemoe_swa" && name != "mistral4") continue;
+    const fs::path full = dir / (name + ".gguf");
+    by_file(golden(name), full, "f32", -1);
+    for (const char* type : {"q8_0", "q4_0", "int8"})
+      EXPECT_LT(relative(at_load(full, type), at_load(golden(name), type)), 1e-4)
+          << name << " " << type;
+  }
+}
+
+// A rank has a part of the same codes.
+TEST(QuantizeAtLoad, ExpertsInOneTensorAreEncodedWhole) {
+  for (const std::string name : {"qwen3_5_moe", "gpt_oss"}) {
+    const auto source =
+        make_quantizing_source(open_weights(golden(name)).value(), "int4", 1).value();
+    for (const TensorInfo& tensor : source->tensors()) {
+      if (!source->encodes_experts(tensor)) continue;
+      const std::vector<float> row(static_cast<size_t>(tensor.shape.back()), 0.25f);
+      const auto made = source->encode_expert(
+          tensor,
+          {QuantType::kF32, 1, static_cast<int>(row.size()), std::as_bytes(std::span(row))});
+      ASSERT_TRUE(made && made->grouped) << tensor.name;
+      std::vector<float> back(row.size());
+      made->grouped->dequantize(0, 1, back.data());
+      for (const float value : back) EXPECT_NEAR(value, 0.25f, 0.02f);
+      const std::vector<float> bad(row.size(), NAN);
+      EXPECT_FALSE(source->encode_expert(tensor, {QuantType::kF32, 1, static_cast<int>(bad.size()),
+                                                  std::as_bytes(std::span(bad))}));
+    }
+  }
+}
+
 TEST(QuantizeAtLoad, TransposedMatrices) {
   const Rows plain = logits_of(*open_weights(golden("gpt2")).value());
   const double fine = relative(plain, at_load(golden("gpt2"), "int8")),

@@ -240,7 +240,10 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
     }
   }
   // Strided rows are gathered with only this rank's inputs; otherwise inputs are cut afterwards.
-  const bool gathers = blocks != nullptr || turned;
+  // Those that are encoded at load have all of them, so that groups and blocks are the same for every
+  // rank.
+  const bool encodes = plain != nullptr && tensors_.source().encodes_experts(*plain);
+  const bool gathers = (blocks != nullptr || turned) && !encodes;
   const int unit = blocks != nullptr ? kMxfp4Inputs : 1;
   const Range columns = gathers ? part.columns : Range{0, cols};
   const int first_input = columns.first / unit * unit,
@@ -264,11 +267,17 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
       one.view = transposed(*plain, e, own, storage);
     } else {
       one.view = expert_rows(*plain, e, own);
-      if (part.columns.count < cols) {
-        ASSIGN_OR_RETURN(part.lead, tensors_.narrow(name, part.columns, one));
-      }
     }
-    ASSIGN_OR_RETURN(auto packed, tensors_.pack(one.view, name));
+    if (encodes) {
+      ASSIGN_OR_RETURN(EncodedMatrix made, tensors_.source().encode_expert(*plain, one.view));
+      if (!made.storage.empty())
+        storage = std::move(made.storage);  // its bytes stay where they are
+      one.view = made.view, one.grouped = std::move(made.grouped);
+    }
+    if (!gathers && part.columns.count < cols) {
+      ASSIGN_OR_RETURN(part.lead, tensors_.narrow(name, part.columns, one));
+    }
+    ASSIGN_OR_RETURN(auto packed, tensors_.pack_part(one, 0, own.rows, name));
     ASSIGN_OR_RETURN(out.emplace_back(), placed(std::move(packed), part, stored, e * rows));
   }
   if (lie.first == 0 && !tensors_.restores()) tensors_.done(plain != nullptr ? *plain : *blocks);

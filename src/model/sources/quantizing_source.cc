@@ -90,12 +90,37 @@ std::optional<Place> place_of(std::string_view name, const NameTable& names) {
   return {};
 }
 
+// The role of a tensor of a directory with the matrices of all experts of a layer; their names do not
+// end as those of linear layers do.
+std::optional<Place> place_of_experts(std::string_view name, const NameTable& names) {
+  const bool apart = names[tensor::kExpertGateUp].empty();
+  if (apart && !names.experts_flat) return {};
+  for (const std::string_view prefix : names.prefixes) {
+    if (!name.starts_with(prefix)) continue;
+    const auto split = split_layer(name.substr(prefix.size()), names.layer);
+    if (!split) continue;
+    const std::string_view part = split->second;
+    if (part == names[tensor::kExpertDown]) return Place{WeightRole::kDown, split->first};
+    const bool wide = part == names[tensor::kExpertGate] || part == names[tensor::kExpertUp];
+    if (apart ? wide : part == names[tensor::kExpertGateUp])
+      return Place{WeightRole::kGateUp, split->first};
+  }
+  return {};
+}
+
 // The encodings of tensors, by their index in the source.
 struct Plan {
   NameTable names;
   std::unordered_map<size_t, QuantType> types;  // GGUF encodings
   std::unordered_map<size_t, GroupCoding> codings;
+  // The same, of tensors with the matrices of several experts.
+  std::unordered_map<size_t, QuantType> expert_types;
+  std::unordered_map<size_t, GroupCoding> expert_codings;
   ActivationCoding activations;
+
+  bool empty() const {
+    return types.empty() && codings.empty() && expert_types.empty() && expert_codings.empty();
+  }
 };
 
 int group_for(const GroupType& type, int64_t cols) {
@@ -140,6 +165,14 @@ class QuantizingSource final : public WeightSource, public Prequantized {
 
   Result<std::optional<GroupedMatrix>> find_linear(std::string_view layer) const override;
 
+  bool encodes_experts(const TensorInfo& tensor) const override {
+    const auto found = index_.find(tensor.name);
+    return found != index_.end() && (plan_.expert_types.contains(found->second) ||
+                                     plan_.expert_codings.contains(found->second));
+  }
+  Result<EncodedMatrix> encode_expert(const TensorInfo& tensor,
+                                      const QuantizedMatrix& rows) const override;
+
   void drop(const TensorInfo& tensor) const override {
     const auto found = index_.find(tensor.name);
     if (found == index_.end()) return;
@@ -152,18 +185,21 @@ class QuantizingSource final : public WeightSource, public Prequantized {
   }
 
  private:
-  // fn(r, values of row r) over a tensor's rows. False when a value is not finite.
+  static QuantizedMatrix all_rows(const TensorInfo& tensor) {
+    const int64_t cols = tensor.shape.back();
+    return {tensor.type, static_cast<int>(tensor.n_elements() / std::max<int64_t>(cols, 1)),
+            static_cast<int>(cols), tensor.bytes};
+  }
+
+  // fn(r, values of row r) over a matrix's rows. False when a value is not finite.
   template <class F>
-  bool each_row(const TensorInfo& tensor, F&& fn) const {
-    const int64_t cols = tensor.shape.back(),
-                  rows = tensor.n_elements() / std::max<int64_t>(cols, 1);
-    const size_t row_bytes = quant_bytes(tensor.type, cols);
+  bool each_row(const QuantizedMatrix& m, F&& fn) const {
     std::atomic<bool> finite = true;
-    pool_.for_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
-      std::vector<float> row(static_cast<size_t>(cols));
+    pool_.for_ranges(m.rows, 1, [&](int64_t begin, int64_t end, int) {
+      std::vector<float> row(static_cast<size_t>(m.cols));
       for (int64_t r = begin; r < end; ++r) {
-        dequantize_row(tensor.type, tensor.bytes.data() + static_cast<size_t>(r) * row_bytes,
-                       row.data(), cols);
+        dequantize_row(m.type, m.bytes.data() + static_cast<size_t>(r) * m.stride(), row.data(),
+                       m.cols);
         if (!std::ranges::all_of(row, [](float value) { return std::isfinite(value); }))
           finite = false;
         else
@@ -173,16 +209,53 @@ class QuantizingSource final : public WeightSource, public Prequantized {
     return finite;
   }
 
-  void encode(TensorInfo& tensor, size_t index, QuantType type) const {
-    const int64_t cols = tensor.shape.back();
-    const size_t row_bytes = quant_bytes(type, cols);
-    std::vector<std::byte> bytes(row_bytes * static_cast<size_t>(tensor.n_elements() / cols));
-    const bool finite = each_row(tensor, [&](int64_t r, const float* row) {
-      quantize_row(type, row, bytes.data() + static_cast<size_t>(r) * row_bytes, cols);
+  // Empty: a value is not finite.
+  std::vector<std::byte> encoded(const QuantizedMatrix& rows, QuantType type) const {
+    const size_t row_bytes = quant_bytes(type, rows.cols);
+    std::vector<std::byte> bytes(row_bytes * static_cast<size_t>(rows.rows));
+    const bool finite = each_row(rows, [&](int64_t r, const float* row) {
+      quantize_row(type, row, bytes.data() + static_cast<size_t>(r) * row_bytes, rows.cols);
     });
-    if (!finite) return;
+    return finite ? std::move(bytes) : std::vector<std::byte>();
+  }
+
+  void encode(TensorInfo& tensor, size_t index, QuantType type) const {
+    std::vector<std::byte> bytes = encoded(all_rows(tensor), type);
+    if (bytes.empty()) return;
     tensor.type = type;
     tensor.bytes = encoded_[index] = std::move(bytes);
+  }
+
+  // A matrix by group before its rows are encoded.
+  GroupedMatrix grouped(const GroupCoding& coding, int64_t rows, int64_t cols) const {
+    GroupedMatrix m;
+    m.rows = static_cast<int>(rows), m.cols = static_cast<int>(cols);
+    m.bits = coding.bits;
+    m.group_size = coding.group_of(m.cols);
+    m.codebook = coding.codebook;
+    m.uniform_zero = static_cast<int16_t>(coding.codebook.empty() ? 1 << (coding.bits - 1) : 0);
+    m.activations = plan_.activations;
+    m.scales.resize(static_cast<size_t>(rows) * static_cast<size_t>(m.n_groups()));
+    m.layout = m.bits == 8 ? CodeLayout::kBytes : CodeLayout::kWordsByRow;
+    return m;
+  }
+  static size_t row_bytes(const GroupedMatrix& m) {
+    return GroupedMatrix::packed_bytes(m.layout, 1, m.cols, m.bits);
+  }
+  // Encodes row r. packed: [rows, row_bytes(m)]
+  static void encode_row(const GroupCoding& coding, size_t r, const float* row, GroupedMatrix& m,
+                         std::vector<std::byte>& packed) {
+    const auto n_groups = static_cast<size_t>(m.n_groups());
+    std::vector<GroupScale> scales(n_groups);
+    std::vector<uint8_t> codes(static_cast<size_t>(m.cols));
+    encode_grouped_row(coding, row, nullptr, m.cols, false, codes.data(), scales.data());
+    for (size_t g = 0; g < n_groups; ++g) m.scales[r * n_groups + g] = scales[g].scale;
+    const std::vector<std::byte> line = pack_codes(m.layout, codes, 1, m.cols, m.bits);
+    std::ranges::copy(line, packed.begin() + static_cast<ptrdiff_t>(r * row_bytes(m)));
+  }
+  Error not_finite(const TensorInfo& tensor) const {
+    return {ErrorCode::kCorruptFile,
+            fmt::format("{}: tensor {}: expected finite numbers", path().string(), tensor.name)};
   }
 
   std::unique_ptr<WeightSource> source_;
@@ -204,49 +277,58 @@ Result<std::optional<GroupedMatrix>> QuantizingSource::find_linear(std::string_v
   TensorInfo& tensor = tensors_[found->second];
   const TensorInfo& original = *source_->find(tensor.name);
   const bool transposed = plan_.names.transposed;
-  GroupedMatrix m;
-  m.cols = static_cast<int>(transposed ? original.shape[0] : original.shape.back());
-  m.rows = static_cast<int>(original.n_elements() / m.cols);
-  m.bits = coding.bits;
-  m.group_size = coding.group_of(m.cols);
-  m.codebook = coding.codebook;
-  m.uniform_zero = static_cast<int16_t>(coding.codebook.empty() ? 1 << (coding.bits - 1) : 0);
-  m.activations = plan_.activations;
-  const auto n_rows = static_cast<size_t>(m.rows), n_cols = static_cast<size_t>(m.cols),
-             n_groups = static_cast<size_t>(m.n_groups());
-  m.scales.resize(n_rows * n_groups);
-  m.layout = m.bits == 8 ? CodeLayout::kBytes : CodeLayout::kWordsByRow;
-  const size_t row_bytes = GroupedMatrix::packed_bytes(m.layout, 1, m.cols, m.bits);
-  std::vector<std::byte> packed(n_rows * row_bytes);
-  const auto encode_row = [&](size_t r, const float* row) {
-    std::vector<GroupScale> scales(n_groups);
-    std::vector<uint8_t> codes(n_cols);
-    encode_grouped_row(coding, row, nullptr, m.cols, false, codes.data(), scales.data());
-    for (size_t g = 0; g < n_groups; ++g) m.scales[r * n_groups + g] = scales[g].scale;
-    const std::vector<std::byte> line = pack_codes(m.layout, codes, 1, m.cols, m.bits);
-    std::ranges::copy(line, packed.begin() + static_cast<ptrdiff_t>(r * row_bytes));
-  };
+  const int64_t cols = transposed ? original.shape[0] : original.shape.back();
+  GroupedMatrix m = grouped(coding, original.n_elements() / cols, cols);
+  const auto n_rows = static_cast<size_t>(m.rows), n_cols = static_cast<size_t>(m.cols);
+  std::vector<std::byte> packed(n_rows * row_bytes(m));
   bool finite = true;
   if (transposed) {
     std::vector<float> values(n_rows * n_cols);
-    finite = each_row(original, [&](int64_t c, const float* row) {
+    finite = each_row(all_rows(original), [&](int64_t c, const float* row) {
       for (size_t r = 0; r < n_rows; ++r) values[r * n_cols + static_cast<size_t>(c)] = row[r];
     });
     pool_.for_ranges(m.rows, 1, [&](int64_t begin, int64_t end, int) {
       for (auto r = static_cast<size_t>(begin); finite && r < static_cast<size_t>(end); ++r)
-        encode_row(r, values.data() + r * n_cols);
+        encode_row(coding, r, values.data() + r * n_cols, m, packed);
     });
   } else {
-    finite = each_row(
-        original, [&](int64_t r, const float* row) { encode_row(static_cast<size_t>(r), row); });
+    finite = each_row(all_rows(original), [&](int64_t r, const float* row) {
+      encode_row(coding, static_cast<size_t>(r), row, m, packed);
+    });
   }
-  if (!finite) {
-    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected finite numbers",
-                  path().string(), tensor.name);
-  }
+  if (!finite) return tl::unexpected(not_finite(tensor));
   tensor.type = QuantType::kU8;
   tensor.bytes = m.packed = encoded_[found->second] = std::move(packed);
   return m;
+}
+
+Result<EncodedMatrix> QuantizingSource::encode_expert(const TensorInfo& tensor,
+                                                      const QuantizedMatrix& rows) const {
+  const size_t index = index_.at(tensor.name);
+  EncodedMatrix made;
+  if (const auto type = plan_.expert_types.find(index); type != plan_.expert_types.end()) {
+    made.storage = encoded(rows, type->second);
+    if (made.storage.empty() && rows.rows > 0) {  // as other matrices are left as they are
+      made.view = rows;
+      return made;
+    }
+    made.view = {type->second, rows.rows, rows.cols, made.storage};
+    return made;
+  }
+  const GroupCoding& coding = plan_.expert_codings.at(index);
+  GroupedMatrix& m = made.grouped.emplace(grouped(coding, rows.rows, rows.cols));
+  made.storage.resize(static_cast<size_t>(rows.rows) * row_bytes(m));
+  const bool finite = each_row(rows, [&](int64_t r, const float* row) {
+    encode_row(coding, static_cast<size_t>(r), row, m, made.storage);
+  });
+  if (!finite) return tl::unexpected(not_finite(tensor));
+  m.packed = made.storage;
+  return made;
+}
+
+// Inputs of matrices that several experts have in one tensor.
+int inputs_of(const Place& place, const ModelConfig& config) {
+  return place.role == WeightRole::kDown ? config.experts.ffn_dim : config.model_dim;
 }
 
 // Never a wider encoding than the file's.
@@ -255,9 +337,17 @@ void plan_file_type(const WeightSource& source, const ModelConfig& config, const
   const std::span<const TensorInfo> tensors = source.tensors();
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorInfo& tensor = tensors[i];
-    const auto place = place_of(tensor.name, plan.names);
-    if (!place || tensor.shape.size() < 2 || tensor.n_elements() == 0 || !is_wide(tensor.type))
+    const bool wide = tensor.shape.size() >= 2 && tensor.n_elements() > 0 && is_wide(tensor.type);
+    if (!wide) continue;
+    if (const auto experts = place_of_experts(tensor.name, plan.names)) {
+      const QuantType type = choose_type(ftype, MixedModel::of(config), experts->role,
+                                         experts->layer, inputs_of(*experts, config));
+      if (quant_bytes(type, 1024) < quant_bytes(tensor.type, 1024))
+        plan.expert_types.emplace(i, type);
       continue;
+    }
+    const auto place = place_of(tensor.name, plan.names);
+    if (!place) continue;
     // Rows of length one are made of plain numbers.
     if (place->role == WeightRole::kOutput && config.output.unit_rows) continue;
     const QuantType type = choose_type(ftype, MixedModel::of(config), place->role, place->layer,
@@ -266,16 +356,21 @@ void plan_file_type(const WeightSource& source, const ModelConfig& config, const
   }
 }
 
-void plan_groups(const WeightSource& source, const GroupType& type, Plan& plan) {
+void plan_groups(const WeightSource& source, const ModelConfig& config, const GroupType& type,
+                 Plan& plan) {
   plan.activations.kind = type.activations;
   const std::span<const TensorInfo> tensors = source.tensors();
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorInfo& tensor = tensors[i];
-    const auto place = place_of(tensor.name, plan.names);
-    if (!place || is_head(place->role) || tensor.shape.size() < 2 || tensor.n_elements() == 0)
-      continue;
-    if (!is_wide(tensor.type)) continue;
+    if (tensor.shape.size() < 2 || tensor.n_elements() == 0 || !is_wide(tensor.type)) continue;
     GroupCoding coding = coding_of(type);
+    if (const auto experts = place_of_experts(tensor.name, plan.names)) {
+      coding.group_size = group_for(type, inputs_of(*experts, config));
+      plan.expert_codings.emplace(i, std::move(coding));
+      continue;
+    }
+    const auto place = place_of(tensor.name, plan.names);
+    if (!place || is_head(place->role)) continue;
     coding.group_size =
         group_for(type, plan.names.transposed ? tensor.shape[0] : tensor.shape.back());
     plan.codings.emplace(i, std::move(coding));
@@ -291,14 +386,15 @@ Result<Plan> make_plan(const WeightSource& source, std::string_view type) {
       source.grouped_layers() != nullptr)
     return errorf(ErrorCode::kUnsupported, "{}: quantize: the checkpoint is quantized already",
                   where);
-  Plan plan{tensor_names(config, source.naming()), {}, {}, {}};
+  Plan plan;
+  plan.names = tensor_names(config, source.naming());
   if (const GroupType* group_type = find_group_type(type); group_type != nullptr) {
     if (group_type->codebook == "ternary" ||
         group_type->activations == ActivationCoding::Kind::kInt8Static) {
       return errorf(ErrorCode::kInvalidArgument,
                     "quantize: {} cannot be made at load, only by penstock quantize", type);
     }
-    plan_groups(source, *group_type, plan);
+    plan_groups(source, config, *group_type, plan);
   } else {
     auto ftype = find_file_type(type);
     if (!ftype) {
@@ -314,7 +410,7 @@ Result<Plan> make_plan(const WeightSource& source, std::string_view type) {
     }
     plan_file_type(source, config, *ftype, plan);
   }
-  if (plan.types.empty() && plan.codings.empty())
+  if (plan.empty())
     return errorf(ErrorCode::kUnsupported, "{}: quantize: the weights are in no more bits than {}",
                   where, type);
   return plan;
