@@ -1367,6 +1367,16 @@ TEST(Shapes, AllAreReadable) {
     ASSERT_TRUE(config) << shape.name << ": " << config.error().message;
     EXPECT_EQ(config->name, shape.name);
   }
+  const ModelConfig whole = config_from_shape("qwen3-next-80b-a3b").value(),
+                    part = config_from_shape("qwen3-next-80b-a3b:8").value();
+  EXPECT_NEAR(static_cast<double>(whole.n_parameters()) / 1e9, 79.7, 1);
+  EXPECT_EQ(part.n_layers, 8);
+  EXPECT_FALSE(part.layers[7].carries_state());
+  EXPECT_EQ(config_from_shape("granite-4-tiny:6")->layers.size(), 6u);
+  EXPECT_NEAR(static_cast<double>(config_from_shape("gpt-oss-120b")->n_parameters()) / 1e9, 116.8,
+              1);
+  for (const char* wrong : {"llama-3.1-8b:0", "llama-3.1-8b:33", "llama-3.1-8b:", "llama-3.1-8b:x"})
+    EXPECT_EQ(config_from_shape(wrong).error().code, ErrorCode::kInvalidArgument) << wrong;
   EXPECT_THAT(config_from_shape("llama-9-1t").error().message,
               AllOf(HasSubstr("llama-9-1t"), HasSubstr("gpt2")));
 }

@@ -65,7 +65,10 @@ struct BenchCommand {
     std::string names;
     for (const NamedShape& row : named_shapes())
       names += (names.empty() ? "" : ", ") + std::string(row.name);
-    app.add_option("--shape", shape, "random weights of a known shape instead of a file: " + names);
+    app.add_option(
+        "--shape", shape,
+        "random weights of a known shape instead of a file, SHAPE:N of its first N layers: " +
+            names);
     app.add_option("--type", type,
                    "encoding of those weights: f32, bf16, q8_0, q4_0, q4_k, q4_k_m, int8, int4, "
                    "int3, nf4, w8a8, fp8, ternary, …")

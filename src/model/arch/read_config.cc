@@ -1,6 +1,7 @@
 #include "model/arch/read_config.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -450,6 +451,21 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
   return config;
 }
 
+// Cuts a shape to its first `text` layers.
+Status keep_layers(std::string_view text, nlohmann::json& fields) {
+  const auto all = fields["num_hidden_layers"].get<size_t>();
+  size_t n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size() || n < 1 || n > all)
+    return errorf(ErrorCode::kInvalidArgument,
+                  "shape: expected 1 to {} layers behind the colon, got '{}'", all, text);
+  fields["num_hidden_layers"] = n;
+  for (auto& field : fields)
+    if (field.is_array() && field.size() == all)
+      field.erase(field.begin() + static_cast<ptrdiff_t>(n), field.end());
+  return {};
+}
+
 }  // namespace
 
 Result<ModelConfig> read_config(const WeightSource& source) {
@@ -460,11 +476,14 @@ Result<ModelConfig> read_config(const WeightSource& source) {
 }
 
 Result<ModelConfig> config_from_shape(std::string_view name) {
+  const std::string_view shape_name = name.substr(0, name.find(':'));
   std::string known;
   for (const NamedShape& shape : named_shapes()) {
-    if (shape.name == name) {
-      ASSIGN_OR_RETURN(ModelConfig config,
-                       read_hf(bounded_json(shape.config), nullptr, std::string(name)));
+    if (shape.name == shape_name) {
+      nlohmann::json fields = bounded_json(shape.config);
+      if (name.size() > shape_name.size())
+        RETURN_IF_ERROR(keep_layers(name.substr(shape_name.size() + 1), fields));
+      ASSIGN_OR_RETURN(ModelConfig config, read_hf(fields, nullptr, std::string(name)));
       config.name = name;
       return config;
     }

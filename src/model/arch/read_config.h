@@ -19,6 +19,8 @@ struct NamedShape {
   std::string_view config;
 };
 std::span<const NamedShape> named_shapes();
+// name: of a shape, or NAME:N for its first N layers, as gpt-oss-120b:12. Errors: kNotFound,
+// kInvalidArgument.
 Result<ModelConfig> config_from_shape(std::string_view name);
 
 }  // namespace penstock
