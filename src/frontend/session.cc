@@ -125,8 +125,8 @@ Result<PicturedPrompt> Session::place(const Prompt& prompt, std::vector<Picture>
                                       const nlohmann::json& settings) const {
   for (const Picture& picture : pictures) RETURN_IF_ERROR(check_sense(picture));
   if (pictures.size() > eyes_->limits().pictures) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} pictures, got {}",
-                  pictures.back().where, eyes_->limits().pictures, pictures.size());
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} {}, got {}",
+                  pictures.back().where, eyes_->limits().pictures, eyes_->kind(), pictures.size());
   }
   PicturedPrompt result;
   ASSIGN_OR_RETURN(result.pictures.pictures, eyes_->plan(std::move(pictures), settings));

@@ -149,6 +149,15 @@ class Abuse(unittest.TestCase):
         self.refused([file, ("stream", None, b"perhaps")], "stream: expected true or false")
         self.refused([file, ("model", None, b"another")], "model", 404)
         self.refused([file] + [("prompt", None, b"x")] * 40, "32 parts")
+        # Fields are checked before the sound is decoded.
+        self.refused([("file", "a.wav", b"hello" * 100), ("language", None, b"klingon")], "language: expected a code")
+
+    def test_timeouts(self):
+        body, headers = form([("file", "c.mp3", SOUNDS[2])])
+        for timeout, wanted, message in [("0", 400, "x-request-timeout"), ("soon", 400, "x-request-timeout"), ("0.001", 504, "time")]:
+            got, _, reply = server.request("POST", "/v1/audio/transcriptions", body, headers | {"x-request-timeout": timeout})
+            self.assertEqual(got, wanted, reply[:300])
+            self.assertIn(message, reply.decode())
 
     def test_a_client_that_leaves(self):
         body, headers = form([("file", "c.mp3", SOUNDS[2])])

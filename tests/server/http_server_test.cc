@@ -76,11 +76,12 @@ HttpReply text_reply(std::string text) {
   return reply;
 }
 
-// /echo: the body; /wait: an answer when the client has left or after ten seconds; /stream: three
-// chunks.
+// /echo: the body; /wait: an answer when the client has left or after ten seconds, without a body meanwhile if the
+// request says so; /stream: three chunks.
 net::awaitable<void> handle(Exchange& exchange, Seen& seen) {
   const std::string& path = exchange.request().path;
   if (path == "/wait") {
+    if (!exchange.request().header("x-drop").empty()) exchange.drop_body();
     net::steady_timer timer(exchange.executor(), std::chrono::seconds(10));
     exchange.on_disconnect = [&] {
       ++seen.left;
@@ -235,6 +236,31 @@ TEST_F(HttpServerTest, BodiesOfAllConnectionsShareABudget) {
   first.send(std::string(1000, 'a'));
   EXPECT_THAT(first.read("a."), StartsWith("HTTP/1.1 200 "));
   ASSERT_TRUE(holds(35000 - kFree));
+}
+
+// What is answered for long holds no body that is not needed.
+TEST_F(HttpServerTest, DroppedBodiesAreNotCounted) {
+  HttpConfig config;
+  config.max_total_body_bytes = 100000;
+  start(config);
+  constexpr int64_t kFree = 16384, kBody = 50000;
+  const auto holds = [&](int64_t bytes) {
+    return soon([&] { return server_->counters().body_bytes.load() == bytes; });
+  };
+  const auto send = [&](Client& client, const char* more) {
+    client.send(
+        fmt::format("POST /wait HTTP/1.1\r\nHost: x\r\n{}Content-Length: {}\r\n\r\n", more, kBody) +
+        std::string(kBody, 'a'));
+  };
+  Client keeps(server_->port());
+  send(keeps, "");
+  ASSERT_TRUE(holds(kBody - kFree));
+  for (int i = 0; i < 3; ++i) {
+    Client drops(server_->port());
+    send(drops, "x-drop: 1\r\n");
+    ASSERT_TRUE(soon([&] { return server_->counters().exchanges.load() == 2; }));
+    ASSERT_TRUE(holds(kBody - kFree));
+  }
 }
 
 TEST_F(HttpServerTest, RoutesMayTakeSmallerBodies) {

@@ -208,9 +208,9 @@ std::optional<Error> Eyes::why_over(const Open& open) const {
   if (open.bytes > most_bytes || open.row_bytes > limits_.row_bytes) {
     return Error{
         ErrorCode::kInvalidArgument,
-        fmt::format("expected pictures of at most {} MiB together, which become at most {} "
-                    "MiB, got {} that become {}",
-                    most_bytes >> 20, limits_.row_bytes >> 20, open.bytes >> 20,
+        fmt::format("expected {} of at most {} MiB together, which become at most {} MiB, got {} "
+                    "that become {}",
+                    kind(), most_bytes >> 20, limits_.row_bytes >> 20, open.bytes >> 20,
                     open.row_bytes >> 20)};
   }
   const auto found = tenants_.find(open.call.tenant);
@@ -219,15 +219,18 @@ std::optional<Error> Eyes::why_over(const Open& open) const {
                     waiting_bytes_ + open.bytes > limits_.waiting_bytes ||
                     own.n_calls >= limits_.calls / 4 * 3 || own.bytes + open.bytes > most_bytes;
   if (many) {
-    return Error{ErrorCode::kResourceExhausted,
-                 "too many pictures wait to be encoded, of one key or of all: try again later"};
+    return Error{
+        ErrorCode::kResourceExhausted,
+        fmt::format("too many {} wait to be encoded, of one key or of all: try again later",
+                    kind())};
   }
   const int64_t held = held_bytes_->load() + waiting_row_bytes_;
   if (held + open.row_bytes <= limits_.row_bytes) return {};
-  return Error{ErrorCode::kResourceExhausted,
-               fmt::format("pictures of running requests take {} MiB, these would take {} MiB more "
-                           "of {}: try again later",
-                           held >> 20, open.row_bytes >> 20, limits_.row_bytes >> 20)};
+  return Error{
+      ErrorCode::kResourceExhausted,
+      fmt::format("{} of running requests take {} MiB, these would take {} MiB more of {}: "
+                  "try again later",
+                  kind(), held >> 20, open.row_bytes >> 20, limits_.row_bytes >> 20)};
 }
 
 Result<uint64_t> Eyes::submit(Call call, Done done) {

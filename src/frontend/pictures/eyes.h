@@ -51,6 +51,8 @@ class Eyes {
   const Limits& limits() const { return limits_; }
   // Whether it has an ear, and no eyes.
   bool hears() const { return ear_ != nullptr; }
+  // What messages call that which it is given.
+  const char* kind() const { return hears() ? "sounds" : "pictures"; }
   // REQUIRES: hears().
   const Ear& ear() const { return *ear_; }
   // Plans a window of a sound (Ear::window()). where: for messages.

@@ -113,7 +113,8 @@ Result<std::vector<Picture>> take_pictures(Json& messages, size_t most) {
       if (const auto place = part.find(kPicturePlace); place != part.end() && place->is_binary())
         where.assign(place->get_binary().begin(), place->get_binary().end());
       if (pictures.size() == most) {
-        return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} pictures", where, most);
+        return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} pictures or sounds",
+                      where, most);
       }
       const bool has_sound =
           sound != nullptr || part["type"] == "audio_url" || part["type"] == "audio";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/locale_free.h"
 #include "frontend/params_json.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
@@ -148,13 +149,42 @@ Result<ModelLease> lease_named(const Services& services, const HttpRequest& requ
 }
 
 net::awaitable<Result<ModelLease>> model_of_query(Services& services, const HttpRequest& request) {
-  const std::string name = model_in_query(request);
+  return model_of_name(services, request, model_in_query(request));
+}
+
+net::awaitable<Result<ModelLease>> model_of_name(Services& services, const HttpRequest& request,
+                                                 std::string name) {
+  const std::shared_ptr<RequestRecord> record = request.record;
   auto lease = services.models.lease(name, record_of(request).key);
   const auto named = services.models.find(name, record_of(request).key);
-  if (lease || !named) co_return lease;
-  lease = co_await services.loads.lease(**named);
-  if (!lease) lease.error().message = without_folders(lease.error().message);
+  if (!lease && named) {
+    lease = co_await services.loads.lease(**named);
+    if (!lease) lease.error().message = without_folders(lease.error().message);
+  }
+  if (!lease || record == nullptr || !record->cut) co_return lease;
+  lease = (*lease)->lease_again(record->cut);
+  record->leases = {*lease};
   co_return lease;
+}
+
+std::string cache_scope_of(const Services& services, const HttpRequest& request) {
+  const std::string& tenant = record_of(request).tenant;
+  const bool shared = tenant.empty() || services.config.prefix_cache_across_keys;
+  return shared ? std::string() : tenant + "\n";
+}
+
+Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milliseconds>& timeout) {
+  const std::string text(request.header("x-request-timeout"));
+  if (text.empty()) return {};
+  char* end = nullptr;
+  const double seconds = locale_free_strtod(text.c_str(), &end);
+  if (*end != '\0' || !std::isfinite(seconds) || seconds <= 0 || seconds > 1e7) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "x-request-timeout: expected seconds greater than 0, got {}", text);
+  }
+  const std::chrono::milliseconds asked(static_cast<int64_t>(std::ceil(seconds * 1000)));
+  timeout = timeout ? std::min(*timeout, asked) : asked;
+  return {};
 }
 
 Result<GenerationCall> read_generation(const Services& services, const ApiBody& asked,

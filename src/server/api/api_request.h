@@ -1,6 +1,7 @@
 // Reads the JSON body of a request: checks it against its schema and gives typed access. null means
 // absent.
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -56,6 +57,17 @@ std::string model_in_query(const HttpRequest& request);
 // Leases the model that ?model= names, or the first one, and loads it if necessary. Errors: those
 // of ServedModels::lease() and of loading.
 net::awaitable<Result<ModelLease>> model_of_query(Services& services, const HttpRequest& request);
+// As model_of_query(), for a name that stands elsewhere. A model that has to go ends the request.
+net::awaitable<Result<ModelLease>> model_of_name(Services& services, const HttpRequest& request,
+                                                 std::string name);
+
+// Returns GenerationCall::cache_scope: cached prompts are shared within a tenant, or by all if the
+// operator allows it.
+std::string cache_scope_of(const Services& services, const HttpRequest& request);
+
+// Reads "x-request-timeout: SECONDS", which can only shorten the server's limit. Errors:
+// kInvalidArgument.
+Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milliseconds>& timeout);
 
 // Reads the fields shared by all generating endpoints: sampling parameters over the model's
 // defaults, priority, cache salt, deadline. Log-probabilities are limited by the server's

@@ -19,6 +19,10 @@ void GenerationCall::fill_context() {
   fills_context = true;
 }
 
+int GenerationCall::n_encoder_rows() const {
+  return static_cast<int>(model->session().engine_info().encoder_rows);
+}
+
 namespace {
 
 // Estimates the engine's work to submit a call, in bytes read. Grammars whose tokens are masked or
@@ -157,7 +161,7 @@ void Generation::open_prompt(std::vector<TokenId> prompt) {
       session_.tokenizer(), call_.params, std::move(prompt), call_.keep_markers, stops_));
   n_prompt_tokens_ += n_tokens;
   record_.use.model = call_.name();
-  if (call_.kept == nullptr) record_.count_tokens(n_tokens, 0);
+  if (call_.kept == nullptr) record_.count_tokens(n_tokens + call_.n_encoder_rows(), 0);
   ++n_open_;
 }
 

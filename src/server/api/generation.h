@@ -40,7 +40,7 @@ struct GenerationCall {
   StringTokens strings;  // of params
   Priority priority = Priority::kNormal;
   std::string cache_salt;
-  // Tenant within which cached prompts are shared, prepended to the salt; set by answer().
+  // Tenant within which cached prompts are shared, prepended to the salt (cache_scope_of()).
   std::string cache_scope;
   // name of the request field that set params.structured_outputs
   std::string structured_field;
@@ -70,6 +70,9 @@ struct GenerationCall {
 
   // Sets max_tokens to the room left in the context if fills_context. REQUIRES: prompts are set.
   void fill_context();
+  // Rows of an encoder behind each prompt, which count as prompt tokens for quotas and budgets; 0:
+  // the model has none.
+  int n_encoder_rows() const;
   // the model's or adapter's name, as replies show it
   const std::string& name() const { return adapter != nullptr ? adapter->name : model->name(); }
 };

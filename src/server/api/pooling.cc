@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "base/work.h"
+#include "server/api/api_request.h"
 #include "server/api/schema_parts.h"
 #include "server/http/awaited.h"
 #include "server/keys/ledger/spending.h"
@@ -100,8 +101,11 @@ net::awaitable<Result<PoolingQueue::Vectors>> compute_uncharged(Services& servic
                                                                 PoolingCall call) {
   PoolingQueue& queue = model.pooling();
   call.tenant = record_of(exchange).tenant;
-  if (services.config.request_timeout.count() > 0)
-    call.deadline = std::chrono::steady_clock::now() + services.config.request_timeout;
+  std::optional<std::chrono::milliseconds> timeout;
+  if (services.config.request_timeout.count() > 0) timeout = services.config.request_timeout;
+  if (const Status read = read_timeout(exchange.request(), timeout); !read)
+    co_return tl::unexpected(read.error());
+  if (timeout) call.deadline = std::chrono::steady_clock::now() + *timeout;
   co_return co_await await_result<PoolingQueue::Vectors>(
       exchange,
       [&](PoolingQueue::Done done) { return queue.submit(std::move(call), std::move(done)); },

@@ -74,6 +74,7 @@ Error error_of_load(Error error, const std::string& path, const std::string& ask
   replace(path, kMark);
   error.message = without_folders(error.message);
   replace(kMark, asked);
+  if (error.code == ErrorCode::kCorruptFile) error.code = ErrorCode::kInvalidArgument;
   return error;
 }
 

@@ -1,5 +1,8 @@
 // POST /v1/audio/transcriptions and /v1/audio/translations (OpenAI's), for Whisper.
 #include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <charconv>
 #include <cmath>
 
@@ -10,13 +13,10 @@
 #include "server/handlers/answer.h"
 #include "server/http/multipart.h"
 #include "server/keys/ledger/spending.h"
-#include "server/routing/client_reason.h"
 #include "server/routing/errors.h"
 #include "server/services/client_warnings.h"
 #include "server/services/config.h"
-#include "server/services/model_loads.h"
 #include "server/services/request_record.h"
-#include "server/services/served_models.h"
 #include "server/services/services.h"
 
 namespace penstock {
@@ -110,23 +110,13 @@ Result<AudioForm> read_audio_form(const Services& services, const HttpRequest& r
   return form;
 }
 
-// Leases the model and loads it if necessary.
-net::awaitable<Result<ModelLease>> model_of(Services& services, const HttpRequest& request,
-                                            const std::string& name) {
-  auto lease = services.models.lease(name, record_of(request).key);
-  const auto named = services.models.find(name, record_of(request).key);
-  if (lease || !named) co_return lease;
-  lease = co_await services.loads.lease(**named);
-  if (!lease) lease.error().message = without_folders(lease.error().message);
-  co_return lease;
-}
-
 // One call: what was asked, and the sound.
 struct AudioCall {
   ModelLease model;
   AudioForm form;
   bool translate = false;
   std::optional<Clock::time_point> deadline;  // of all windows together
+  BodyBudget room;                            // of the sound, decoded and as a spectrum
   Ear::Spectrum spectrum;
 
   const WhisperTokens& tokens() const { return *model->session().whisper(); }
@@ -154,20 +144,21 @@ Status check_model(const AudioCall& call) {
   return {};
 }
 
-// Returns what the transcriber is asked for. Errors: kInvalidArgument.
-Result<TranscriptAsked> asked_of(const AudioCall& call) {
-  TranscriptAsked asked;
+Status check_language(const AudioCall& call) {
+  if (call.form.language.empty()) return {};
   const WhisperTokens& tokens = call.tokens();
-  if (!call.form.language.empty()) {
-    const std::string code = language_code(call.form.language);
-    const bool known = tokens.multilingual() ? tokens.languages.contains(code) : code == "en";
-    if (!known) {
-      return errorf(ErrorCode::kInvalidArgument,
-                    "language: expected a code such as en that {} knows, got {}",
-                    call.model->name(), call.form.language.substr(0, 100));
-    }
-    if (tokens.multilingual()) asked.language = code;
-  }
+  const std::string code = language_code(call.form.language);
+  if (tokens.multilingual() ? tokens.languages.contains(code) : code == "en") return {};
+  return errorf(ErrorCode::kInvalidArgument,
+                "language: expected a code such as en that {} knows, got {}", call.model->name(),
+                call.form.language.substr(0, 100));
+}
+
+// Returns what the transcriber is asked for. REQUIRES: check_language().
+TranscriptAsked asked_of(const AudioCall& call) {
+  TranscriptAsked asked;
+  if (call.tokens().multilingual() && !call.form.language.empty())
+    asked.language = language_code(call.form.language);
   asked.translate = call.translate;
   asked.timestamps = call.times() || call.spectrum.n_frames > call.ear().window_frames();
   asked.follows_text = true;
@@ -182,31 +173,6 @@ Result<TranscriptAsked> asked_of(const AudioCall& call) {
                                                   {.add_special = false, .parse_special = false});
   return asked;
 }
-
-// Bytes of sounds that requests hold.
-class SoundRoom {
- public:
-  explicit SoundRoom(std::atomic<int64_t>& all) : all_(all) {}
-  ~SoundRoom() { all_ -= bytes_; }
-  SoundRoom(const SoundRoom&) = delete;
-  SoundRoom& operator=(const SoundRoom&) = delete;
-  Status take(int64_t bytes) {
-    const int64_t most = total_memory() / 8;
-    if (all_.fetch_add(bytes) + bytes <= most) {
-      bytes_ += bytes;
-      return {};
-    }
-    all_ -= bytes;
-    return errorf(ErrorCode::kResourceExhausted,
-                  "sounds of running requests take {} MiB at most, this one would take {} more: "
-                  "try again later",
-                  most >> 20, bytes >> 20);
-  }
-
- private:
-  std::atomic<int64_t>& all_;
-  int64_t bytes_ = 0;
-};
 
 struct Written {
   std::vector<TranscriptSegment> segments;
@@ -287,7 +253,8 @@ Status reserve(Exchange& exchange, const GenerationCall& generation) {
   RequestRecord& record = record_of(exchange);
   if (record.spending == nullptr) return {};
   SpendingClaim claim{.price = generation.model->settings().price,
-                      .prompt_tokens = static_cast<int64_t>(generation.prompts[0].size()),
+                      .prompt_tokens = static_cast<int64_t>(generation.prompts[0].size()) +
+                                       generation.n_encoder_rows(),
                       .n_replies = 1,
                       .max_tokens = generation.params.max_tokens,
                       .may_be_shorter = false};
@@ -298,16 +265,18 @@ Status reserve(Exchange& exchange, const GenerationCall& generation) {
 }
 
 // Generates for one window; returns its tokens. An empty result without an error: the client has
-// left.
+// left. comments: sent while nothing else is; "": none.
 net::awaitable<Result<std::vector<TokenId>>> generate(Services& services, Exchange& exchange,
-                                                      GenerationCall& call) {
+                                                      GenerationCall& call,
+                                                      std::string_view comments) {
   if (const Status reserved = reserve(exchange, call); !reserved)
     co_return tl::unexpected(reserved.error());
   auto started = co_await Generation::start(services, exchange, call);
   if (!started) co_return tl::unexpected(started.error());
   Generation& generation = **started;
   const Generation::Take gather = [](const std::vector<ChoiceDelta>&) { return true; };
-  while (co_await generation.pass(gather, std::chrono::hours(1))) {
+  while (co_await generation.pass(gather, services.config.keep_alive_interval)) {
+    if (!comments.empty()) co_await exchange.write(comments);
   }
   if (const auto& spending = record_of(exchange).spending) spending->settle();
   if (generation.client_gone()) co_return std::vector<TokenId>();
@@ -327,33 +296,57 @@ json event_of(const char* type, const char* field, const std::string& text) {
   return {{"type", type}, {field, text}};
 }
 
-using Tell = std::function<net::awaitable<bool>(const std::string&)>;
+// Where pieces of text go.
+struct Listener {
+  std::function<net::awaitable<bool>(const std::string&)> tell;  // false ends the work
+  std::string_view comments;                                     // as of generate()
+};
 
-// Writes all windows. tell: called with each new piece of text; false ends the work.
+// Waits for a place in the queue, some seconds at most, and not beyond the call's deadline. Returns
+// whether to try again.
+net::awaitable<bool> wait_for_place(Exchange& exchange, const AudioCall& call, int n_tries) {
+  constexpr int kMostTries = 20;
+  const std::chrono::milliseconds pause(std::min(100 * n_tries, 1000));
+  if (n_tries > kMostTries || (call.deadline && Clock::now() + pause >= *call.deadline))
+    co_return false;
+  net::steady_timer timer(exchange.executor(), pause);
+  co_await timer.async_wait(net::as_tuple(net::use_awaitable));
+  co_return !exchange.gone();
+}
+
+// Writes all windows. What was written is not lost where the queue is full, or a quota of a minute
+// is used up, in the middle of a sound: the next window waits.
 net::awaitable<Result<std::string>> write_windows(Services& services, Exchange& exchange,
                                                   const AudioCall& call, TranscriptAsked asked,
-                                                  Written& written, const Tell& tell) {
+                                                  Written& written, const Listener& listener) {
   // Silence that fills the last window up is not written.
   const auto own =
       static_cast<int64_t>(std::ceil(call.spectrum.seconds / call.ear().seconds_per_frame()));
   Transcriber transcriber(call.tokens(), std::move(asked),
                           {std::clamp<int64_t>(own, 1, call.spectrum.n_frames),
                            call.ear().window_frames(), call.ear().seconds_per_frame()});
+  int n_tries = 0;
   while (!transcriber.done() && !exchange.gone()) {
     GenerationCall generation;
     // The window is copied and hashed.
     co_await services.run_apart(exchange, call.window_bytes(), [&] {
       generation = generation_of(call, transcriber, transcriber.next());
     });
-    const auto tokens = co_await generate(services, exchange, generation);
+    generation.cache_scope = cache_scope_of(services, exchange.request());
+    const auto tokens = co_await generate(services, exchange, generation, listener.comments);
+    const bool goes_on = transcriber.seek() > 0 && !record_of(exchange).over_budget;
+    if (!tokens && tokens.error().code == ErrorCode::kResourceExhausted && goes_on &&
+        co_await wait_for_place(exchange, call, ++n_tries))
+      continue;
     if (!tokens) co_return tl::unexpected(tokens.error());
     if (tokens->empty()) break;
+    n_tries = 0;
     for (TranscriptSegment& segment : transcriber.add(*tokens)) {
       std::string text = text_of(call.model->tokenizer(), call.tokens(), segment.tokens);
-      const bool goes_on = co_await tell(text);
+      const bool open = co_await listener.tell(text);
       written.texts.push_back({segment.start, segment.end, std::move(text)});
       written.segments.push_back(std::move(segment));
-      if (!goes_on) co_return transcriber.language();
+      if (!open) co_return transcriber.language();
     }
   }
   co_return transcriber.language();
@@ -362,9 +355,10 @@ net::awaitable<Result<std::string>> write_windows(Services& services, Exchange& 
 net::awaitable<void> answer_whole(Services& services, Exchange& exchange, const AudioCall& call,
                                   TranscriptAsked asked) {
   Written written;
-  const Tell tell = [](const std::string&) -> net::awaitable<bool> { co_return true; };
+  const Listener nobody{.tell = [](const std::string&) -> net::awaitable<bool> { co_return true; },
+                        .comments = ""};
   const auto language =
-      co_await write_windows(services, exchange, call, std::move(asked), written, tell);
+      co_await write_windows(services, exchange, call, std::move(asked), written, nobody);
   if (exchange.gone()) co_return;
   if (!language) {
     HttpReply refused = error_reply(language.error());
@@ -383,7 +377,8 @@ net::awaitable<void> answer_events(Services& services, Exchange& exchange, const
   if (!open) co_return;
   Written written;
   bool first = true;
-  const Tell tell = [&](const std::string& text) -> net::awaitable<bool> {
+  Listener client{.tell = {}, .comments = ": keep-alive\n\n"};
+  client.tell = [&](const std::string& text) -> net::awaitable<bool> {
     std::string piece = text;
     while (first && piece.starts_with(' ')) piece.erase(0, 1);
     if (piece.empty()) co_return true;
@@ -392,7 +387,7 @@ net::awaitable<void> answer_events(Services& services, Exchange& exchange, const
     co_return open;
   };
   const auto language =
-      co_await write_windows(services, exchange, call, std::move(asked), written, tell);
+      co_await write_windows(services, exchange, call, std::move(asked), written, client);
   if (!open || exchange.gone()) co_return;
   std::string tail;
   if (language) {
@@ -405,31 +400,26 @@ net::awaitable<void> answer_events(Services& services, Exchange& exchange, const
   if (co_await exchange.write(tail + "data: [DONE]\n\n")) co_await exchange.end_stream();
 }
 
-net::awaitable<void> answer_audio(Services& services, Exchange& exchange, bool translate) {
-  Result<AudioForm> form;
-  co_await services.run_apart(exchange,
-                              [&] { form = read_audio_form(services, exchange.request()); });
-  if (!form) co_return co_await exchange.reply(error_reply(form.error(), "file"));
-  AudioCall call;
-  call.form = *form, call.translate = translate;
-  if (const auto limit = services.config.request_timeout; limit.count() > 0)
-    call.deadline = Clock::now() + limit;
-  const auto model = co_await model_of(services, exchange.request(), call.form.model);
-  if (!model) co_return co_await exchange.reply(error_reply(model.error(), "model"));
-  call.model = *model;
-  if (const Status fits = check_model(call); !fits)
-    co_return co_await exchange.reply(error_reply(fits.error(), "model"));
+// Reads the sound as a spectrum; the file is not needed any more then.
+net::awaitable<Status> hear(Services& services, Exchange& exchange, AudioCall& call) {
   const auto file = std::as_bytes(std::span(call.form.file));
-  SoundRoom room(services.under_way.sound_bytes);
+  call.room.attach(services.under_way.sound_bytes, total_memory() / 8);
+  call.room.share(services.under_way.sound_shares, exchange.request().asker());
   Status heard;
-  size_t room_bytes = 0;
+  int64_t bytes = 0;
   co_await services.run_apart(exchange, file.size(), [&] {
-    const auto bytes = call.ear().spectrum_bytes(file);
-    heard = bytes ? room.take(*bytes) : tl::unexpected(bytes.error());
-    if (heard) room_bytes = static_cast<size_t>(*bytes);
+    const auto needed = call.ear().spectrum_bytes(file);
+    if (!needed) {
+      heard = tl::unexpected(needed.error());
+    } else if (bytes = *needed; !call.room.take(bytes)) {
+      heard = errorf(ErrorCode::kResourceExhausted,
+                     "sounds of running requests take {} MiB at most, those of one client three "
+                     "quarters of them, this one would take {} more: try again later",
+                     (total_memory() / 8) >> 20, bytes >> 20);
+    }
   });
-  if (!heard) co_return co_await exchange.reply(error_reply(heard.error(), "file"));
-  co_await services.run_apart(exchange, room_bytes, [&] {
+  if (!heard) co_return heard;
+  co_await services.run_apart(exchange, static_cast<size_t>(bytes), [&] {
     auto spectrum = call.ear().spectrum(file);
     if (spectrum) {
       call.spectrum = *std::move(spectrum);
@@ -437,13 +427,41 @@ net::awaitable<void> answer_audio(Services& services, Exchange& exchange, bool t
       heard = tl::unexpected(spectrum.error());
     }
   });
-  if (!heard) co_return co_await exchange.reply(error_reply(heard.error(), "file"));
-  Result<TranscriptAsked> asked;
+  call.form.file = {};
+  exchange.drop_body();
+  call.room.keep(static_cast<int64_t>(call.spectrum.values.capacity() * sizeof(float)));
+  co_return heard;
+}
+
+net::awaitable<void> answer_audio(Services& services, Exchange& exchange, bool translate) {
+  Result<AudioForm> form;
+  co_await services.run_apart(exchange,
+                              [&] { form = read_audio_form(services, exchange.request()); });
+  if (!form) co_return co_await exchange.reply(error_reply(form.error(), "file"));
+  AudioCall call;
+  call.form = *form, call.translate = translate;
+  std::optional<std::chrono::milliseconds> timeout;
+  if (services.config.request_timeout.count() > 0) timeout = services.config.request_timeout;
+  if (const Status read = read_timeout(exchange.request(), timeout); !read)
+    co_return co_await exchange.reply(error_reply(read.error()));
+  if (timeout) call.deadline = Clock::now() + *timeout;
+  const auto model = co_await model_of_name(services, exchange.request(), call.form.model);
+  if (!model) co_return co_await exchange.reply(error_reply(model.error(), "model"));
+  call.model = *model;
+  if (const Status fits = check_model(call); !fits)
+    co_return co_await exchange.reply(error_reply(fits.error(), "model"));
+  if (const Status known = check_language(call); !known)
+    co_return co_await exchange.reply(error_reply(known.error(), "language"));
+  if (const Status heard = co_await hear(services, exchange, call); !heard) {
+    HttpReply refused = error_reply(heard.error(), "file");
+    if (refused.status == 429) set_retry_after(refused, call.model->seconds_of_queue());
+    co_return co_await exchange.reply(std::move(refused));
+  }
+  TranscriptAsked asked;
   co_await services.run_apart(exchange, call.form.prompt.size(), [&] { asked = asked_of(call); });
-  if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "language"));
   if (call.form.stream)
-    co_return co_await answer_events(services, exchange, call, *std::move(asked));
-  co_await answer_whole(services, exchange, call, *std::move(asked));
+    co_return co_await answer_events(services, exchange, call, std::move(asked));
+  co_await answer_whole(services, exchange, call, std::move(asked));
 }
 
 }  // namespace

@@ -1,9 +1,5 @@
 #include "server/handlers/answer.h"
 
-#include <cmath>
-#include <cstdlib>
-
-#include "base/locale_free.h"
 #include "server/api/api_request.h"
 #include "server/handlers/constrain.h"
 #include "server/keys/ledger/spending.h"
@@ -15,28 +11,6 @@
 
 namespace penstock {
 namespace {
-
-// Cached prompts are shared within a tenant, or by all if the operator allows it.
-std::string cache_scope_of(const Services& services, const HttpRequest& request) {
-  const std::string& tenant = record_of(request).tenant;
-  const bool shared = tenant.empty() || services.config.prefix_cache_across_keys;
-  return shared ? std::string() : tenant + "\n";
-}
-
-// Reads "x-request-timeout: SECONDS", which can only shorten the server's limit.
-Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milliseconds>& timeout) {
-  const std::string text(request.header("x-request-timeout"));
-  if (text.empty()) return {};
-  char* end = nullptr;
-  const double seconds = locale_free_strtod(text.c_str(), &end);
-  if (*end != '\0' || !std::isfinite(seconds) || seconds <= 0 || seconds > 1e7) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "x-request-timeout: expected seconds greater than 0, got {}", text);
-  }
-  const std::chrono::milliseconds asked(static_cast<int64_t>(std::ceil(seconds * 1000)));
-  timeout = timeout ? std::min(*timeout, asked) : asked;
-  return {};
-}
 
 constexpr size_t kPerToken = 4, kPerLogprob = 60;  // approximate bytes in a reply
 // Most bytes that a stream repeats of its prompts (texts, ids, log-probabilities): its events are

@@ -62,6 +62,8 @@ class Exchange {
   // Sets the path to that of the route, since a path may have several names.
   void set_path(std::string path) { request_.path = std::move(path); }
   void set_body(std::string body) { request_.body = std::move(body); }
+  // Frees the body and its share of the budget, when an answer needs it no more but takes long.
+  virtual void drop_body() { request_.body = {}; }
   void set_client(std::string id) { request_.client = std::move(id); }
   std::shared_ptr<RequestRecord>& record() { return request_.record; }
   virtual net::any_io_executor executor() = 0;

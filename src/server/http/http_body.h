@@ -79,8 +79,11 @@ class BodyBudget {
     taken_ += bytes;
     return true;
   }
-  void release() {
-    const int64_t bytes = std::exchange(taken_, 0);
+  void release() { keep(0); }
+  // Releases all but `most` bytes.
+  void keep(int64_t most) {
+    const int64_t bytes = std::max<int64_t>(taken_ - most, 0);
+    taken_ -= bytes;
     if (used_ != nullptr) used_->fetch_sub(bytes);
     if (shares_ != nullptr) shares_->release(who_, bytes);
   }

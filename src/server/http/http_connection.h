@@ -155,6 +155,10 @@ class HttpConnectionOf final : public HttpConnection,
   }
 
   net::any_io_executor executor() override { return stream_.get_executor(); }
+  void drop_body() override {
+    request_.body = {};
+    if (body_budget_ != nullptr) body_budget_->release();
+  }
 
   net::awaitable<void> reply(HttpReply reply) override {
     namespace http = boost::beast::http;
@@ -365,7 +369,9 @@ class HttpConnectionOf final : public HttpConnection,
       co_return false;
     request_.body = std::move(parser->get().body().text);
     parser.reset();
+    body_budget_ = &budget;
     co_await answer(plan.answer);
+    body_budget_ = nullptr;
     request_ = {};
     co_return keep_alive_ && !gone_ && replied_;
   }
@@ -531,6 +537,7 @@ class HttpConnectionOf final : public HttpConnection,
   inline static thread_local fmt::memory_buffer framed_;
   Time waits_since_ = Time::max(), deadline_ = Time::max();
   unsigned request_version_ = 11;
+  BodyBudget* body_budget_ = nullptr;  // of the request that is answered
   int n_requests_ = 0;
   bool keep_alive_ = true, idle_ = false, timed_out_ = false, overdue_ = false;
   bool watching_ = false, watch_armed_ = false, watch_again_ = false;
