@@ -57,6 +57,18 @@ class GrammarCommand(unittest.TestCase):
         self.assertEqual(misspelt["error"]["kind"], "invalid")
         self.assertEqual(note["notes"][0]["where"], "#/x-y")
 
+    def test_nested_cases(self):
+        """Nested as deep as a line may be long."""
+        with tempfile.TemporaryDirectory() as folder:
+            deep, regex = pathlib.Path(folder, "deep"), pathlib.Path(folder, "regex")
+            regex.write_text("a")
+            for nested in ("[" * 300_000, '{"a":' * 100_000):
+                deep.write_text(nested)
+                for arguments in (["--cases", deep], ["--regex", regex, "--instances", deep]):
+                    refused = run("check", "-m", STORY_MODEL, *arguments)
+                    self.assertGreater(refused.returncode, 0, refused)
+                    self.assertIn("expected" if "--regex" in arguments else "nested deeper than", refused.stderr)
+
     def test_show(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "schema.json")

@@ -24,7 +24,7 @@ using grammar::GrammarSpec;
 using grammar::JsonValue;
 using grammar::SpecKind;
 
-constexpr int kMaxCaseDepth = 100'000;  // maximum nesting of a line's JSON
+constexpr int kMaxCaseDepth = 1'000;  // maximum nesting of a line's JSON
 
 struct KindName {
   SpecKind kind;
