@@ -26,7 +26,7 @@ struct MixtureCase {
 };
 void PrintTo(const MixtureCase& c, std::ostream* out) { *out << c.name; }
 
-// Of both formats, without those that no device takes.
+// Of both formats.
 std::vector<MixtureCase> mixtures_for_devices() {
   std::vector<MixtureCase> all;
   for (const char* kind : {"models", "mxfp4"}) {
@@ -36,9 +36,7 @@ std::vector<MixtureCase> mixtures_for_devices() {
         const auto source = open_weights(path);
         if (!source) continue;
         const ModelConfig config = read_config(**source).value();
-        if (config.indexer().top_k > 0 || config.experts.n_identities > 0 ||
-            !std::ranges::any_of(config.layers, &LayerConfig::moe))
-          continue;
+        if (!std::ranges::any_of(config.layers, &LayerConfig::moe)) continue;
         std::string name = std::string(kind) + "_" + entry.path().filename().string() +
                            (path == entry.path() ? "_hf" : "_gguf");
         std::ranges::replace(name, '.', '_');

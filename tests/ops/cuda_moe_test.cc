@@ -60,7 +60,8 @@ Values one_expert(Ops& ops, Tensor x, const Expert& gate, const Expert& up, cons
 
 std::vector<ExpertRouting> ways_to_choose() {
   std::vector<ExpertRouting> ways;
-  for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
+  for (const RouterScore score :
+       {RouterScore::kSoftmax, RouterScore::kSigmoid, RouterScore::kSqrtSoftplus}) {
     ways.push_back({.n_active = 3, .score = score, .scale = 2.5f});
     ways.push_back({.n_active = 4,
                     .score = score,
@@ -119,6 +120,63 @@ TEST(CudaExperts, AreTheProductsOfEachByTheHostsRouting) {
         }
       }
     }
+  }
+}
+
+// Experts behind those with weights give their input; a token's own experts are weighed by the scores.
+TEST(CudaExperts, WithoutWeightsAndByTheToken) {
+  auto made = make_ops("cuda_emulated", {.n_threads = 1});
+  if (!made) GTEST_SKIP() << made.error().message;
+  Ops& ops = **made;
+  constexpr int kRouted = kExperts + 3, kVocab = 5;
+  const Expert gate = experts_of(ops, QuantType::kF32, kWidth, kDim, 1),
+               up = experts_of(ops, QuantType::kF32, kWidth, kDim, 100);
+  const Expert down = experts_of(ops, QuantType::kF32, kDim, kWidth, 200);
+  std::vector<float> table;
+  for (int token = 0; token < kVocab; ++token)
+    for (int i = 0; i < 2; ++i) table.push_back(static_cast<float>((3 * token + 4 * i) % kRouted));
+  const auto packed = ops.pack_vector(table).value();
+  std::vector<TokenId> tokens;
+  for (int t = 0; t < kTokens; ++t) tokens.push_back(t % (kVocab + 1));  // one is not in the table
+  std::vector<int32_t> positions(kTokens, 0);
+  const int32_t seq_offsets[] = {0, kTokens}, lens[] = {kTokens};
+  const Batch batch = {tokens, positions, seq_offsets, lens, {}, {}, {}};
+  const std::vector<float> values = random_floats(kTokens * kDim, 11),
+                           logits = random_floats(kTokens * kRouted, 12);
+  for (const bool by_token : {false, true}) {
+    ops.begin_step(&batch);
+    const Tensor x = tensor_of(ops, values, kTokens, kDim), out = ops.new_tensor(kTokens, kDim);
+    MoeParams params = params_of(gate, up, down);
+    params.routing = {.n_active = 2, .score = RouterScore::kSqrtSoftplus, .scale = 1.5f};
+    if (by_token) params.token_experts = packed.get();
+    ops.moe(x, tensor_of(ops, logits, kTokens, kRouted), params, out);
+    const Values got = read(ops, out);
+    std::vector<Values> of_expert;
+    for (size_t e = 0; e < kExperts; ++e)
+      of_expert.push_back(one_expert(ops, x, gate, up, down, e));
+    int n_without = 0;
+    for (int t = 0; t < kTokens; ++t) {
+      std::vector<ExpertChoice> choices(2);
+      const float* const own = logits.data() + t * kRouted;
+      const int token = tokens[static_cast<size_t>(t)] % kVocab;
+      if (by_token) {
+        weigh_experts(own, kRouted, params.routing, table.data() + 2 * token, choices.data());
+      } else {
+        choose_experts(own, kRouted, params.routing, nullptr, choices.data());
+      }
+      for (int i = 0; i < kDim; ++i) {
+        double want = 0;
+        for (const ExpertChoice& choice : choices) {
+          const bool has = choice.expert < kExperts;
+          want +=
+              double{choice.weight} * (has ? of_expert[static_cast<size_t>(choice.expert)].at(t, i)
+                                           : values[static_cast<size_t>(t * kDim + i)]);
+          n_without += has ? 0 : 1;
+        }
+        ASSERT_NEAR(got.at(t, i), want, 5e-5 * (1 + std::fabs(want))) << "token " << t;
+      }
+    }
+    EXPECT_GT(n_without, 0);
   }
 }
 

@@ -1,11 +1,10 @@
 #include "ops/cpu/ngrams.h"
 
-#include <sys/mman.h>
-
 #include "base/check.h"
 #include "base/half.h"
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/state_runs.h"
+#include "ops/ngram_rows.h"
 
 namespace penstock {
 namespace {
@@ -34,27 +33,6 @@ void store_token(TokenId token, TokenId end_token, T* at) {
     put_number(static_cast<float>(code >> (kPartBits * i) & 0xff), at[i]);
 }
 
-int64_t modulo(int64_t value, int64_t divisor) {
-  const int64_t rest = value % divisor;
-  return rest < 0 ? rest + divisor : rest;
-}
-
-// Writes the rows of a token. recent: the token, then the ngram_size - 1 before it.
-void hash(const NgramParams& params, const TokenId* recent, int64_t* rows) {
-  bool ended = false;
-  uint64_t mixed = 0;
-  for (int i = 0; i < params.ngram_size; ++i) {
-    ended = ended || (i > 0 && recent[i] == params.end_token);
-    const TokenId token = ended ? params.end_token : recent[i];
-    mixed ^= static_cast<uint64_t>(token) *
-             static_cast<uint64_t>(params.multipliers[static_cast<size_t>(i)]);
-    for (int h = 0; i > 0 && h < params.heads_per_ngram; ++h) {
-      const auto head = static_cast<size_t>((i - 1) * params.heads_per_ngram + h);
-      rows[head] = modulo(static_cast<int64_t>(mixed), params.sizes[head]) + params.offsets[head];
-    }
-  }
-}
-
 // Rows of the tokens of one run, and the state after it.
 template <class T>
 void hash_run(const RecurrenceContext& context, const NgramParams& params, const StateRun& run,
@@ -71,7 +49,7 @@ void hash_run(const RecurrenceContext& context, const NgramParams& params, const
   };
   for (int t = 0; t < run.n; ++t) {
     for (int i = 0; i <= before; ++i) recent[i] = token_at(t - i);
-    hash(params, recent, rows + static_cast<size_t>(run.first + t) * heads);
+    hash_ngrams(params, recent, rows + static_cast<size_t>(run.first + t) * heads);
   }
   for (int i = 0; i < before; ++i) recent[i] = token_at(run.n - before + i);
   for (int i = 0; i < before; ++i) store_token(recent[i], params.end_token, state + i * kParts);
@@ -85,14 +63,6 @@ void hash_all(const RecurrenceContext& context, const NgramParams& params, int64
                  [&](const StateRun& run) { hash_run<T>(context, params, run, rows); });
 }
 
-// Has the system read the pages of a row.
-void read_ahead(std::span<const std::byte> bytes) {
-  constexpr uintptr_t kPage = 4096;
-  const auto begin = reinterpret_cast<uintptr_t>(bytes.data()) / kPage * kPage,
-             end = reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size();
-  (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
-}
-
 }  // namespace
 
 void cpu_embed_ngrams(const RecurrenceContext& context, const NgramParams& params, Tensor out) {
@@ -104,16 +74,8 @@ void cpu_embed_ngrams(const RecurrenceContext& context, const NgramParams& param
   auto* rows = context.scratch.allocate_array<int64_t>(static_cast<size_t>(n));
   context.cache.spec().state_dtype == StateDType::kF32 ? hash_all<float>(context, params, rows)
                                                        : hash_all<BFloat16>(context, params, rows);
-  context.pool.for_ranges(n, 64, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) read_ahead(table.row(rows[i]).bytes);
-  });
-  context.pool.for_ranges(n, 16, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const RowTable::Row row = table.row(rows[i]);
-      dequantize_row(row.type, row.bytes.data(),
-                     f32(out, static_cast<int>(i / heads)) + i % heads * table.n_cols(),
-                     table.n_cols());
-    }
+  decode_ngram_rows(context.pool, table, {rows, static_cast<size_t>(n)}, [&](int64_t i) {
+    return f32(out, static_cast<int>(i / heads)) + i % heads * table.n_cols();
   });
 }
 

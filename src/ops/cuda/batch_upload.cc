@@ -101,6 +101,9 @@ Status BatchUpload::set(const Batch& batch, const DescribedDraws& draws,
       sequences_[static_cast<size_t>(t)] = static_cast<int32_t>(s);
   sort_tokens(batch);
   list_pieces(batch);
+  int longest = kLeastLength;
+  for (const int32_t len : batch.seq_lens) longest = std::max(longest, len);
+  length_room_ = static_cast<int>(std::bit_ceil(static_cast<unsigned>(longest)));
   const auto fill = [&] {
     used_ = sizeof(BatchOnDevice);
     BatchOnDevice all = {};

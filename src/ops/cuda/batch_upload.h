@@ -33,6 +33,8 @@ class BatchUpload {
   bool has_many() const { return has_many_; }
   // Whether every sequence has at most BatchOnDevice::kFewTokens new tokens, and one has some.
   bool all_few() const { return all_few_ && has_few_; }
+  // Tokens of the longest sequence with this step, or somewhat more: a power of two.
+  int length_room() const { return length_room_; }
   // Returns a key of everything on which the choice of attention's kernels depends.
   int attention_key() const {
     return (16 * std::bit_width(unsigned(piece_room_)) +
@@ -55,6 +57,7 @@ class BatchUpload {
   // Limits of split attention: steps with more tokens have enough blocks without, and more pieces
   // would take too much memory.
   static constexpr int kMostTokens = 32, kMostPieces = 1024;
+  static constexpr int kLeastLength = 256;  // of length_room()
 
   Device& device_;
   Memory memory_;
@@ -67,7 +70,7 @@ class BatchUpload {
   std::vector<int32_t> given_of_;
   std::vector<float> given_;
   std::vector<int32_t> piece_tokens_, first_pieces_;
-  int piece_room_ = 0, few_piece_room_ = 0;
+  int piece_room_ = 0, few_piece_room_ = 0, length_room_ = kLeastLength;
   bool takes_apart_ = true;
   bool has_few_ = false, has_many_ = false, all_few_ = false;
   bool measuring_ = false;

@@ -3,6 +3,7 @@
 #include "ops/cuda/batch_upload.h"
 #include "ops/cuda/device.h"
 #include "ops/cuda/kernels/attention.h"
+#include "ops/cuda/sparse_attention.h"
 #include "ops/cuda/step_memory.h"
 #include "ops/ops.h"
 
@@ -16,6 +17,7 @@ class CacheAttention {
       : device_(device),
         memory_(memory),
         upload_(upload),
+        sparse_(device, memory, upload, invariant),
         invariant_(invariant),
         wide_(device.has_wgmma()) {}
 
@@ -26,6 +28,8 @@ class CacheAttention {
   void flash_wide(bool on) { wide_ = on && (device_.has_wgmma() || device_.emulated()); }
   // Enables fusion of rotating and storing with attention; the results are the same bits.
   void fuse_stores(bool on) { fuses_stores_ = on; }
+  void begin_step() { sparse_.begin_step(); }
+  SparseAttention& sparse() { return sparse_; }
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out);
   // Ops::store_and_attend() by one kernel. Returns false, and does nothing, if no kernel fuses
   // both.
@@ -50,6 +54,7 @@ class CacheAttention {
   Device& device_;
   StepMemory& memory_;
   const BatchUpload& upload_;
+  SparseAttention sparse_;
   bool invariant_, wide_, flash_ = true, fuses_stores_ = true;
 };
 

@@ -13,7 +13,8 @@ Rotation rotation_of(const RopeParams& rope) {
           rope.interleaved,
           rope.first,
           device_data(rope.long_inv_freq),
-          device_data(rope.axes)};
+          device_data(rope.axes),
+          rope.offset};
 }
 
 }  // namespace

@@ -25,7 +25,9 @@ KvLayerOnDevice layer_of(const CacheSpec& spec, const KvLayerSpec& layer, int n_
   made.row_bytes = layer.head_dim * kSizes[static_cast<int>(spec.dtype)];
   made.value_row_bytes =
       n_parts == 2 ? made.value_dim * kSizes[static_cast<int>(spec.dtype)] : made.row_bytes;
-  const int64_t rows = int64_t{layer.n_kv_heads} * KvLayerOnDevice::kUnitTokens;
+  made.every = layer.every;
+  made.unit_tokens = layer.every > 1 ? spec.block_size / layer.every : KvLayerOnDevice::kUnitTokens;
+  const int64_t rows = int64_t{layer.n_kv_heads} * made.unit_tokens;
   made.values_at = n_parts == 2 ? rows * made.row_bytes : 0;
   made.scales_at = rows * made.row_bytes + (n_parts == 2 ? rows * made.value_row_bytes : 0);
   const int64_t scales = made.has_scales() ? rows * int64_t{sizeof(float)} : 0;
@@ -34,6 +36,11 @@ KvLayerOnDevice layer_of(const CacheSpec& spec, const KvLayerSpec& layer, int n_
   made.block_size = spec.block_size;
   made.spare_slot = n_blocks * spec.block_size;
   return made;
+}
+
+// Bytes of a block in a layer.
+int64_t block_bytes_of(const CacheSpec& spec, const KvLayerOnDevice& layer) {
+  return layer.unit_bytes * (layer.every > 1 ? 1 : spec.block_size / KvLayerOnDevice::kUnitTokens);
 }
 
 }  // namespace
@@ -57,8 +64,7 @@ Result<std::unique_ptr<CudaKvCache>> CudaKvCache::make(Device& device, const Cac
   for (const KvLayerSpec& layer : spec.layers) {
     const int n = n_blocks[static_cast<size_t>(layer.group)];
     cache->layers_.push_back(layer_of(spec, layer, n));
-    place((int64_t{n} + kSpareBlocks) * (spec.block_size / kUnit) *
-          cache->layers_.back().unit_bytes);
+    place((int64_t{n} + kSpareBlocks) * block_bytes_of(spec, cache->layers_.back()));
   }
   for (size_t i = 0; i < spec.state_values.size(); ++i)
     place(n_blocks[static_cast<size_t>(spec.state_group())] * spec.state_bytes(i));
@@ -75,7 +81,7 @@ std::vector<CudaKvCache::Part> CudaKvCache::parts_of(int group, BlockId block) c
   const auto index = static_cast<int64_t>(block);
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (spec_.layers[i].group != group || spec_.layers[i].n_kv_heads == 0) continue;
-    const int64_t bytes = layers_[i].unit_bytes * (spec_.block_size / KvLayerOnDevice::kUnitTokens);
+    const int64_t bytes = block_bytes_of(spec_, layers_[i]);
     parts.push_back({layers_[i].data + index * bytes, static_cast<size_t>(bytes)});
   }
   if (group != spec_.state_group()) return parts;

@@ -6,6 +6,7 @@
 
 #include "ops/cuda/device.h"
 #include "ops/cuda/kernels/cache.h"
+#include "ops/cuda/kernels/recurrence.h"
 #include "ops/ops.h"
 
 namespace penstock::cuda {
@@ -45,5 +46,12 @@ class CudaKvCache final : public KvCache {
   std::vector<std::byte*> states_;  // [n_layers], or empty
   Memory memory_;
 };
+
+// The states of a layer, from `offset` on.
+inline States states_of(const KvCache& cache, int layer, int64_t offset) {
+  const auto& own = static_cast<const CudaKvCache&>(cache);
+  return {own.states(layer), own.state_values(layer), offset, cache.spec().state_group(),
+          cache.spec().state_dtype == StateDType::kBF16};
+}
 
 }  // namespace penstock::cuda

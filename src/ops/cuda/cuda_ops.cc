@@ -1,5 +1,6 @@
 #include "ops/cuda/cuda_ops.h"
 
+#include <bit>
 #include <cstdlib>
 
 namespace penstock {
@@ -50,7 +51,8 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config,
       layer_(*device_, config.batch_invariant),
       wide_(*device_, !config.batch_invariant),
       experts_(*this, *device_, step_memory_, wide_),
-      host_experts_(*this, *device_, graphs_, config) {
+      host_experts_(*this, *device_, graphs_, config),
+      host_ngrams_(*this, *device_, graphs_, pool_) {
   graphs_.enable(!config.eager);
   if (ranks == nullptr) return;
   sums_ =
@@ -80,7 +82,9 @@ StepShape CudaOps::begin_step(const Batch* batch) {
   if (const Status done = upload_.set(host_batch_, draws, draws_.tokens_before()); !done)
     device_->give_up(done.error());
   layer_.begin_step(host_batch_);
-  host_experts_.begin_step(batch != nullptr ? &host_batch_ : nullptr);
+  attention_.begin_step();
+  host_ngrams_.begin_step(host_batch_.n_tokens());
+  host_experts_.begin_step(batch != nullptr ? &host_batch_ : nullptr, this->batch());
   suits_graph_ = graphs_.suits(host_batch_);
   const auto rows = [&](int n) {
     if (suits_graph_) n = StepGraphs::rows_for(n);
@@ -91,9 +95,17 @@ StepShape CudaOps::begin_step(const Batch* batch) {
                    !host_batch_.given.empty()};
 }
 
+// Sparse attention also depends on how long the longest sequence is.
+int CudaOps::attention_key(const StepKey& key) const {
+  const bool is_sparse = key.cache != nullptr && (key.cache->spec().first_index_layer > 0 ||
+                                                  key.cache->spec().first_entry_layer > 0);
+  const int length = is_sparse ? std::bit_width(static_cast<unsigned>(upload_.length_room())) : 0;
+  return upload_.attention_key() * 64 + length;
+}
+
 StepOutputs CudaOps::run_step(const StepKey& key, StepFn fn, void* ctx) {
   const int n_draws = static_cast<int>(host_batch_.draws.size());
-  if (n_draws == 0) return graphs_.run({key, upload_.attention_key(), 0}, suits_graph_, fn, ctx);
+  if (n_draws == 0) return graphs_.run({key, attention_key(key), 0}, suits_graph_, fn, ctx);
   struct WithDraws {
     StepFn fn;
     void* ctx;
@@ -107,7 +119,7 @@ StepOutputs CudaOps::run_step(const StepKey& key, StepFn fn, void* ctx) {
     step.ops->draws_.draw(outputs.logits, &step.ops->batch()->draws, step.n);
     return outputs;
   };
-  return graphs_.run({key, upload_.attention_key(), both.n}, suits_graph_, draw_too, &both);
+  return graphs_.run({key, attention_key(key), both.n}, suits_graph_, draw_too, &both);
 }
 
 // With several ranks there is no recovery, since the other ranks would not learn of it.

@@ -20,6 +20,7 @@
 #include "ops/cuda/device_rates.h"
 #include "ops/cuda/experts.h"
 #include "ops/cuda/host_experts.h"
+#include "ops/cuda/host_ngrams.h"
 #include "ops/cuda/kernels/products.h"
 #include "ops/cuda/layer_products.h"
 #include "ops/cuda/packed_weight.h"
@@ -163,7 +164,7 @@ class CudaOps final : public Ops {
   }
 
   void start_moe(Tensor x, Tensor router_logits, const MoeParams& params) override {
-    if (params.on_host) host_experts_.send(x, router_logits);
+    if (params.on_host) host_experts_.send(x, router_logits, params);
   }
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override {
     if (params.on_host) return host_experts_.run(x, router_logits, params, out);
@@ -180,10 +181,23 @@ class CudaOps final : public Ops {
   }
   void store_and_attend(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                         const AttentionParams& params, Tensor out) override;
+  bool can_select() const override { return true; }
+  void select(Tensor q, Tensor weights, const KvCache& cache, const SelectParams& params,
+              Tensor out) override {
+    attention_.sparse().select(q, weights, cache, params, out);
+  }
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override;
 
+  // cuda_streams.cc
+  void mix_streams(Tensor z, const StreamMixParams& params) override;
+  void root_gates(Tensor a, Tensor b, float scale, Tensor out) override;
+  void scale_heads_by_position(Tensor x, const Vector& slopes, const Vector& biases) override;
+  void pool_keys(Tensor keys, Tensor scores, const PoolParams& params, KvCache& cache,
+                 Tensor out) override;
+
   // cuda_recurrence.cc
+  void embed_ngrams(const NgramParams& params, KvCache& cache, Tensor out) override;
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override;
   void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                    Tensor out) override;
@@ -208,6 +222,7 @@ class CudaOps final : public Ops {
   void multiply(const Product& product);
   void add_adapters(Tensor x, const LinearTarget& target);
   const BatchOnDevice* batch() const { return upload_.on_device(); }
+  int attention_key(const StepKey& key) const;
 
   std::unique_ptr<Device> device_;
   OpsConfig config_;
@@ -227,6 +242,7 @@ class CudaOps final : public Ops {
   WideProducts wide_;
   Experts experts_;
   HostExperts host_experts_;
+  HostNgrams host_ngrams_;
 };
 
 }  // namespace penstock::cuda

@@ -4,15 +4,6 @@
 #include "ops/cuda/kernels/recurrence.h"
 
 namespace penstock::cuda {
-namespace {
-
-States states_of(const KvCache& cache, int layer, int64_t offset) {
-  const auto& own = static_cast<const CudaKvCache&>(cache);
-  return {own.states(layer), own.state_values(layer), offset, cache.spec().state_group(),
-          cache.spec().state_dtype == StateDType::kBF16};
-}
-
-}  // namespace
 
 // Grids have a block per row for sequences, too: every sequence has at least one token.
 void CudaOps::causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) {
@@ -22,6 +13,10 @@ void CudaOps::causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Te
   launch(CausalConv{rows_of(x), rows_of(out), device_data(params.weight), device_data(params.bias),
                     params.taps, states, batch()},
          a_thread_per_element<CausalConv>(x));
+}
+
+void CudaOps::embed_ngrams(const NgramParams& params, KvCache& cache, Tensor out) {
+  host_ngrams_.embed(params, states_of(cache, params.layer, params.state_offset), batch(), out);
 }
 
 void CudaOps::gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,

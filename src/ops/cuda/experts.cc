@@ -13,7 +13,9 @@ namespace penstock::cuda {
 namespace {
 
 static_assert(static_cast<int>(RouterScore::kSparseMixer) ==
-              static_cast<int>(Routing::Score::kSparseMixer));
+                  static_cast<int>(Routing::Score::kSparseMixer) &&
+              static_cast<int>(RouterScore::kSqrtSoftplus) ==
+                  static_cast<int>(Routing::Score::kSqrtSoftplus));
 static_assert(kMaxExpertGroups == ChooseExperts::kMaxGroups);
 static_assert(SortByExpert::kTileRows == ExpertProduct::kTokens);
 
@@ -165,19 +167,23 @@ void Experts::add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int 
 
 void Experts::run(Tensor x, Tensor router_logits, const MoeParams& params,
                   const BatchOnDevice* batch, std::span<const int32_t> adapters, Tensor out) {
-  const int n_experts = router_logits.cols, n_active = params.routing.n_active,
+  // Experts behind the last with weights give their input.
+  const auto n_experts = static_cast<int>(params.up.size());
+  const int n_routed = router_logits.cols, n_active = params.routing.n_active,
             n_choices = x.rows * n_active;
-  PENSTOCK_CHECK(n_active >= 1 && n_active <= n_experts &&
-                 static_cast<int>(params.up.size()) == n_experts &&
-                 n_experts % params.routing.n_groups == 0);
+  PENSTOCK_CHECK(n_active >= 1 && n_active <= n_routed && n_experts <= n_routed &&
+                 n_routed % params.routing.n_groups == 0);
   const auto count = static_cast<size_t>(n_choices);
   const Choices choices{scratch<int32_t>(count), scratch<float>(count), scratch<int32_t>(count)};
-  const ChooseExperts choose{rows_of(router_logits),
-                             routing_of(params.routing),
-                             device_data(params.selection_bias),
-                             device_data(params.expert_scale),
-                             choices,
-                             batch};
+  const ChooseExperts choose{
+      rows_of(router_logits),
+      routing_of(params.routing),
+      device_data(params.selection_bias),
+      device_data(params.expert_scale),
+      device_data(params.token_experts),
+      params.token_experts != nullptr ? params.token_experts->size() / n_active : 0,
+      choices,
+      batch};
   device_.launch(choose, Grid{x.rows, 1, choose.shared_bytes()});
   Matrices gates = matrices_of(params.gate, params.gate_bias, params.gate_adapters);
   Matrices ups = matrices_of(params.up, params.up_bias, params.up_adapters);
@@ -220,7 +226,8 @@ void Experts::run(Tensor x, Tensor router_logits, const MoeParams& params,
   }
   wide_.begin_inputs();
   multiply(hidden, of_hidden, std::move(downs), sorted, results);
-  device_.launch(CombineExperts{rows_of(results), rows_of(out), choices, n_active, !weigh},
+  device_.launch(CombineExperts{rows_of(results), rows_of(x), rows_of(out), n_experts, choices,
+                                n_active, !weigh},
                  a_thread_per_element<CombineExperts>(out));
 }
 

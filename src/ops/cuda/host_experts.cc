@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "ops/cuda/kernels/pool.h"
 
 namespace penstock::cuda {
 
@@ -24,9 +25,9 @@ Ops* HostExperts::host() {
   return host_.get();
 }
 
-void HostExperts::begin_step(const Batch* batch) {
+void HostExperts::begin_step(const Batch* batch, const BatchOnDevice* on_device) {
   is_sent_ = false;
-  batch_ = batch;
+  batch_ = batch, on_device_ = on_device;
   if (host_ != nullptr) (void)host_->begin_step(batch);
 }
 
@@ -37,13 +38,15 @@ HostExperts::Pinned HostExperts::lay_out(Tensor x, Tensor router_logits) const {
     at += static_cast<size_t>(like.rows) * static_cast<size_t>(like.cols);
     return tensor;
   };
-  return {next(x), next(router_logits), next(x)};
+  const Tensor in = next(x), logits = next(router_logits), out = next(x);
+  return {in, logits, out, reinterpret_cast<int32_t*>(at)};
 }
 
-void HostExperts::send(Tensor x, Tensor router_logits) {
+void HostExperts::send(Tensor x, Tensor router_logits, const MoeParams& params) {
   is_sent_ = true;
-  const size_t n_values = static_cast<size_t>(x.rows) * (2 * static_cast<size_t>(x.cols) +
-                                                         static_cast<size_t>(router_logits.cols));
+  const size_t n_values =
+      static_cast<size_t>(x.rows) *
+      (2 * static_cast<size_t>(x.cols) + static_cast<size_t>(router_logits.cols) + 1);
   const std::byte* const before = pinned_.data();
   if (const Status room = pinned_.make_room(n_values * sizeof(float)); !room)
     return device_.give_up(room.error());
@@ -51,11 +54,14 @@ void HostExperts::send(Tensor x, Tensor router_logits) {
   const Pinned to = lay_out(x, router_logits);
   ops_.copy(x, to.x);
   ops_.copy(router_logits.row_range(0, x.rows), to.router_logits);
+  if (params.token_experts != nullptr && on_device_ != nullptr)
+    device_.launch(ListTokens{to.tokens, on_device_},
+                   Grid{(x.rows + ListTokens::kThreads - 1) / ListTokens::kThreads});
   graphs_.between([this] { sent_ = device_.mark(); });
 }
 
 void HostExperts::run(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) {
-  if (!is_sent_) send(x, router_logits);
+  if (!is_sent_) send(x, router_logits, params);
   is_sent_ = false;
   if (!device_.status()) return;
   const Pinned at = lay_out(x, router_logits);
@@ -64,6 +70,12 @@ void HostExperts::run(Tensor x, Tensor router_logits, const MoeParams& params, T
     if (device_.status()) compute(at, params);
   });
   ops_.copy(at.out, out);
+}
+
+void HostExperts::begin_with_tokens(Ops& cpu, const Pinned& at) {
+  known_ = *batch_;
+  known_.tokens = {at.tokens, known_.tokens.size()};
+  (void)cpu.begin_step(&known_);
 }
 
 // Rows beyond the batch are zeros.
@@ -75,6 +87,7 @@ void HostExperts::compute(const Pinned& at, const MoeParams& params) {
   if (cpu == nullptr)
     return device_.give_up({ErrorCode::kInternal, "experts on the host: there is no backend cpu"});
   const bool has_rows = batch_ != nullptr && batch_->n_tokens() > 0;
+  if (params.token_experts != nullptr && has_rows) begin_with_tokens(*cpu, at);
   const int n = has_rows ? std::min(batch_->n_tokens(), at.x.rows) : at.x.rows;
   const auto own = [&](Tensor all) { return all.row_range(0, n); };
   cpu->moe(own(at.x), own(at.router_logits), params, own(at.out));

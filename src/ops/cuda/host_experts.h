@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "ops/cuda/device.h"
+#include "ops/cuda/kernels/batch.h"
 #include "ops/cuda/step_graphs.h"
 #include "ops/ops.h"
 
@@ -22,9 +23,9 @@ class HostExperts {
   // be made.
   Ops* host();
   // REQUIRES: the batch is unchanged until the step ends.
-  void begin_step(const Batch* batch);
-  // Asks the device for the mixture's inputs.
-  void send(Tensor x, Tensor router_logits);
+  void begin_step(const Batch* batch, const BatchOnDevice* on_device);
+  // Asks the device for the mixture's inputs, and for the tokens if they choose the experts.
+  void send(Tensor x, Tensor router_logits, const MoeParams& params);
   // As Ops::moe(); sends the inputs unless they were sent.
   void run(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out);
   int64_t bytes_read() const { return bytes_read_; }  // as Ops::expert_bytes_read()
@@ -33,9 +34,12 @@ class HostExperts {
   // Tensors of a mixture in pinned memory.
   struct Pinned {
     Tensor x, router_logits, out;
+    int32_t* tokens;
   };
   Pinned lay_out(Tensor x, Tensor router_logits) const;
   void compute(const Pinned& at, const MoeParams& params);
+  // Begins a step of the CPU's whose batch has the tokens that the device has drawn.
+  void begin_with_tokens(Ops& cpu, const Pinned& at);
 
   Ops& ops_;
   Device& device_;
@@ -44,7 +48,9 @@ class HostExperts {
   std::unique_ptr<Ops> host_;
   PinnedMemory pinned_;
   const Batch* batch_ = nullptr;  // of the step
+  Batch known_;                   // with tokens in place of stand-ins
   std::atomic<int64_t> bytes_read_ = 0;
+  const BatchOnDevice* on_device_ = nullptr;
   bool is_sent_ = false;  // inputs of the next run()
   StepTicket sent_ = 0;
 };

@@ -1,6 +1,7 @@
 // The primitives of kernels/thread.h on fibers.
 #pragma once
 #include <algorithm>
+#include <bit>
 
 #include "base/half.h"
 #include "ops/cuda/kernels/thread.h"
@@ -29,6 +30,17 @@ T Thread::shuffle(T value, int from_lane) const {
     }
   });
   return mine.got;
+}
+
+inline uint32_t Thread::vote(bool flag) const {
+  uint32_t votes = flag ? 1 : 0;
+  fibers->meet_warp(index, &votes, [](void* const* all, int) {
+    uint32_t together = 0;
+    for (int lane = 0; lane < kWarp; ++lane)
+      together |= *static_cast<const uint32_t*>(all[lane]) << lane;
+    for (int lane = 0; lane < kWarp; ++lane) *static_cast<uint32_t*>(all[lane]) = together;
+  });
+  return votes;
 }
 
 // In one meeting instead of five: fibers that switch are most of what norms cost.
@@ -122,6 +134,8 @@ inline int atomic_add(int* to, int value) {  // one thread at a time
   *to += value;
   return before;
 }
+
+inline int count_bits(uint32_t bits) { return std::popcount(bits); }
 
 inline float float_of_bits(uint32_t bits) {
   float x;

@@ -16,6 +16,7 @@ struct Rotation {
   // [half] or null: for sequences that the batch marks (long_ropes)
   const float* long_inv_freq = nullptr;
   const float* axes = nullptr;  // [half] or null: RopeParams::axes
+  int offset = 0;               // added to positions
 };
 
 // Rotates one head of a token's q or k. Grid::x = rows, Grid::y = heads of q and k.

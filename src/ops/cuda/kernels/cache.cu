@@ -7,6 +7,7 @@ namespace penstock::cuda {
 // A thread copies the same bytes of every token, so overlapping moves take effect in order.
 PENSTOCK_BODY void MoveKv::operator()(const Thread& t) const {
   for (int i = 0; i < n; ++i) {
+    if (!layer.stores(from[i]) || !layer.stores(to[i])) continue;
     for (int part = 0; part < (layer.has_values() ? 2 : 1); ++part) {
       const int bytes = part == 0 ? layer.row_bytes : layer.value_row_bytes;
       const int n_words = (bytes + 3) / 4;

@@ -1,6 +1,7 @@
 // Layout of a layer's K and V in device memory: units of 16 tokens, [unit][K, V][kv head][16
 // tokens][head_dim or value_dim]; a block is a sequence of units. Codes of 8 bits have scales [K, V][kv head][16
-// tokens] after the elements of a unit.
+// tokens] after the elements of a unit. Of a layer that stores some tokens only (KvLayerSpec::every) a unit has those
+// of one block.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,13 +22,18 @@ struct KvLayerOnDevice {
   // offsets in a unit; if values are part of keys, those of keys
   int64_t values_at, scales_at, value_scales_at;
   int64_t unit_bytes;
+  int every, unit_tokens;  // KvLayerSpec::every; 16, or the stored tokens of a block
 
   PENSTOCK_DEVICE bool has_scales() const { return code == KvCode::kI8 || code == KvCode::kF8; }
   PENSTOCK_DEVICE bool has_values() const { return values_at > 0; }
-  PENSTOCK_DEVICE std::byte* unit(int slot) const { return data + slot / kUnitTokens * unit_bytes; }
+  PENSTOCK_DEVICE bool stores(int slot) const { return every == 1 || (slot + 1) % every == 0; }
+  PENSTOCK_DEVICE std::byte* unit(int slot) const {
+    return data + (every == 1 ? slot / kUnitTokens : slot / block_size) * unit_bytes;
+  }
   // Index of the row of a slot and head in its part of the unit, and of its scale.
   PENSTOCK_DEVICE int row_at(int slot, int head) const {
-    return head * kUnitTokens + slot % kUnitTokens;
+    if (every == 1) return head * kUnitTokens + slot % kUnitTokens;
+    return head * unit_tokens + slot % block_size / every;
   }
   PENSTOCK_DEVICE std::byte* key(int slot, int head) const {
     return unit(slot) + static_cast<int64_t>(row_at(slot, head)) * row_bytes;

@@ -6,7 +6,7 @@
 
 namespace penstock::cuda {
 
-inline constexpr float kNothing = -INFINITY, kLog2E = 1.4426950408889634f;
+inline constexpr float kLog2E = 1.4426950408889634f;
 
 PENSTOCK_DEVICE int least(int a, int b) { return a < b ? a : b; }
 PENSTOCK_DEVICE int most(int a, int b) { return a > b ? a : b; }

@@ -34,9 +34,8 @@ struct Router {
     most = warp_max(t, most);
     for (int e = t.index; e < n; e += kWarp) sum += expf(logits[e] - most);
     sum = warp_sum(t, sum);
-    const bool sigmoid = k.routing.score == Routing::Score::kSigmoid;
     for (int e = t.index; e < n; e += kWarp) {
-      scores[e] = sigmoid ? 1.0f / (1.0f + expf(-logits[e])) : expf(logits[e] - most) / sum;
+      scores[e] = score_of(logits[e], most, sum);
       // Without bias and groups logits are compared, since distinct logits may round to equal
       // scores.
       const bool by_logit = k.selection_bias == nullptr && k.routing.n_groups == 1;
@@ -46,6 +45,15 @@ struct Router {
     }
     t.sync_warp();
     if (k.routing.n_groups > 1) leave_groups_out();
+  }
+
+  PENSTOCK_DEVICE float score_of(float logit, float most, float sum) const {
+    switch (k.routing.score) {
+      case Routing::Score::kSigmoid: return 1.0f / (1.0f + expf(-logit));
+      case Routing::Score::kSqrtSoftplus:
+        return sqrtf(fmaxf(logit, 0.0f) + log1pf(expf(-fabsf(logit))));
+      default: return expf(logit - most) / sum;
+    }
   }
 
   // Leaves out the experts of all but the best groups; a group is rated by its best scores.
@@ -112,9 +120,15 @@ PENSTOCK_BODY void ChooseExperts::operator()(const Thread& t) const {
     return;
   }
   const Router router(t, *this);
+  const float* known = nullptr;
+  if (token_experts != nullptr) {
+    int token = batch != nullptr ? batch->tokens[t.x] : 0;
+    if (token < 0) token = batch->drawn[-1 - token];
+    known = token_experts + static_cast<int64_t>(token < n_known_tokens ? token : 0) * n;
+  }
   float sum = routing.sum_eps;
   for (int i = 0; i < n; ++i) {
-    const int best = router.take(experts, i);
+    const int best = known != nullptr ? static_cast<int>(known[i]) : router.take(experts, i);
     const bool mixes = routing.score == Routing::Score::kSparseMixer;
     const float weight = mixes ? router.share_of_near(best, experts, i) : router.scores[best];
     sum += weight;
@@ -141,7 +155,7 @@ PENSTOCK_BODY void SortByExpert::operator()(const Thread& t) const {
   int mine = 0;
   for (int i = first; i < end; ++i) {
     const int e = choices.experts[i];
-    if (e >= 0) atomic_add(counts + e, 1);
+    if (e >= 0 && e < n_experts) atomic_add(counts + e, 1);
     mine += e == t.x ? 1 : 0;
   }
   t.sync();
@@ -187,6 +201,10 @@ PENSTOCK_BODY void CombineExperts::operator()(const Thread& t) const {
   float sum = 0.0f;
   for (int at = t.x * n_active; at < (t.x + 1) * n_active; ++at) {
     if (choices.experts[at] < 0) continue;
+    if (choices.experts[at] >= n_experts) {
+      sum += choices.weights[at] * x.row(t.x)[i];
+      continue;
+    }
     const float value = results.row(choices.places[at])[i];
     sum += weigh ? choices.weights[at] * value : value;
   }

@@ -9,7 +9,7 @@ namespace penstock::cuda {
 
 // ExpertRouting for kernels.
 struct Routing {
-  enum class Score : uint8_t { kSoftmax, kSigmoid, kSparseMixer };
+  enum class Score : uint8_t { kSoftmax, kSigmoid, kSparseMixer, kSqrtSoftplus };
   int n_active;
   Score score;
   int n_groups, n_active_groups, group_top;
@@ -32,13 +32,15 @@ struct ChooseExperts {
   Rows logits;
   Routing routing;
   const float *selection_bias, *expert_scale;  // [n_experts] or null
+  const float* token_experts;                  // [n_known_tokens][n_active] or null
+  int n_known_tokens;
   Choices choices;
   const BatchOnDevice* batch;  // null: no row is padding
   int shared_bytes() const { return 4 * (2 * logits.cols + kMaxGroups); }
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// Sorts choices by expert and then by token; each expert's rows begin at a multiple of `align`,
+// Sorts choices of the first n_experts by expert and then by token; each expert's rows begin at a multiple of `align`,
 // which is a multiple of kTileRows. Grid::x = n_experts.
 struct SortByExpert {
   static constexpr int kThreads = 256, kTileRows = 8;
@@ -64,10 +66,12 @@ struct GatherByExpert {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// out[t] = the sum of its experts' rows, weighted if `weigh`. One thread per element.
+// out[t] = the sum of its experts' rows, weighted if `weigh`, and of weight * x for experts from
+// n_experts on. One thread per element.
 struct CombineExperts {
   static constexpr int kThreads = 256;
-  Rows results, out;
+  Rows results, x, out;
+  int n_experts;
   Choices choices;
   int n_active;
   bool weigh;

@@ -43,7 +43,8 @@ struct Turn {
     const int position = rotation.axes == nullptr || batch.axis_positions == nullptr
                              ? batch.positions[token]
                              : batch.axis_positions[3 * token + static_cast<int>(rotation.axes[i])];
-    const CosSin angle = cos_sin(static_cast<float>(position) * rotation.inv_freq[i]);
+    const CosSin angle =
+        cos_sin(static_cast<float>(position + rotation.offset) * rotation.inv_freq[i]);
     c = angle.c * rotation.scale, s = angle.s * rotation.scale;
     first = rotation.first + (rotation.interleaved ? 2 * i : i);
     second = first + (rotation.interleaved ? 1 : rotation.half);

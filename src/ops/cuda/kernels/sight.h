@@ -1,8 +1,11 @@
 // Visibility: which tokens of its sequence a token attends to.
 #pragma once
 #include "ops/cuda/kernels/attention.h"
+#include "ops/cuda/kernels/thread.h"
 
 namespace penstock::cuda {
+
+inline constexpr float kNothing = -INFINITY;
 
 PENSTOCK_DEVICE int bits_of(uint64_t mask) {
   int n = 0;

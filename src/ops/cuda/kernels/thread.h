@@ -47,6 +47,8 @@ struct Thread {
   PENSTOCK_DEVICE T shuffle_xor(T value, int mask) const {
     return shuffle(value, lane() ^ mask);
   }
+  // Returns the lanes whose flag is set: bit i is lane i.
+  PENSTOCK_DEVICE uint32_t vote(bool flag) const;
   // Reduces the lanes' values: value = combine(value, that of lane ^ mask) for masks 16, 8, …,
   // 1.
   template <class T, class Combine>
@@ -89,6 +91,7 @@ struct Thread {
 };
 
 PENSTOCK_DEVICE int atomic_add(int* to, int value);
+PENSTOCK_DEVICE int count_bits(uint32_t bits);
 
 // --- Called by all lanes of a warp; all get the result. The order of additions is fixed.
 

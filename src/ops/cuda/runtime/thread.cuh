@@ -14,6 +14,10 @@ PENSTOCK_DEVICE T Thread::shuffle(T value, int from_lane) const {
   return __shfl_sync(0xffffffffu, value, from_lane);
 }
 
+PENSTOCK_DEVICE uint32_t Thread::vote(bool flag) const {
+  return __ballot_sync(0xffffffffu, flag ? 1 : 0);
+}
+
 template <class T, class Combine>
 PENSTOCK_DEVICE T Thread::reduce(T value, Combine combine) const {
   for (int mask = kWarp / 2; mask > 0; mask /= 2) value = combine(value, shuffle_xor(value, mask));
@@ -101,6 +105,7 @@ PENSTOCK_DEVICE void Thread::prefetch(const std::byte* at) const {
 }
 
 PENSTOCK_DEVICE int atomic_add(int* to, int value) { return atomicAdd(to, value); }
+PENSTOCK_DEVICE int count_bits(uint32_t bits) { return __popc(bits); }
 
 PENSTOCK_DEVICE float float_of_bits(uint32_t bits) { return __uint_as_float(bits); }
 PENSTOCK_DEVICE uint32_t bits_of_float(float x) { return __float_as_uint(x); }
