@@ -384,7 +384,9 @@ def make(name):
         write_gguf(path + "/model.gguf", state, config, arch)
     os.chmod(path + "/model.safetensors", 0o644)
     n_prompt = 258 if name == "deepseek_v4_long" else N_PROMPT
-    prompt, tokens, logits, difference = reference(tiny_newer_models.tiny_remote_models.computed(model, name), n_prompt, N_STEPS, config.get_text_config().vocab_size)
+    text = config.get_text_config()
+    prompt, tokens, logits, difference = reference(tiny_newer_models.tiny_remote_models.computed(model, name), n_prompt, N_STEPS,
+                                                   getattr(text, "unpadded_vocab_size", None) or text.vocab_size)
     write_golden(path + "/golden.bin", prompt, tokens, logits)
     if name == "phi3_longrope":  # within the original context the short factors hold
         write_golden(path + "/golden_short.bin", *reference(model, 6, 8, config.vocab_size)[:3])

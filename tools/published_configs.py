@@ -403,6 +403,24 @@ PUBLISHED = {
         num_experts_per_tok=8, num_nextn_predict_layers=1, q_lora_rank=2048, qk_nope_head_dim=192, qk_rope_head_dim=64, rms_norm_eps=1e-5,
         rope_parameters=dict(rope_type="default", rope_theta=10000000.0), routed_scaling_factor=2.827, swiglu_limit=10.0,
         tie_word_embeddings=False, v_head_dim=256),
+    # What its class assumes.
+    "hrm_text_1b": dict(
+        model_type="hrm_text", architectures=["HrmTextForCausalLM"], H_cycles=2, L_bp_cycles=[2], L_cycles=3, attention_bias=False, attention_dropout=0.0,
+        embedding_scale=50.0, head_dim=128, hidden_act="silu", hidden_size=1536, initializer_range=0.02, intermediate_size=4096,
+        max_position_embeddings=2048, mlp_bias=False, num_attention_heads=12, num_hidden_layers=128, num_layers_per_stack=16, prefix_lm=True,
+        rms_norm_eps=1e-6, rope_parameters=dict(rope_type="default", rope_theta=10000.0), tie_word_embeddings=False, use_cache=True,
+        vocab_size=151808),
+    # With the keys that llama.cpp's converter asks for.
+    "dory_4b": dict(
+        model_type="dory", architectures=["DoryForCausalLM"], attention_bias=False, attention_dropout=0.0, attention_output_gate=True,
+        dory_format_version=1, fngpt=True, head_dim=256, hidden_act="silu", hidden_size=2560, hybrid_layer_pattern="S-S-S-*-" * 9,
+        initial_state="input_copy", initializer_range=0.0177, input_transform="residual", intermediate_size=7168,
+        layer_types=(["sliding_attention", "mlp"] * 3 + ["full_attention", "mlp"]) * 9, max_position_embeddings=8192, mlp_bias=False,
+        mlp_hidden_act="silu", n_input_layers=16, n_output_layers=16, n_recurrent_layers=40, n_recurrent_loops=2, ngpt=True, ngpt_alpha_init=0.05,
+        ngpt_enable_final_norm=False, num_attention_heads=16, num_hidden_layers=72, num_key_value_heads=4, output_transform="replace",
+        recurrent_kv_cache_mode="per_loop", sliding_window=1024, tie_word_embeddings=False, use_cache=True, vocab_size=131072,
+        rope_parameters={"sliding_attention": dict(rope_type="default", rope_theta=10000.0),
+                         "full_attention": dict(rope_type="default", rope_theta=10000000.0)}),
     "longcat_flash_chat": dict(
         model_type="longcat_flash", architectures=["LongcatFlashForCausalLM"], attention_bias=False, attention_dropout=0.0,
         attention_method="MLA", expert_ffn_hidden_size=2048, ffn_hidden_size=12288, hidden_size=6144, kv_lora_rank=512,
@@ -709,6 +727,9 @@ SMALL = {"dbrx": dict(d_model=24, n_heads=6, n_layers=2, vocab_size=53, attn_con
                                              for group, multiplier in tiny_remote_models.DECI]),
          "arctic_instruct": dict(hidden_size=32, intermediate_size=16, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=3,
                                  num_local_experts=5, vocab_size=53),
+         "hrm_text": dict(num_hidden_layers=12, num_layers_per_stack=2, L_cycles=2),
+         "dory": dict(num_hidden_layers=8, n_input_layers=2, n_recurrent_layers=4, n_output_layers=2, hybrid_layer_pattern="S-*-S-*-",
+                      layer_types=["sliding_attention", "mlp", "full_attention", "mlp"] * 2),
          "minimax_text_01": dict(attn_type_list=[0, 0, 0, 1], rotary_dim=8),
          "smallthinker_4b": dict(tiny_remote_models.THINKER, hidden_size=24, head_dim=8, num_attention_heads=6, num_hidden_layers=4, vocab_size=53,
                                  rope_layout=[1] * 4, sliding_window_layout=[0] * 4),
@@ -792,7 +813,8 @@ def within(kind, key):
 LEFT_OUT = {"paligemma", "cosmos3_omni", "nemo_speechlm"}
 
 # Numbers of a wrapper's other parts that its class assumes, and refuses beside a small text model or in itself.
-CHANGED = {"aya_vision": {("vision_config", "num_attention_heads"): 16},
+CHANGED = {"inkling2": {("vision_config", "text_hidden_size"): 24},
+           "aya_vision": {("vision_config", "num_attention_heads"): 16},
            "perception_lm": {("vision_config", "architecture"): "vit_pe_core_large_patch14_336",
                              ("vision_config", "model_args"): {"embed_dim": 1024}},
            "fun_asr_nano": {("adaptor_config", "hidden_size"): 32,
@@ -823,7 +845,8 @@ RENAMED = {"deepseek_v4_flash": V4_NAMES, "deepseek_v4_pro": V4_NAMES,
 BESIDE = {"gte_multilingual_base": {"classifier.weight": [2, 32], "classifier.bias": [2]},
           "gte_reranker": {"new.pooler.dense.weight": [32, 32], "new.pooler.dense.bias": [32], "classifier.weight": [1, 32], "classifier.bias": [1]}}
 # What becomes of the tensors, for layouts that fuse some.
-LAYOUTS = {"minimax_text_01": tiny_newer_models.as_minimax,
+LAYOUTS = {"dory_4b": lambda state, _: tiny_newer_models.dory_state(state),
+           "minimax_text_01": tiny_newer_models.as_minimax,
            "longcat_flash_chat": lambda state, config: tiny_newer_models.computed_experts(state, config["n_routed_experts"]),
            "hy4_preview": lambda state, _: {tiny_newer_models.hy_v4_name(name): value for name, value in state.items()},
            "openelm_270m": tiny_remote_models.openelm, "baichuan2_7b_chat": tiny_remote_models.baichuan,

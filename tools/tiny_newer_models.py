@@ -342,6 +342,33 @@ MODELS = {
     "longcat_flash_plain": lambda: (T.LongcatFlashConfig(**longcat(
         num_layers=1, zero_expert_num=0, moe_topk=2, v_head_dim=12, routed_scaling_factor=0.7, attention_bias=True, tie_word_embeddings=True,
         rope_parameters=YARN | dict(mscale=1.0, mscale_all_dim=1.0))), False),
+    # Windows and profiles shorter than the prompt; queries grow within it; two rows of the tables are no tokens.
+    "inkling": lambda: (T.InklingTextConfig(**inkling(
+        unpadded_vocab_size=51, layer_types=["hybrid_sliding", "hybrid", "hybrid_sliding", "hybrid"], log_scaling_n_floor=16,
+        log_scaling_alpha=0.3, mlp_layer_types=["dense", "sparse", "sparse", "sparse"])), False),
+    "inkling_plain": lambda: (T.InklingTextConfig(**inkling(
+        num_hidden_layers=2, layer_types=["hybrid", "hybrid_sliding"], mlp_layer_types=["sparse", "dense"], conv_kernel_size=2, n_shared_experts=1,
+        swa_num_attention_heads=4, swa_num_key_value_heads=2, swa_head_dim=8, d_rel=8, rel_extent=64, route_scale=0.7)), False),
+    # Two blocks of layers, the second cut short; queries, keys and values of layers without a window read streams of their own.
+    "inkling2": lambda: (T.Inkling2TextConfig(**inkling2(
+        num_hidden_layers=5, layer_types=["hybrid_sliding", "hybrid", "hybrid_sliding", "hybrid_sliding", "hybrid"],
+        n_layers_per_attn_res_block=3)), False),
+    "inkling2_full": lambda: (T.Inkling2TextConfig(**inkling2(
+        num_hidden_layers=3, layer_types=["hybrid", "hybrid", "hybrid_sliding"], n_layers_per_attn_res_block=1, conv_kernel_size=3,
+        log_scaling_n_floor=4, rel_extent=64, swa_num_attention_heads=4, swa_num_key_value_heads=2, swa_head_dim=8, unpadded_vocab_size=53,
+        vocab_size=53)), False),
+    # Stacks of two layers, which are computed six times; stacks of one, four times.
+    "hrm_text": lambda: (T.HrmTextConfig(**hrm()), False),
+    "hrm_text_single": lambda: (T.HrmTextConfig(**hrm(
+        num_hidden_layers=1, H_cycles=2, L_cycles=1, tie_word_embeddings=True, embedding_scale=1.7,
+        rope_parameters=YARN)), False),
+    # Two of four layers are computed three times; one layer twice, without layers before or behind it.
+    "dory": lambda: (T.DoryConfig(**dory(
+        num_hidden_layers=4, n_input_layers=1, n_recurrent_layers=2, n_output_layers=1, n_recurrent_loops=3,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"])), False),
+    "dory_loop": lambda: (T.DoryConfig(**dory(
+        num_hidden_layers=2, n_input_layers=0, n_recurrent_layers=1, n_output_layers=1, num_key_value_heads=4,
+        layer_types=["full_attention", "full_attention"], rope_parameters={"full_attention": LLAMA3})), False),
     # Streams that are not mixed; two layers that select and one that uses the selection before it.
     "hy_v4": lambda: (T.HYV4Config(**hy_v4()), True),
     "hy_v4_groups": lambda: (T.HYV4Config(**hy_v4(
@@ -966,6 +993,78 @@ def published_deepseek_v4(state, path):
     return renamed | {"mtp.0.e_proj.weight": torch.zeros(8, 8)}
 
 
+INKLING_NAMES = [
+    (r"^model\.", "model.llm."), (r"^lm_head", "model.llm.unembed"), (r"embed_tokens\.embed_norm", "embed_norm"), (r"embed_tokens", "embed"),
+    (r"self_attn\.q_proj", "attn.wq_du"), (r"self_attn\.k_proj", "attn.wk_dv"), (r"self_attn\.v_proj", "attn.wv_dv"),
+    (r"self_attn\.r_proj", "attn.wr_du"), (r"self_attn\.o_proj", "attn.wo_ud"), (r"self_attn\.", "attn."), (r"sconv\.conv1d", "sconv"),
+    (r"post_attention_layernorm", "mlp_norm"), (r"input_layernorm", "attn_norm"), (r"e_score_correction_bias", "bias"),
+    (r"experts\.gate_up_proj", "experts.w13_weight"), (r"experts\.down_proj", "experts.w2_weight"),
+    (r"shared_experts\.w2_weight", "shared_experts.shared_w2_weight"), (r"mlp\.down_proj", "mlp.w2_md")]
+
+
+def alternating(*parts, dim):
+    """The parts' rows in turn."""
+    return torch.stack(parts, dim=dim + 1).flatten(dim, dim + 1)
+
+
+def inkling_state(state):
+    """Names and layout as Inkling is published."""
+    state = dict(state)
+    for key in [k for k in state if k.endswith("mlp.experts.gate_up_proj")]:
+        state[key] = alternating(*state[key].chunk(2, dim=1), dim=1)
+    for key in [k for k in state if k.endswith("gate_proj") or k.endswith("gate_proj.weight")]:
+        up, dense = key.replace("gate_proj", "up_proj"), key.endswith(".weight")
+        both = alternating(state.pop(key), state.pop(up), dim=0 if dense else 1)
+        state[key.replace("gate_proj", "w13_dn" if dense else "shared_w13_weight")] = both
+    renamed = {}
+    for key, value in state.items():
+        for old, new in INKLING_NAMES:
+            key = re.sub(old, new, key)
+        renamed[key] = value
+    return renamed
+
+
+def as_inkling2(state, path):
+    """Inside the published wrapper; transformers saves the names and the layout that are published."""
+    text = json.load(open(path + "/config.json"))
+    config = dict(model_type="inkling2", architectures=["Inkling2ForConditionalGeneration"], text_config=text, vision_config={})
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    return state
+
+
+def as_inkling(state, path):
+    """Inside the published wrapper; kinds of layers by lists of indices."""
+    text = json.load(open(path + "/config.json"))
+    text["local_layer_ids"] = [i for i, kind in enumerate(text["layer_types"]) if kind == "hybrid_sliding"]
+    if text["mlp_layer_types"][0] == "dense":
+        text |= dict(dense_mlp_idx=text.pop("mlp_layer_types").count("dense"), dense_intermediate_size=text["intermediate_size"],
+                     intermediate_size=text.pop("moe_intermediate_size"))
+        del text["layer_types"]
+    text["sconv_kernel_size"] = text.pop("conv_kernel_size")
+    text["model_max_length"] = text.pop("max_position_embeddings")
+    config = dict(model_type="inkling_mm_model", architectures=["InklingForConditionalGeneration"], text_config=text, vision_config={},
+                  mtp_config=dict(num_nextn_predict_layers=3))
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    return {k: v.contiguous() for k, v in inkling_state(state).items()} | {"model.mtp.layers.0.x.weight": torch.zeros(8, 8),
+                                                                             "model.visual.layers.linear_0.weight": torch.zeros(8, 8)}
+
+
+def dory_state(state):
+    """Names as Dory is published: attention and feed-forwards are layers of their own."""
+    def renamed(key):
+        key = re.sub("^model\\.", "backbone.", key).replace("embed_tokens", "embeddings").replace("self_attn.gate_proj", "self_attn.g_proj")
+        at = re.search(r"layers\.(\d+)\.(self_attn|mlp|lambda_1|lambda_2)", key)
+        if not at:
+            return key
+        part = {"self_attn": "mixer", "mlp": "mixer", "lambda_1": "attn_alpha", "lambda_2": "mlp_alpha"}[at[2]]
+        return key[:at.start()] + f"layers.{2 * int(at[1]) + (at[2] in ('mlp', 'lambda_2'))}.{part}" + key[at.end():]
+    return {renamed(key): value for key, value in state.items()}
+
+
+def as_dory(state, path):
+    return dory_state(state)
+
+
 def said_to_be_tied(state, path):
     """A configuration that ties the output to the embedding, though the checkpoint has both: transformers ties what is alike only."""
     config = json.load(open(path + "/config.json"))
@@ -978,6 +1077,7 @@ WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "g
          "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35, "glm5_next_shared": as_glm5_next_text, "minimax_m3": as_minimax_m3, "dots3_note": as_dots3, "minimax_m3_text": as_minimax_m3_text,
          "deepseek_v4": published_deepseek_v4, "deepseek_v4_long": published_deepseek_v4, "mimo_v2_flash": as_mimo, "olmo_hybrid": as_olmo_hybrid,
          "olmo_hybrid_rope": as_olmo_hybrid, "dbrx": as_dbrx, "axk1_released": as_axk1, "bailing_hybrid": as_ling3, "hy_v4": as_hy_v4, "hy_v4_groups": as_hy_v4,
+         "inkling": as_inkling, "inkling_plain": as_inkling, "inkling2": as_inkling2, "inkling2_full": as_inkling2, "dory": as_dory, "dory_loop": as_dory,
          "minimax": as_minimax, "minimax_01": as_minimax_01, "longcat_flash": as_longcat, "longcat_flash_plain": as_longcat}
 
 
@@ -1161,6 +1261,35 @@ def longcat(**more):
                     expert_ffn_hidden_size=16, routed_scaling_factor=2.5) | dict(head_dim=8) | more
     for key in ("first_k_dense_replace", "num_hidden_layers", "intermediate_size", "moe_intermediate_size", "num_experts_per_tok"):
         del config[key]
+    return config
+
+
+def inkling(**more):
+    config = base(num_hidden_layers=4, swa_num_attention_heads=6, swa_num_key_value_heads=3, swa_head_dim=4, sliding_window_size=9, d_rel=5,
+                  rel_extent=14, conv_kernel_size=4, moe_intermediate_size=16, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2,
+                  route_scale=2.0, logits_mup_width_multiplier=3.0) | more
+    del config["tie_word_embeddings"]
+    return config
+
+
+def inkling2(**more):
+    config = inkling(vocab_size=53, unpadded_vocab_size=51, mlp_gate_softcap=0.8, mlp_up_softcap=1.1, final_logit_softcapping=2.5,
+                     qk_l2_clip_threshold=2.0, rel_l2_clip_threshold=1.5, log_scaling_n_floor=16, log_scaling_alpha=0.3, conv_kernel_size=4) | more
+    for key in ("intermediate_size", "n_shared_experts", "logits_mup_width_multiplier"):
+        del config[key]
+    return config
+
+
+def hrm(**more):
+    config = base(num_hidden_layers=2, H_cycles=2, L_cycles=2, initializer_range=0.4, rope_parameters=rope(1e4)) | more
+    del config["num_key_value_heads"]
+    return config
+
+
+def dory(**more):
+    """Scales are stored as multiples of a number that keeps random ones near one."""
+    config = base(initializer_range=0.25, ngpt_alpha_init=0.4, sliding_window=9) | more
+    del config["rms_norm_eps"]
     return config
 
 

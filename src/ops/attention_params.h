@@ -56,6 +56,10 @@ struct AttentionParams {
   // layer has a window; there are no slopes, no relative terms, no selected tokens and no trees of drafts that branch.
   EntryParams entries = {};
 
+  // [tokens, n_heads] or no columns: attention sinks of each token. REQUIRES: can_select(); there are
+  // no other sinks, no selected tokens and no entries.
+  Tensor token_sinks = {};
+
   // SelectParams::most() of that selection
   int selected_most(int n_kv_heads) const {
     return selected_block > 0 ? selected.cols / n_kv_heads : selected.cols;

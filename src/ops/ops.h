@@ -455,8 +455,8 @@ class Ops {
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params,
                       Tensor out) = 0;
   // Whether select(), AttentionParams::selected and entries, MoeParams::token_experts, embed_ngrams(),
-  // root_gates(), pool_keys(), mix_streams(), scale_heads_by_position() and experts without weights
-  // are there.
+  // root_gates(), pool_keys(), mix_streams(), scale_heads_by_position(), bound_rows(), softmax_rows(),
+  // AttentionParams::token_sinks, ConvParams::of_token and experts without weights are there.
   virtual bool can_select() const { return false; }
   // Selects the params.top_k tokens with the highest scores among those that a token sees; of equal
   // scores the lower position. q: [tokens, n_heads * head_dim]; weights: [tokens, n_heads], no
@@ -488,6 +488,10 @@ class Ops {
   // n_heads * features]; slopes, biases: [n_heads]. REQUIRES: can_select().
   virtual void scale_heads_by_position(Tensor /*x*/, const Vector& /*slopes*/,
                                        const Vector& /*biases*/) {}
+  // x[r] *= min(1, bound / (|x[r]| + 1e-6)). REQUIRES: can_select().
+  virtual void bound_rows(Tensor /*x*/, float /*bound*/) {}
+  // x[r] = softmax(x[r]). REQUIRES: can_select().
+  virtual void softmax_rows(Tensor /*x*/) {}
   // rope_and_store() for the layer params.layer, then attend(), which a backend may fuse: q and k
   // are scratch afterwards. k and v are Tensor() if the layer attends to keys and values of an
   // earlier one.

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "ops/tensor.h"
+
 namespace penstock {
 
 class Vector;
@@ -16,6 +18,9 @@ struct ConvParams {
   // Offset in the layer's state of the inputs of the previous taps - 1 tokens: [taps - 1,
   // channels].
   int64_t state_offset = 0;
+  // [tokens, groups * taps] or no columns: added to the weights of a token, the same for all channels
+  // of a group of neighbours; for each group its taps, the token itself first. REQUIRES: can_select().
+  Tensor of_token = {};
 };
 
 // Keys of blocks of tokens, a sequence's tokens from pool * b on: means of the tokens' keys, weighted by a

@@ -17,11 +17,13 @@ struct StreamMixParams {
   float magnitude = 2.0f, write_eps = 0.0f;  // of shares written
 };
 
-// Multiplies x of the token at position p by 1 + beta * log(1 + floor((p + offset) / period)).
+// Multiplies x of the token at position p by 1 + beta * log(1 + floor((p + offset) / period)), or, if
+// it is smooth, by 1 + beta * log(max(1, (p + offset) / period)).
 struct PositionScale {
   float beta = 0.0f;  // 0 = no scaling
   float period = 1.0f;
   int offset = 0;
+  bool smooth = false;
 };
 
 }  // namespace penstock

@@ -333,6 +333,12 @@ class DeviceOps : public Ops {
   void mix_streams(Tensor z, const StreamMixParams& params) override {
     act([this, z, params] { inner_->mix_streams(z, params); });
   }
+  void bound_rows(Tensor x, float bound) override {
+    act([this, x, bound] { inner_->bound_rows(x, bound); });
+  }
+  void softmax_rows(Tensor x) override {
+    act([this, x] { inner_->softmax_rows(x); });
+  }
   void scale_heads_by_position(Tensor x, const Vector& slopes, const Vector& biases) override {
     act([this, x, &slopes, &biases] { inner_->scale_heads_by_position(x, slopes, biases); });
   }

@@ -130,6 +130,9 @@ extern const Architecture kExaoneMoe;
 extern const Architecture kHunyuanMoe;
 extern const Architecture kHyV3;
 extern const Architecture kHy4;
+extern const Architecture kDory;
+extern const Architecture kHrmText;
+extern const Architecture kInkling;
 extern const Architecture kLongcat;
 extern const Architecture kMiniMax01;
 extern const Architecture kSmallThinker;
@@ -291,6 +294,9 @@ constexpr const Architecture* kArchitectures[] = {
     &kHyV3,
     &kHy4,
     &kArctic,
+    &kDory,
+    &kHrmText,
+    &kInkling,
     &kLongcat,
     &kMiniMax01,
     &kSmallThinker,

@@ -136,6 +136,12 @@ void describe_latent(ConfigWriter& writer, const ModelConfig& config);
 // Reads experts by softmax behind dense layers, with the groups and weights of sigmoid routing, and
 // shared ones.
 void read_softmax_groups(ConfigReader& reader, ModelConfig& config);
+// Reads attention with profiles over distances: kinds, heads and windows of layers, sizes, and how
+// queries grow; in inkling.cc, like the two that follow.
+void read_profile_layers(ConfigReader& reader, ModelConfig& config);
+// Leaves rows of the tables that no token has.
+void read_unpadded_rows(ConfigReader& reader, ModelConfig& config);
+void inkling_names(NameTable& names, const ModelConfig& config);
 // Fails unless layer_types, if the file has it, says in any of three words that layers select tokens.
 void check_sparse_layer_types(ConfigReader& reader);
 // Reads the growth of queries with the logarithm of the number of original contexts before them

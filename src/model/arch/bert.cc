@@ -103,7 +103,7 @@ void configure_electra(ConfigReader& reader, ModelConfig& config) {
 
 void configure_albert(ConfigReader& reader, ModelConfig& config) {
   configure_bert(reader, config);
-  config.one_layer = true;
+  for (size_t i = 1; i < config.layers.size(); ++i) config.layers[i].weights_layer = 0;
   // The projection is there even where it changes no width.
   config.embedding.width = reader.integer({"", "embedding_size"}, 1, 1 << 20, 128);
   for (const std::string_view key : {"num_hidden_groups", "inner_group_num"})

@@ -21,9 +21,11 @@ constexpr TextModel kTextModels[] = {{"model.language_model.", "model.language_m
                                      {"model.language_model.model.", "model.language_model."},
                                      {"model.text_model.", "model.text_model."},
                                      {"llm.model.", "llm."},
+                                     {"model.llm.", "model.llm."},
                                      {"thinker.model.", "thinker.model."}};
 constexpr std::string_view kOutputs[] = {"lm_head", "language_model.lm_head",
                                          "model.language_model.lm_head", "llm.lm_head",
+                                         "model.llm.unembed",
                                          "thinker.lm_head"};
 
 NameTable gguf_names() {
@@ -70,12 +72,16 @@ std::string with_index(std::string_view pattern, int index) {
 }
 
 std::string layer_prefix(const NameTable& names, int layer) {
+  if (!names.layer_prefixes.empty()) return names.layer_prefixes[static_cast<size_t>(layer)];
   return with_index(names.layer, layer / names.layers_per_index);
 }
 
 std::string in_layer(const NameTable& names, int layer, std::string_view part) {
   std::string name(part);
   const size_t at = name.find('@');
+  if (at == 0 && !names.first_blocks.empty())
+    return std::to_string(names.first_blocks[static_cast<size_t>(layer)] + name[1] - '0') +
+           name.substr(2);
   return at == std::string::npos
              ? name
              : name.replace(at, 1, std::to_string(layer % names.layers_per_index));

@@ -91,6 +91,11 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
       keys{&tensor::kK, WeightRole::kK, kv, dim, own_kv, Site::kAttention, Part::kK},
       values{&tensor::kV, WeightRole::kV,   c.v_dim_of(i), dim,
              own_values,  Site::kAttention, Part::kV};
+  const int n_gates = c.n_gates_of(i);
+  const WeightRole gate = c.attention.head_gates ? WeightRole::kRouter : WeightRole::kLatent;
+  const LinearSpec gates{&tensor::kGates, gate, n_gates, dim,
+                         rows_of(times(v.cuts().heads(i), n_gates / c.n_heads_of(i))),
+                         Site::kAttention};
   for (LinearSpec* spec : {&queries, &keys, &values}) spec->in_factor = c.attention.in_factor;
   keys.out_factors = {{kv, c.attention.key_factor}};
   if (kind.kv_layer >= 0) {
@@ -100,6 +105,9 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
     v.linear(queries, w.q);
     v.linear(keys, w.k);
     if (!kind.keys_as_values) v.linear(values, w.v);
+  } else if (c.attention.joins_gates) {
+    JoinedSpec all{.name = &tensor::kGatedQkv, .role = WeightRole::kQkv, .inner = &tensor::kQkv};
+    v.joined(all, {{gates, &w.gates}, {queries, &w.q}, {keys, &w.k}, {values, &w.v}});
   } else {
     JoinedSpec all{&tensor::kQkv, WeightRole::kQkv};
     if (c.attention.qkv_by_group) all.order = rows_by_group(c);
@@ -107,11 +115,7 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
     v.joined(all, {{queries, &w.q}, {keys, &w.k}, {values, &w.v}});
   }
   visit_qk_norms(v, w);
-  if (const int n = c.n_gates_of(i); n > 0) {
-    const WeightRole role = c.attention.head_gates ? WeightRole::kRouter : WeightRole::kLatent;
-    const Cut gates = rows_of(times(v.cuts().heads(i), n / c.n_heads_of(i)));
-    v.linear({&tensor::kGates, role, n, dim, gates, Site::kAttention}, w.gates);
-  }
+  if (n_gates > 0 && !c.attention.joins_gates) v.linear(gates, w.gates);
   if (c.attention.sinks && kind.has_sinks)
     v.vector({.name = &tensor::kSinks,
               .size = c.n_heads_of(i),

@@ -16,6 +16,8 @@ inline constexpr TensorName kQ{"attn_q", "self_attn.q_proj"};
 inline constexpr TensorName kK{"attn_k", "self_attn.k_proj"};
 inline constexpr TensorName kV{"attn_v", "self_attn.v_proj"};
 inline constexpr TensorName kQkv{"attn_qkv", "self_attn.qkv_proj"};
+// Gates (kGates), queries, keys and values.
+inline constexpr TensorName kGatedQkv{"", ""};
 inline constexpr TensorName kO{"attn_output", "self_attn.o_proj"};
 inline constexpr TensorName kGates{"attn_gate", "self_attn.g_proj"};
 inline constexpr TensorName kQNorm{"attn_q_norm", "self_attn.q_norm"};
@@ -76,6 +78,7 @@ struct AttentionConfig {
   bool head_gates = false;
   // Output gates with one number for each value of each head, by a projection of their own.
   bool value_gates = false;
+  bool joins_gates = false;  // files have these gates, queries, keys and values as one matrix
   // Activation of head_gates and value_gates: sigmoid, or softplus (Laguna).
   Activation gate = Activation::kSigmoid;
 

@@ -8,7 +8,7 @@ namespace penstock {
 
 bool ModelConfig::has_states() const {
   return std::ranges::any_of(layers, &LayerConfig::carries_state) || indexer().pool > 1 ||
-         !ngrams.hashes.empty() || has_entries();
+         !ngrams.hashes.empty() || has_entries() || profiles.width > 0;
 }
 
 int64_t ModelConfig::state_values_of(int i) const {
@@ -16,6 +16,7 @@ int64_t ModelConfig::state_values_of(int i) const {
   int64_t values = layer.mixer != nullptr ? layer.mixer->state_values(*this) : 0;
   if (compressed.query_rank > 0) return entry_state_values(*this, i);
   if (layer.attention && layer.selecting_layer == i) values += indexer().state_values();
+  values += profile_state_values(*this, i);
   if (layer.ngrams >= 0) values += ngrams.state_values(n_streams() * model_dim);
   return values;
 }

@@ -24,6 +24,8 @@
 #include "model/blocks/mixer.h"
 #include "model/blocks/ngram_rows.h"
 #include "model/blocks/per_layer.h"
+#include "model/blocks/profile_attention.h"
+#include "model/blocks/sphere.h"
 #include "ops/cache_spec.h"
 #include "ops/ops.h"
 #include "penstock/types.h"
@@ -107,6 +109,9 @@ struct LayerConfig {
   // Layer of the cache in which this layer keeps keys and values; -1: that of its index. Layers that
   // are computed one after the other over whole sequences may share one.
   int cache_layer = -1;
+  // Index of an earlier layer whose weights this layer has, in models that compute layers several
+  // times (each time with a cache of its own); -1 = its own.
+  int weights_layer = -1;
   // Index of the layer whose indexer selects the tokens that this layer attends to, itself or an
   // earlier one; -1 = it attends to all tokens that it sees.
   int selecting_layer = -1;
@@ -164,7 +169,6 @@ struct ModelConfig {
   int exit_layer = 0;
 
   std::vector<LayerConfig> layers;  // [n_layers]
-  bool one_layer = false;           // the weights of all layers are those of the first (ALBERT)
   // indexed by LayerConfig::rope; empty with learned positions
   std::vector<RopeConfig> ropes;
 
@@ -175,6 +179,8 @@ struct ModelConfig {
   AttentionConfig attention;
   LatentConfig latent;
   CompressedConfig compressed;
+  ProfileConfig profiles;
+  SphereConfig sphere;
   FeedForwardConfig ffn;
   ExpertsConfig experts;
   PerLayerConfig per_layer;
@@ -193,6 +199,7 @@ struct ModelConfig {
   int ffn_dim_of(int layer) const { return of_layer(layer, &LayerConfig::ffn_dim, ffn_dim); }
   // Features that experts read and return.
   int expert_dim() const { return experts.latent_dim > 0 ? experts.latent_dim : model_dim; }
+  int rows_in_file() const { return embedding.n_rows > 0 ? embedding.n_rows : vocab_size; }
   int per_layer_rows() const { return per_layer.vocab > 0 ? per_layer.vocab : vocab_size; }
   int q_dim_of(int layer) const { return n_heads_of(layer) * head_dim_of(layer); }
   int kv_dim_of(int layer) const { return n_kv_heads_of(layer) * head_dim_of(layer); }
@@ -225,6 +232,11 @@ struct ModelConfig {
     const LayerConfig& kind = layers[static_cast<size_t>(layer)];
     if (!residual.one_mixer) return kind.feed_forward;
     return !kind.attention && !kind.carries_state();
+  }
+  // Whether a layer has the weights of an earlier one.
+  bool repeats(int layer) const {
+    const int of = layers[static_cast<size_t>(layer)].weights_layer;
+    return of >= 0 && of < layer;
   }
   bool has_states() const;
   bool has_entries() const;

@@ -16,7 +16,7 @@ class ByteCounter final : public TensorVisitor {
   void add(const Weight* weight, double share = 1.0) {
     if (weight == nullptr) return;
     const int64_t bytes = weight->packed_bytes(), n = int64_t{weight->rows()} * weight->cols();
-    counts.bytes += bytes;
+    counts.bytes += again_ ? 0 : bytes;
     counts.active_bytes += static_cast<int64_t>(static_cast<double>(bytes) * share);
     if (bytes >= 2 * n)
       counts.active_floats += static_cast<int64_t>(static_cast<double>(n) * share);
@@ -24,7 +24,8 @@ class ByteCounter final : public TensorVisitor {
   void add(const std::vector<std::unique_ptr<Weight>>& weights, double share = 1.0) {
     for (const auto& weight : weights) add(weight.get(), share);
   }
-  void begin(int layer) { layer_ = layer; }
+  // again: its weights were counted, and are read once more.
+  void begin(int layer, bool again = false) { layer_ = layer, again_ = again; }
 
   const ModelConfig& config() const override { return config_; }
   const ModelCuts& cuts() const override { return cuts_; }
@@ -56,6 +57,7 @@ class ByteCounter final : public TensorVisitor {
   const ModelConfig& config_;
   const ModelCuts cuts_;
   int layer_ = 0;
+  bool again_ = false;
 };
 
 // Counts the parameters of a layer from its configuration.
@@ -76,13 +78,13 @@ class ParameterCounter final : public TensorVisitor {
     count += int64_t{spec.n_heads} * config_.head_dim;
   }
   void linear(const LinearSpec& spec, LinearWeights&) override {
-    count += int64_t{spec.rows} * spec.cols;
+    count += int64_t{spec.rows - spec.zeros} * spec.cols;
   }
   void joined(const JoinedSpec&, std::initializer_list<JoinedPart> parts) override {
     for (const JoinedPart& part : parts) linear(part.spec, *part.weights);
   }
   void vector(const VectorSpec& spec, std::unique_ptr<Vector>&) override {
-    count += spec.is_bias ? 0 : spec.size;
+    count += spec.is_bias ? 0 : spec.size - spec.n_more;
   }
   void conv(const ConvSpec& spec, std::unique_ptr<Vector>&, std::unique_ptr<Vector>*) override {
     for (const int channels : spec.channels) count += int64_t{channels} * spec.taps;
@@ -121,7 +123,8 @@ int64_t frame_parameters(const ModelConfig& c, bool active) {
 
 int64_t count_parameters(const ModelConfig& config, bool active) {
   ParameterCounter counter(config, active);
-  for (int i = 0; i < (config.one_layer ? 1 : config.n_layers); ++i) {
+  for (int i = 0; i < config.n_layers; ++i) {
+    if (!active && config.repeats(i)) continue;
     LayerWeights none;
     counter.begin(i);
     visit_layer(counter, none);
@@ -149,11 +152,13 @@ WeightCounts count_weights(const ModelConfig& config, ModelWeights& weights, Sha
   counter.add(weights.embedding_projection.weight.get());
   counter.add(weights.per_layer.projection.weight.get());
   counter.add(weights.streams_in), counter.add(weights.streams_out);
-  for (int i = 0; LayerWeights & layer : weights.layers) {
-    counter.begin(i++);
+  for (int i = 0; i < static_cast<int>(weights.layers.size()); ++i) {
+    LayerWeights& layer = weights.layers[static_cast<size_t>(i)];
+    counter.begin(i, config.repeats(i));
     visit_layer(counter, layer);
     counter.add(layer.attention.query_terms), counter.add(layer.attention.key_terms);
   }
+  counter.begin(0);
   if (config.streams.count > 0 && makes_logits) visit_last(counter, weights.last_gates);
   if (config.mixed_streams.ends_by_shares && makes_logits) visit_last(counter, weights.last_shares);
   return counter.counts;

@@ -13,7 +13,8 @@ std::string_view difference(const FeedForwardConfig& a, const FeedForwardConfig&
       {{"activation", x.kind == y.kind && (!clamped || (nearly(x.parameters[0], y.parameters[0]) &&
                                                         nearly(x.parameters[1], y.parameters[1])))},
        {"gates of feed-forwards", a.gated == b.gated},
-       {"multipliers", a.gate_factor == b.gate_factor && a.down_factor == b.down_factor}});
+       {"multipliers", a.gate_factor == b.gate_factor && a.down_factor == b.down_factor &&
+                           a.scaled == b.scaled}});
 }
 
 void visit(TensorVisitor& v, DenseWeights& w) {
@@ -27,11 +28,13 @@ void visit(TensorVisitor& v, DenseWeights& w) {
   if (c.ffn.gated) {
     JoinedSpec both{&tensor::kGateUp, wide};
     both.part = Part::kGateUp, both.alone_first = true, both.reversed = &NameTable::up_before_gate;
+    both.alternating = &NameTable::gate_and_up_alternate;
     v.joined(both, {{gate, &w.gate}, {up, &w.up}});
   } else {
     v.linear(up, w.up);
   }
   if (c.norm.sub_norms) v.norm({&tensor::kFfnSubNorm, width}, w.sub_norm);
+  if (c.ffn.scaled) v.number(&tensor::kFfnFactor, w.factor);
   v.linear({&tensor::kDown,
             WeightRole::kDown,
             dim,
@@ -83,7 +86,7 @@ Tensor DenseBlock::hidden(int i, const NormedInput& h) {
 void DenseBlock::forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   const LayerWeights& layer = s_.weights.layers[static_cast<size_t>(i)];
   s_.add_product(hidden(i, h), layer.dense.down, x, layer.ffn_post_norm, next,
-                 s_.config.ffn.down_factor);
+                 s_.config.ffn.down_factor * layer.dense.factor);
 }
 
 }  // namespace penstock

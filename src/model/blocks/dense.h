@@ -11,6 +11,7 @@ inline constexpr TensorName kUp{"ffn_up", "mlp.up_proj"};
 inline constexpr TensorName kGateUp{"ffn_up", "mlp.gate_up_proj"};
 inline constexpr TensorName kDown{"ffn_down", "mlp.down_proj"};
 inline constexpr TensorName kFfnSubNorm{"ffn_sub_norm", "mlp.ffn_sub_norm"};
+inline constexpr TensorName kFfnFactor{"", "mlp.global_scale"};  // whole name
 }  // namespace tensor
 
 // Configuration of dense feed-forwards and of every expert.
@@ -21,6 +22,7 @@ struct FeedForwardConfig {
   // Factors of gates, before the activation, and of the output of the down projection (Falcon-H1).
   float gate_factor = 1.0f;
   float down_factor = 1.0f;
+  bool scaled = false;  // the file has a factor of each layer's output (tensor::kFfnFactor)
 };
 
 std::string_view difference(const FeedForwardConfig& a, const FeedForwardConfig& b);
@@ -28,6 +30,7 @@ std::string_view difference(const FeedForwardConfig& a, const FeedForwardConfig&
 struct DenseWeights {
   LinearWeights gate, up, down;  // gate may be empty
   NormWeights sub_norm;          // [ffn_dim]
+  float factor = 1.0f;           // of the output
 };
 
 void visit(TensorVisitor& v, DenseWeights& w);

@@ -16,6 +16,8 @@ struct EmbeddingConfig {
   // Features of the embedding tables, from which a projection makes those of the stream; 0 = the
   // stream's (ALBERT).
   int width = 0;
+  // Rows of the tables in the file, of which the first ones are tokens; 0 = all of them.
+  int n_rows = 0;
   // Number of token types, each with a vector that is added to the embeddings (BERT); 0 = none.
   int n_token_types = 0;
   // Number of leading layers behind each of which a level of the given rows is added (GivenRows;

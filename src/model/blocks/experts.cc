@@ -12,13 +12,16 @@ std::string_view difference(const ExpertsConfig& a, const ExpertsConfig& b) {
                        a.shared_dim == b.shared_dim && a.shared_gate == b.shared_gate &&
                        a.shared_factor == b.shared_factor && a.router_softcap == b.router_softcap &&
                        a.beside_dense == b.beside_dense && a.normed == b.normed &&
-                       a.n_identities == b.n_identities && a.shortcut == b.shortcut &&
+                       a.n_identities == b.n_identities && a.n_pinned == b.n_pinned &&
+                       a.scaled == b.scaled && a.shortcut == b.shortcut &&
                        a.routes_early == b.routes_early && a.reads_early == b.reads_early},
        {"choice of experts",
         (a.count == 0 || a.routing == b.routing) && a.selection_bias == b.selection_bias}});
 }
 
 namespace {
+
+constexpr float kPinnedBias = 1e4f;  // beyond all scores, which are below 1
 
 void visit_shared_experts(TensorVisitor& v, MixtureWeights& w) {
   const auto& c = v.config();
@@ -76,9 +79,12 @@ void visit(TensorVisitor& v, MixtureWeights& w) {
               .size = c.experts.n_routed(),
               .part = {0, c.experts.n_routed()},
               .shape = VectorSpec::Shape::kRow,  // ERNIE's layout
+              .n_more = c.experts.n_pinned,
+              .more = kPinnedBias,
               .is_bias = true,
               .with_experts = true},
              w.selection_bias);
+  if (c.experts.scaled) v.number(&tensor::kWeightsFactor, w.factor);
   std::unique_ptr<Vector> none;
   if (c.experts.zero_bias)
     v.vector({.name = &tensor::kExpertsZero,
@@ -176,6 +182,7 @@ MoeParams ExpertsBlock::begin(int i, const NormedInput& h) {
   params.up_adapters = layer.experts.up.adapters;
   params.down_adapters = layer.experts.down.adapters;
   params.routing = s_.config.experts.routing;
+  params.routing.scale *= layer.experts.factor;
   params.selection_bias = layer.experts.selection_bias.get();
   params.token_experts = layer.experts.token_experts.get();
   params.expert_scale = layer.beside.expert_scale.get();

@@ -39,6 +39,11 @@ inline constexpr TensorName kDensePostNorm{"post_ffw_norm_1", ""};
 inline constexpr TensorName kExpertPostNorm{"post_ffw_norm_2", ""};
 inline constexpr TensorName kRouterScale{"ffn_gate_inp.scale", ""};
 inline constexpr TensorName kExpertScale{"ffn_down_exps.scale", ""};
+// Whole names: of the experts that every token uses beside those that it chooses (n_pinned), and of the
+// factor of all weights.
+inline constexpr TensorName kPinnedGateUp{"", ""};
+inline constexpr TensorName kPinnedDown{"", ""};
+inline constexpr TensorName kWeightsFactor{"", ""};
 }  // namespace tensor
 
 struct LayerWeights;
@@ -50,6 +55,10 @@ struct ExpertsConfig {
   int ffn_dim = 0;
   // Experts without weights that give their input, behind the others in the router (LongCat).
   int n_identities = 0;
+  // The last of them, which every token uses, with weights like those of chosen ones: they are
+  // among routing.n_active, and files have tensors of their own for them (Inkling).
+  int n_pinned = 0;
+  bool scaled = false;  // the file has a factor of the weights in each layer
   ExpertRouting routing;
   // Soft bound of the router's logits, cap * tanh(logit / cap); 0 = no bound (Laguna).
   float router_softcap = 0.0f;
@@ -90,6 +99,7 @@ std::string_view difference(const ExpertsConfig& a, const ExpertsConfig& b);
 struct MixtureWeights {
   LinearWeights router;                    // [n_routed, model_dim]
   std::unique_ptr<Vector> selection_bias;  // [n_routed] or null
+  float factor = 1.0f;                     // of the experts' weights
   std::unique_ptr<Vector> token_experts;   // [vocab_size, n_active] with hashed_experts, or null
   // [expert_latent_dim, model_dim] and back, or empty
   LinearWeights in, out;

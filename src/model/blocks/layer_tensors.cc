@@ -10,7 +10,9 @@ namespace {
 void visit_mixer(TensorVisitor& v, LayerWeights& w) {
   const ModelConfig& c = v.config();
   const LayerConfig& kind = c.layers[static_cast<size_t>(v.layer())];
-  if (kind.attention && c.compressed.query_rank > 0) {
+  if (kind.attention && c.profiles.width > 0) {
+    visit(v, w.profiles);
+  } else if (kind.attention && c.compressed.query_rank > 0) {
     visit(v, w.compressed);
   } else if (kind.attention && c.latent.kv_rank > 0) {
     visit(v, w.latent);
@@ -51,6 +53,7 @@ void visit_layer(TensorVisitor& v, LayerWeights& w) {
   const ModelConfig& c = v.config();
   const int i = v.layer(), dim = c.model_dim;
   const LayerConfig& kind = c.layers[static_cast<size_t>(i)];
+  if (c.sphere.stored > 0) return visit(v, w.sphere);
   const NormPlacement norms = kind.norms.value_or(c.residual.norms);
   const bool post = norms == NormPlacement::kPost || norms == NormPlacement::kBoth;
   const bool pre = norms != NormPlacement::kPost && norms != NormPlacement::kNone;

@@ -63,6 +63,11 @@ struct ResidualConfig {
   bool one_mixer = false;
   // Multiplies everything that sub-layers add to the stream.
   float scale = 1.0f;
+  // Layers read states of layers before them beside the stream (loops): pipelines are not cut there.
+  bool recalls = false;
+  // Layers of each of two stacks that are computed in turn, and how often the first one is before the
+  // second (HRM, hrm_forward); 0 = there are no stacks.
+  int stack_layers = 0, low_passes = 0;
   // The file has a number for each layer by which the stream is multiplied after the layer.
   bool layer_scales = false;
 };

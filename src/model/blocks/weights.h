@@ -23,6 +23,8 @@ struct LayerWeights {
   AttentionWeights attention;
   LatentWeights latent;
   CompressedWeights compressed;
+  ProfileWeights profiles;
+  SphereWeights sphere;
   std::unique_ptr<MixerWeights> mixer;  // of LayerConfig::mixer, or null
   DenseWeights dense;
   ActivationFunction activation;
@@ -36,16 +38,25 @@ struct LayerWeights {
   float output_scale = 1.0f;  // multiplies the stream after the layer
 };
 
-// The weights of layers by index. All layers may be the first one (ModelConfig::one_layer), which is
-// then the only one in memory.
+// The weights of layers by index. Layers may be one in memory (LayerConfig::weights_layer).
 class LayerList {
  public:
-  void resize(size_t n) { own_.resize(n), n_ = n; }
-  void resize_shared(size_t n) { own_.resize(1), n_ = n; }
-  LayerWeights& emplace_back() { return ++n_, own_.emplace_back(); }
-  size_t size() const { return n_; }
-  LayerWeights& operator[](size_t i) { return own_[own_.size() == 1 ? 0 : i]; }
-  const LayerWeights& operator[](size_t i) const { return own_[own_.size() == 1 ? 0 : i]; }
+  // As many as the model has.
+  void resize(const ModelConfig& config) {
+    places_.clear();
+    for (int i = 0; i < config.n_layers; ++i) {
+      const int of = config.layers[static_cast<size_t>(i)].weights_layer;
+      places_.push_back(config.repeats(i) ? places_[static_cast<size_t>(of)] : n_own());
+    }
+    own_.resize(places_.empty() ? 0 : 1 + *std::ranges::max_element(places_));
+  }
+  LayerWeights& emplace_back() {
+    places_.push_back(own_.size());
+    return own_.emplace_back();
+  }
+  size_t size() const { return places_.size(); }
+  LayerWeights& operator[](size_t i) { return own_[places_[i]]; }
+  const LayerWeights& operator[](size_t i) const { return own_[places_[i]]; }
   // those in memory
   auto begin() { return own_.begin(); }
   auto end() { return own_.end(); }
@@ -53,8 +64,13 @@ class LayerList {
   auto end() const { return own_.end(); }
 
  private:
+  // Number of different places so far.
+  size_t n_own() const {
+    return places_.empty() ? 0 : 1 + *std::ranges::max_element(places_);
+  }
+
   std::vector<LayerWeights> own_;
-  size_t n_ = 0;
+  std::vector<size_t> places_;
 };
 
 struct ModelWeights {
@@ -80,6 +96,8 @@ struct ModelWeights {
   // [vocab_size, model_dim]; null = the embedding
   std::unique_ptr<Weight> lm_head;
   std::unique_ptr<Vector> output_bias;   // [vocab_size] or null
+  std::unique_ptr<Vector> output_scale;  // [vocab_size] or null: multiplies logits
+  std::unique_ptr<Vector> first_state;   // [model_dim] or null: what a second stream begins with
   std::unique_ptr<Vector> alibi_slopes;  // [n_heads] or null
   // RelativeTerms::columns; and its table [n_heads * n_columns], or null
   std::unique_ptr<Vector> relative_columns, relative_table;

@@ -11,7 +11,9 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
                            KvCache& cache, Ops& ops)
     : sublayer_(config, weights, shape, cache, ops) {
   const bool attends = std::ranges::any_of(config.layers, &LayerConfig::attention);
-  if (attends && config.compressed.query_rank > 0) {
+  if (attends && config.profiles.width > 0) {
+    profiles_.emplace(sublayer_);
+  } else if (attends && config.compressed.query_rank > 0) {
     compressed_.emplace(sublayer_);
   } else if (attends && config.latent.kv_rank > 0) {
     latent_.emplace(sublayer_);
@@ -223,6 +225,7 @@ void project_output(const ModelConfig& config, const ModelWeights& weights, Tens
   ops.linear(states, {&target, 1});
   if (config.output.scale != 1.0f || config.output.softcap > 0)
     ops.scale(own, config.output.scale, config.output.softcap);
+  if (weights.output_scale) ops.scale_columns(own, *weights.output_scale);
   if (weights.shares_vocabulary) ops.gather_logits(logits);
 }
 

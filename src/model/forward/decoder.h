@@ -32,6 +32,8 @@ class DecoderParts {
   // As feed_forward(), for layers with experts beside a dense feed-forward
   // (ExpertsBlock::beside_dense).
   void dense_beside_experts(int layer, const NormedInput& h, Tensor x);
+  // Of models with profiles over distances, which convolve what sub-layers give.
+  ProfileAttentionBlock& profiles() { return *profiles_; }
 
  private:
   void attend(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
@@ -49,6 +51,7 @@ class DecoderParts {
   std::optional<AttentionBlock> attention_;
   std::optional<LatentAttentionBlock> latent_;
   std::optional<CompressedAttentionBlock> compressed_;
+  std::optional<ProfileAttentionBlock> profiles_;
   std::optional<DenseBlock> dense_;
   std::optional<ExpertsBlock> experts_;
   // [n, model_dim]: input of mixers beside attention

@@ -197,6 +197,19 @@ QuantizedMatrix gathered_mxfp4(const TensorInfo& blocks, const TensorInfo& scale
   return {QuantType::kMXFP4, part.rows, part.inputs, storage};
 }
 
+// Returns rows that lie apart, with all inputs.
+QuantizedMatrix strided_rows(const TensorInfo& tensor, int expert, const ExpertPart& part,
+                             std::vector<std::byte>& storage) {
+  const ExpertBytes own(tensor, expert);
+  storage.clear();
+  for (int r = 0; r < part.rows; ++r) {
+    const auto row = own.bytes.subspan(static_cast<size_t>(part.first + r * part.step) * own.line,
+                                       own.line);
+    storage.insert(storage.end(), row.begin(), row.end());
+  }
+  return {tensor.type, part.rows, part.inputs, storage};
+}
+
 // Returns consecutive rows with all inputs.
 QuantizedMatrix expert_rows(const TensorInfo& tensor, int expert, const ExpertPart& part) {
   const ExpertBytes own(tensor, expert);
@@ -210,12 +223,12 @@ QuantizedMatrix expert_rows(const TensorInfo& tensor, int expert, const ExpertPa
 Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int rows, int cols,
                            Part& part, std::vector<std::unique_ptr<Weight>>& out) {
   const std::string stored = fmt::format("{}/{}", name, lie.first);
-  const int total_rows = lie.total;
+  const int total_rows = lie.total, count = lie.count > 0 ? lie.count : config_.experts.count;
   const bool turned = names_.experts_flat ? lie.turned : names_.experts_transposed;
   TensorInfo by_expert;  // a flat tensor, seen as one matrix for each expert
   const TensorInfo *plain = nullptr, *blocks = nullptr, *scales = nullptr;
   if (!tensors_.restores() && tensors_.find(name + "_blocks") != nullptr) {
-    const int64_t shape[] = {config_.experts.count, total_rows, cols / 32, 16};
+    const int64_t shape[] = {count, total_rows, cols / 32, 16};
     ASSIGN_OR_RETURN(blocks, tensors_.require(name + "_blocks", shape));
     ASSIGN_OR_RETURN(scales, tensors_.require(name + "_scales", std::span(shape).first(3)));
     for (const TensorInfo* tensor : {blocks, scales}) {
@@ -226,7 +239,7 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
                       quant_info(tensor->type).name);
     }
   } else if (!tensors_.restores()) {
-    const int64_t n = config_.experts.count, lines = turned ? cols : total_rows,
+    const int64_t n = count, lines = turned ? cols : total_rows,
                   length = turned ? total_rows : cols;
     const int64_t shape[] = {n, lines, length}, flat[] = {n * lines, length};
     ASSIGN_OR_RETURN(plain,
@@ -252,7 +265,7 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
                        first_input, std::min(end_input, cols) - first_input};
   if (!tensors_.restores()) part.lead = columns.first - first_input;
   std::vector<std::byte> storage;
-  for (int e = 0; e < config_.experts.count; ++e) {
+  for (int e = 0; e < count; ++e) {
     if (tensors_.restores()) {
       ASSIGN_OR_RETURN(out.emplace_back(), restore_part(stored, e * rows, cols, part));
       continue;
@@ -266,7 +279,7 @@ Status ExpertLoader::fused(const std::string& name, const FusedRows& lie, int ro
       tensors_.read_ahead(transposed_lines(*plain, e, own));
       one.view = transposed(*plain, e, own, storage);
     } else {
-      one.view = expert_rows(*plain, e, own);
+      one.view = own.step > 1 ? strided_rows(*plain, e, own, storage) : expert_rows(*plain, e, own);
     }
     if (encodes) {
       ASSIGN_OR_RETURN(EncodedMatrix made, tensors_.source().encode_expert(*plain, one.view));
@@ -294,12 +307,27 @@ Status ExpertLoader::load_fused(const std::string& at, ExpertWeights& gates, Exp
   const int step = names_.experts_interleaved ? 2 : 1, up = names_.experts_interleaved ? 1 : ffn;
   Part wide{.rows = tensors_.cuts().expert_ffn(), .columns = {0, dim}, .experts = true},
       narrow{.rows = {0, dim}, .columns = tensors_.cuts().expert_ffn(), .experts = true};
-  RETURN_IF_ERROR(fused(gate_up, {2 * ffn, up, step}, ffn, dim, wide, ups.weights));
-  RETURN_IF_ERROR(fused(gate_up, {2 * ffn, 0, step}, ffn, dim, wide, gates.weights));
-  RETURN_IF_ERROR(fused(down, {dim, 0, 1}, dim, ffn, narrow, downs.weights));
+  const int n = config_.experts.count - config_.experts.n_pinned;
+  RETURN_IF_ERROR(fused(gate_up, {2 * ffn, up, step, false, n}, ffn, dim, wide, ups.weights));
+  RETURN_IF_ERROR(fused(gate_up, {2 * ffn, 0, step, false, n}, ffn, dim, wide, gates.weights));
+  RETURN_IF_ERROR(fused(down, {dim, 0, 1, false, n}, dim, ffn, narrow, downs.weights));
+  if (config_.experts.n_pinned > 0)
+    RETURN_IF_ERROR(load_pinned(at, wide, narrow, gates, ups, downs));
   downs.partial = narrow.columns.count < ffn, downs.lead = narrow.lead;
   for (ExpertWeights* own : {&ups, &gates, &downs}) own->mapped = tensors_.maps_experts();
   return names_.fused_expert_biases ? fused_biases(gate_up, down, gates, ups, downs) : Status();
+}
+
+// Loads the experts behind them that every token uses.
+Status ExpertLoader::load_pinned(const std::string& at, Part& wide, Part& narrow,
+                                 ExpertWeights& gates, ExpertWeights& ups, ExpertWeights& downs) {
+  const std::string gate_up = at + std::string(names_[tensor::kPinnedGateUp]),
+                    down = at + std::string(names_[tensor::kPinnedDown]);
+  const int dim = config_.model_dim, ffn = config_.experts.ffn_dim, n = config_.experts.n_pinned;
+  const int step = names_.experts_interleaved ? 2 : 1, up = names_.experts_interleaved ? 1 : ffn;
+  RETURN_IF_ERROR(fused(gate_up, {2 * ffn, up, step, false, n}, ffn, dim, wide, ups.weights));
+  RETURN_IF_ERROR(fused(gate_up, {2 * ffn, 0, step, false, n}, ffn, dim, wide, gates.weights));
+  return fused(down, {dim, 0, 1, false, n}, dim, ffn, narrow, downs.weights);
 }
 
 // Loads matrices of all experts that are one each.

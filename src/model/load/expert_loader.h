@@ -49,6 +49,7 @@ class ExpertLoader {
     // first row of a matrix among them, and the distance of its rows
     int first, step;
     bool turned = false;  // of NameTable::experts_flat: stored [cols, rows]
+    int count = 0;        // experts in the tensor; 0 = all
   };
   Status fused(const std::string& name, const FusedRows& lie, int rows, int cols, Part& part,
                std::vector<std::unique_ptr<Weight>>& out);
@@ -57,6 +58,8 @@ class ExpertLoader {
   bool has_fused(const std::string& at) const;
   Status load_flat(const std::string& at, bool gated, ExpertWeights& gate, ExpertWeights& up,
                    ExpertWeights& down);
+  Status load_pinned(const std::string& at, Part& wide, Part& narrow, ExpertWeights& gate,
+                     ExpertWeights& up, ExpertWeights& down);
   Status load_fused(const std::string& at, ExpertWeights& gate, ExpertWeights& up,
                     ExpertWeights& down);
 

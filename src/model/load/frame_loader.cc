@@ -108,10 +108,15 @@ Status FrameLoader::load(ModelWeights& weights) {
   const bool on_last =
       stage_.last() && config_.output.has_head && (config_.embedding.tied || !cuts_vocabulary_);
   if (stage_.first() || on_last) {
-    ASSIGN_OR_RETURN(weights.embedding, tensors_.weight_rows(tensors_.name(names_.embedding), vocab,
-                                                             width, own, WeightUse::kTable));
+    ASSIGN_OR_RETURN(weights.embedding,
+                     tensors_.weight_rows(tensors_.name(names_.embedding), config_.rows_in_file(),
+                                          width, own, WeightUse::kTable));
   }
   RETURN_IF_ERROR(load_streams(weights));
+  if (const std::string_view first = names_[tensor::kFirstState]; !first.empty()) {
+    ASSIGN_OR_RETURN(const std::vector<float> state, tensors_.vector(tensors_.name(first), dim));
+    ASSIGN_OR_RETURN(weights.first_state, tensors_.ops().pack_vector(state));
+  }
   if (config_.attention.alibi_max_bias > 0) {
     std::vector<float> slopes = alibi_slopes(config_.n_heads, config_.attention.alibi_max_bias);
     for (float& slope : slopes)
@@ -223,6 +228,13 @@ Status FrameLoader::load_head(ModelWeights& weights) {
     ASSIGN_OR_RETURN(weights.output_bias,
                      tensors_.ops().pack_vector(part_of(bias, tensors_.cuts().vocabulary())));
   }
+  if (config_.sphere.stored > 0) {
+    ASSIGN_OR_RETURN(std::vector<float> scale,
+                     tensors_.vector(std::string(names_[tensor::kLogitScale]), vocab));
+    for (float& factor : scale) factor /= config_.sphere.stored;
+    ASSIGN_OR_RETURN(weights.output_scale,
+                     tensors_.ops().pack_vector(part_of(scale, tensors_.cuts().vocabulary())));
+  }
   if (config_.embedding.tied && config_.output.unit_rows)
     return errorf(ErrorCode::kUnsupported,
                   "{}: norm_head: expected an output layer of its own, got tie_word_embeddings",
@@ -230,7 +242,8 @@ Status FrameLoader::load_head(ModelWeights& weights) {
   if (config_.embedding.tied) return {};
   ASSIGN_OR_RETURN(
       weights.lm_head,
-      tensors_.weight_rows(head, vocab, dim, tensors_.cuts().vocabulary(), WeightUse::kOutput));
+      tensors_.weight_rows(head, config_.rows_in_file(), dim, tensors_.cuts().vocabulary(),
+                           WeightUse::kOutput));
   return {};
 }
 

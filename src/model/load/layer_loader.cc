@@ -55,6 +55,10 @@ void LayerLoader::head_norm(const HeadNormSpec& spec, NormWeights& out) {
 void LayerLoader::linear(const LinearSpec& spec, LinearWeights& out) {
   if (!ok()) return;
   const std::string stem = name_of(spec.name);
+  if (spec.turned) {
+    state_ = load_turned(spec, stem, out);
+    return;
+  }
   if (spec.bare && tensors_.source().naming() == Naming::kHuggingFace) {
     state_ = tensors_.bare_linear(stem, spec.rows, spec.cols, out);
     return;
@@ -63,6 +67,21 @@ void LayerLoader::linear(const LinearSpec& spec, LinearWeights& out) {
       spec.cut.axis == Cut::Axis::kColumns
           ? tensors_.linear_columns(stem, spec.rows, spec.cols, spec.cut.part, out)
           : tensors_.linear_rows(stem, spec.rows, spec.cols, own_rows(spec.cut, spec.rows), out);
+}
+
+Status LayerLoader::load_turned(const LinearSpec& spec, const std::string& name,
+                                LinearWeights& out) {
+  const int64_t rows = spec.rows, cols = spec.cols, stored = rows - spec.zeros;
+  const int64_t shape[] = {cols, stored};
+  ASSIGN_OR_RETURN(const std::vector<float> values,
+                   tensors_.vector(name + (spec.bare ? "" : ".weight"), shape));
+  std::vector<float> turned(static_cast<size_t>(rows * cols));
+  for (int64_t r = 0; r < stored; ++r)
+    for (int64_t c = 0; c < cols; ++c)
+      turned[static_cast<size_t>(r * cols + c)] = values[static_cast<size_t>(c * stored + r)];
+  ASSIGN_OR_RETURN(out.weight, tensors_.ops().pack({QuantType::kF32, spec.rows, spec.cols,
+                                                    std::as_bytes(std::span(turned))}));
+  return {};
 }
 
 void LayerLoader::joined(const JoinedSpec& spec, std::initializer_list<JoinedPart> parts) {
@@ -81,7 +100,12 @@ Status LayerLoader::load_joined(const JoinedSpec& spec, std::span<const JoinedPa
   if (together) {
     std::vector<JoinedPart> in_file(parts.begin(), parts.end());
     if (spec.reversed != nullptr && tensors_.names().*spec.reversed) std::ranges::reverse(in_file);
-    return fuse(all, in_file, spec.order);
+    std::vector<int> order = spec.order;
+    const auto n_parts = static_cast<int>(parts.size());
+    if (spec.alternating != nullptr && tensors_.names().*spec.alternating)
+      for (int part = 0; part < n_parts; ++part)
+        for (int r = 0; r < parts.front().spec.rows; ++r) order.push_back(r * n_parts + part);
+    return fuse(all, in_file, order);
   }
   size_t n_inner = 0;
   if (spec.n_inner > 0) {
@@ -110,7 +134,7 @@ Result<std::vector<float>> LayerLoader::numbers(const VectorSpec& spec, const st
   using Shape = VectorSpec::Shape;
   const TensorInfo* found = tensors_.find(name);
   const size_t depth = found != nullptr ? found->shape.size() : 0;
-  const int64_t n = spec.size, matrix[] = {n / spec.per_row, spec.per_row}, row[] = {1, n},
+  const int64_t n = spec.size - spec.n_more, matrix[] = {n / spec.per_row, spec.per_row}, row[] = {1, n},
                 deep[] = {1, 1, n, 1};
   if (spec.form == VectorSpec::Form::kIndices)
     return tensors_.indices(name, matrix, spec.n_indices);
@@ -144,6 +168,11 @@ Status LayerLoader::load_vector(const VectorSpec& spec, std::unique_ptr<Vector>&
     for (float& value : values) value = -value;
   if (spec.divisor != 1.0f)
     for (float& value : values) value /= spec.divisor;
+  for (float& value : values) {
+    if (spec.form == VectorSpec::Form::kSquares) value *= value;
+    if (spec.form == VectorSpec::Form::kMagnitudes) value = std::abs(value);
+  }
+  values.resize(values.size() + static_cast<size_t>(spec.n_more), spec.more);
   ASSIGN_OR_RETURN(out, tensors_.ops().pack_vector(part_of(values, spec.part)));
   return {};
 }
@@ -173,6 +202,14 @@ Status LayerLoader::load_conv(const ConvSpec& spec, std::unique_ptr<Vector>& out
   size_t n_channels = 0, first = 0;
   for (const int count : spec.channels) n_channels += static_cast<size_t>(count);
   std::vector<float> weight(n_channels * ((taps - 1) * apart + 1));
+  if (spec.by_lag) {
+    const int64_t shape[] = {spec.taps, static_cast<int64_t>(n_channels)};
+    ASSIGN_OR_RETURN(const std::vector<float> stored, tensors_.vector(stem, shape));
+    for (size_t k = 0; k < taps; ++k)
+      std::copy_n(stored.begin() + static_cast<ptrdiff_t>(k * n_channels), n_channels,
+                  weight.begin() + static_cast<ptrdiff_t>((taps - 1 - k) * n_channels));
+    return finish_conv(spec, weight, out);
+  }
   for (size_t part = 0; part < spec.channels.size(); ++part) {
     const std::string name = spec.letters.empty() ? stem : with_letter(stem, spec.letters[part]);
     ASSIGN_OR_RETURN(const std::vector<float> stored,
@@ -183,12 +220,23 @@ Status LayerLoader::load_conv(const ConvSpec& spec, std::unique_ptr<Vector>& out
     }
     first += static_cast<size_t>(spec.channels[part]);
   }
-  ASSIGN_OR_RETURN(out, tensors_.ops().pack_vector(picked(weight, n_channels, spec.own)));
+  RETURN_IF_ERROR(finish_conv(spec, weight, out));
   if (bias == nullptr) return {};
   ASSIGN_OR_RETURN(const std::vector<float> stored,
                    tensors_.optional_vector(stem + ".bias", static_cast<int64_t>(n_channels)));
   if (stored.empty()) return {};
   ASSIGN_OR_RETURN(*bias, tensors_.ops().pack_vector(picked(stored, n_channels, spec.own)));
+  return {};
+}
+
+// Adds what is added to the last taps, which are those of the token itself.
+Status LayerLoader::finish_conv(const ConvSpec& spec, std::vector<float>& weight,
+                                std::unique_ptr<Vector>& out) {
+  size_t n_channels = 0;
+  for (const int count : spec.channels) n_channels += static_cast<size_t>(count);
+  for (size_t c = 0; c < n_channels; ++c) weight[weight.size() - n_channels + c] += spec.identity;
+  for (float& value : weight) value *= spec.factor;
+  ASSIGN_OR_RETURN(out, tensors_.ops().pack_vector(picked(weight, n_channels, spec.own)));
   return {};
 }
 

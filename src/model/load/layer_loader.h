@@ -45,6 +45,9 @@ class LayerLoader final : public TensorVisitor {
               std::span<const int> order);
   Result<std::vector<float>> numbers(const VectorSpec& spec, const std::string& name);
   Status load_vector(const VectorSpec& spec, std::unique_ptr<Vector>& out);
+  Status load_turned(const LinearSpec& spec, const std::string& name, LinearWeights& out);
+  Status finish_conv(const ConvSpec& spec, std::vector<float>& weight,
+                     std::unique_ptr<Vector>& out);
   Status load_conv(const ConvSpec& spec, std::unique_ptr<Vector>& out,
                    std::unique_ptr<Vector>* bias);
   Result<std::vector<float>> channels(const ConvSpec& spec, const std::string& name,

@@ -1,3 +1,4 @@
+#include <set>
 #include <spdlog/spdlog.h>
 #include <algorithm>
 
@@ -56,14 +57,14 @@ Status load_layers(TensorLoader& tensors, FrameLoader& frame, Stage stage, Model
     weights.own_layers = own = stages[static_cast<size_t>(stage.index)];
     frame.pass_over_other_stages(own);
   }
-  if (config.one_layer) {
-    weights.layers.resize_shared(static_cast<size_t>(config.n_layers));
-    return load_layer(tensors, 0, tensors.at_layer(0), weights.layers[0]);
-  }
-  weights.layers.resize(static_cast<size_t>(config.n_layers));
-  for (int i = own.first; i < own.first + own.count; ++i)
+  weights.layers.resize(config);
+  std::set<int> loaded;
+  for (int i = own.first; i < own.first + own.count; ++i) {
+    const int of = config.repeats(i) ? config.layers[static_cast<size_t>(i)].weights_layer : i;
+    if (!loaded.insert(of).second) continue;
     RETURN_IF_ERROR(
-        load_layer(tensors, i, tensors.at_layer(i), weights.layers[static_cast<size_t>(i)]));
+        load_layer(tensors, of, tensors.at_layer(of), weights.layers[static_cast<size_t>(of)]));
+  }
   return {};
 }
 
@@ -129,7 +130,7 @@ Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source,
   auto weights = std::make_unique<ModelWeights>();
   RETURN_IF_ERROR(tensors.open());
   RETURN_IF_ERROR(FrameLoader(tensors, shard).load(*weights));
-  weights->layers.resize(static_cast<size_t>(config.n_layers));
+  weights->layers.resize(config);
   return weights;
 }
 

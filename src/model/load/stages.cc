@@ -45,6 +45,7 @@ bool is_matrix(std::string_view name, std::string_view matrix) {
 // Whether no layer from `first` on uses keys and values of an earlier one, what it selected, or its
 // mixture.
 bool may_cut(const ModelConfig& config, int first) {
+  if (config.residual.recalls) return false;
   const auto needs_earlier = [&](int layer) { return layer >= 0 && layer < first; };
   return std::none_of(
       config.layers.begin() + first, config.layers.end(), [&](const LayerConfig& layer) {
@@ -56,7 +57,8 @@ bool may_cut(const ModelConfig& config, int first) {
 Error no_such_cut(const ModelConfig& config, int n_stages, int n_places) {
   const bool shares = n_places + 1 < config.n_layers;
   const std::string_view what =
-      config.indexer().top_k > 0 ? "a selection of tokens" : "keys and values";
+      config.residual.recalls ? "states of earlier ones"
+      : config.indexer().top_k > 0 ? "a selection of tokens" : "keys and values";
   return {
       ErrorCode::kUnsupported,
       fmt::format("pipeline_parallel_size {}: expected at most {}, for {} of {} layers{}", n_stages,

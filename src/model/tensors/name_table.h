@@ -1,6 +1,7 @@
 // The names of tensors in files.
 #pragma once
 #include <deque>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@ namespace tensor {
 inline constexpr TensorName kAttnNorm{"attn_norm", "input_layernorm"};
 // whole name, outside of layers
 inline constexpr TensorName kRopeLogs{"", ""};
+inline constexpr TensorName kFirstState{"", ""};  // likewise
 inline constexpr TensorName kAttnPostNorm{"post_attention_norm", "post_attention_layernorm"};
 inline constexpr TensorName kAttnAgainNorm{"attn_norm_2", "layer_norm_1"};
 inline constexpr TensorName kFfnNorm{"ffn_norm", ""};
@@ -57,10 +59,17 @@ class NameTable {
   // Layers that have one index in the file; which of them a tensor belongs to is @ in its name
   // (LongCat).
   int layers_per_index = 1;
+  // Prefix of each layer's tensors, where neither `layer` nor its index says it; empty: they do.
+  std::vector<std::string> layer_prefixes;
+  // Index of each layer's first block, in files where blocks of a layer have an index each: names then
+  // begin with @ and the number of their block (Dory). Empty: layers have one index.
+  std::vector<int> first_blocks;
   // Heads of GroupedHeads are stored strided: the first head of every group, then the second of
   // every group, and so on. False: group after group.
   bool groups_in_turn = false;
   bool bare_ffn_norm = false;  // kFfnNorm is stored without ".weight"
+  // Rows of a fused gate_up matrix alternate, of dense feed-forwards.
+  bool gate_and_up_alternate = false;
   // Order of the rows of a fused gate_up matrix: up rows first.
   bool up_before_gate = false;
   // Alternative names of gate, up and down projections, which some files have; see choose_names().

@@ -120,6 +120,9 @@ struct LinearSpec {
   std::vector<RowFactor> out_factors = {};
   // In directories the name is whole: it has no ".weight".
   bool bare = false;
+  // Stored [cols, rows]. The last `zeros` of the rows are in no file: they are zeros.
+  bool turned = false;
+  int zeros = 0;
 };
 
 // Linear layers with the same input that a file may store as one fused tensor, row after row. In a
@@ -137,6 +140,8 @@ struct JoinedSpec {
   bool alone_first = false;
   // Flag of the names that says that the layers are stored in reverse order; null: they never are.
   bool NameTable::* reversed = nullptr;
+  // Flag of the names that says that rows of the layers alternate; null: they never do.
+  bool NameTable::* alternating = nullptr;
   // Name of a tensor that fuses the first n_inner layers, in files that do not fuse all of them.
   const TensorName* inner = nullptr;
   int n_inner = 0;
@@ -163,16 +168,21 @@ struct VectorSpec {
   // Conversion of the stored numbers. kRate: GGUF files store the negative rate, Hugging Face
   // directories its logarithm; kPositiveRate: GGUF files store the rate. kIgnored: files have the
   // vector, which has no effect here; kZeros: likewise, and other numbers than 0 are refused. kIndices:
-  // files store whole numbers below n_indices.
+  // files store whole numbers below n_indices; kSquares, kMagnitudes: of the numbers divided by `divisor`.
   enum class Form : uint8_t {
     kPlain,
     kRate,
     kPositiveRate,
     kIgnored,
     kZeros,
-    kIndices
+    kIndices,
+    kSquares,
+    kMagnitudes
   } form = Form::kPlain;
   float divisor = 1.0f;
+  // Files have the first `size - n_more` numbers; the others are `more`.
+  int n_more = 0;
+  float more = 0.0f;
   int n_indices = 0;
   bool is_bias = false;  // not counted by n_parameters()
   GroupedHeads heads = {};
@@ -194,6 +204,10 @@ struct ConvSpec {
   // Tokens between taps; the loaded vector has zeros between them: [(taps - 1) * dilation + 1,
   // channels].
   int dilation = 1;
+  // Added to the taps of the token itself; then all are multiplied by `factor`.
+  float identity = 0.0f, factor = 1.0f;
+  // Files store [taps, channels], the token itself first, by a whole name.
+  bool by_lag = false;
 };
 
 // A table [rows, cols] of which a token reads n_read rows; files may have more rows. It is one

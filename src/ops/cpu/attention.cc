@@ -385,16 +385,18 @@ class Attention {
     for (int i = 0; i < tile.n_heads * tile.n_rows; ++i) {
       const int h = i / tile.n_rows, r = h * tile.head_rows + i % tile.n_rows;
       const int row = tile.row + i % tile.n_rows, head = (tile.kv_head + h) * group_ + row % group_;
-      float* to = f32(out_, batch_.seq_offsets[tile.seq] + row / group_) +
-                  static_cast<ptrdiff_t>(head) * layout_->value_dim;
+      const int token = batch_.seq_offsets[tile.seq] + row / group_;
+      float* to = f32(out_, token) + static_cast<ptrdiff_t>(head) * layout_->value_dim;
       context_.kernels.scale_row(state.out + static_cast<int64_t>(r) * layout_->padded_value_dim,
-                                 1.0f / total_of(state, r, head), layout_->value_dim, to);
+                                 1.0f / total_of(state, r, head, token), layout_->value_dim, to);
     }
   }
 
   // The sum of a row's weights in units of its state, with that of the head's sink.
-  float total_of(const AttentionState& state, int row, int head) const {
-    return total_with_sink(state.sum[row], state.max[row], sinks_, head);
+  float total_of(const AttentionState& state, int row, int head, int token) const {
+    const float* const own =
+        params_.token_sinks.cols > 0 ? f32(params_.token_sinks, token) : sinks_;
+    return total_with_sink(state.sum[row], state.max[row], own, head);
   }
 
   const AttentionContext& context_;

@@ -129,6 +129,8 @@ class CpuOps final : public Ops {
   void pool_keys(Tensor keys, Tensor scores, const PoolParams& params, KvCache& cache,
                  Tensor out) override;
   void mix_streams(Tensor z, const StreamMixParams& params) override;
+  void bound_rows(Tensor x, float bound) override;
+  void softmax_rows(Tensor x) override;
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override;
 

@@ -31,6 +31,7 @@ struct ConvPart {
   const float *weight, *bias;  // of channel `first`; bias may be null
   T* tail;                     // likewise; the inputs of the taps - 1 tokens before, a row each
   int first, n, taps, stride;  // stride: between rows of weights and of the tail
+  Tensor of_token = {};        // ConvParams::of_token of these tokens
 
   // f(inputs of the token at t), which may be before the step's.
   template <class F>
@@ -49,6 +50,14 @@ void convolve(const ConvPart<T>& part) {
       const float* const weight = part.weight + static_cast<ptrdiff_t>(k) * part.stride;
       part.with_input(t - part.taps + 1 + k, [&](const auto* from) {
         for (int c = 0; c < part.n; ++c) to[c] += weight[c] * to_float(from[c]);
+      });
+      if (part.of_token.cols == 0) continue;
+      const int of_group = part.stride / (part.of_token.cols / part.taps);
+      const float* const more = f32(part.of_token, t) + part.taps - 1 - k;
+      part.with_input(t - part.taps + 1 + k, [&](const auto* from) {
+        for (int c = 0; c < part.n; ++c)
+          to[c] += more[static_cast<ptrdiff_t>((part.first + c) / of_group) * part.taps] *
+                   to_float(from[c]);
       });
     }
   }
@@ -91,7 +100,10 @@ void causal_conv(const RecurrenceContext& context, Tensor x, const ConvParams& p
                                    first,
                                    n,
                                    params.taps,
-                                   channels};
+                                   channels,
+                                   params.of_token.cols > 0
+                                       ? params.of_token.row_range(run.first, run.n)
+                                       : Tensor()};
             convolve(part);
             keep_tail(part);
           });

@@ -109,7 +109,7 @@ void CudaOps::add_given(int level, Tensor x) {
 }
 
 void CudaOps::scale_by_position(Tensor x, const PositionScale& scale) {
-  launch(ScaleByPosition{rows_of(x), batch(), scale.beta, scale.period, scale.offset},
+  launch(ScaleByPosition{rows_of(x), batch(), scale.beta, scale.period, scale.offset, scale.smooth},
          a_thread_per_element<ScaleByPosition>(x));
 }
 

@@ -88,7 +88,7 @@ Status Mapper::check_writable() const {
         "{}: architecture {} is an encoder, which is read from both formats and not rewritten",
         source_.path().string(), config_.arch);
   }
-  if (config_.compressed.query_rank > 0) {
+  if (config_.compressed.query_rank > 0 || config_.profiles.width > 0 || config_.residual.recalls) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: architecture {} is read from directories as published, and not rewritten",
                   source_.path().string(), config_.arch);
@@ -171,6 +171,7 @@ Result<TensorMap> Mapper::map() {
   map_frame(map);
   map.layers.resize(static_cast<size_t>(config_.n_layers));
   for (int i = 0; i < config_.n_layers; ++i) {
+    if (config_.repeats(i)) continue;
     LayerWeights none;
     layers_.into(map.layers[static_cast<size_t>(i)], i);
     visit_layer(layers_, none);

@@ -173,6 +173,12 @@ class ObservingOps final : public Ops {
   void mix_streams(Tensor z, const StreamMixParams& params) override {
     if (!stopped_) inner_.mix_streams(z, params);
   }
+  void bound_rows(Tensor x, float bound) override {
+    if (!stopped_) inner_.bound_rows(x, bound);
+  }
+  void softmax_rows(Tensor x) override {
+    if (!stopped_) inner_.softmax_rows(x);
+  }
   void scale_heads_by_position(Tensor x, const Vector& slopes, const Vector& biases) override {
     if (!stopped_) inner_.scale_heads_by_position(x, slopes, biases);
   }

@@ -131,8 +131,8 @@ PENSTOCK_KERNEL(TakeGiven)
 PENSTOCK_BODY void ScaleByPosition::operator()(const Thread& t) const {
   const int i = column_of<ScaleByPosition>(t);
   if (i >= x.cols || t.x >= batch->n_tokens) return;
-  const float periods = floorf(static_cast<float>(batch->positions[t.x] + offset) / period);
-  x.row(t.x)[i] *= 1.0f + beta * logf(1.0f + periods);
+  const float periods = static_cast<float>(batch->positions[t.x] + offset) / period;
+  x.row(t.x)[i] *= 1.0f + beta * logf(smooth ? fmaxf(1.0f, periods) : 1.0f + floorf(periods));
 }
 PENSTOCK_KERNEL(ScaleByPosition)
 

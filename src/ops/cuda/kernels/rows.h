@@ -123,6 +123,7 @@ struct ScaleByPosition {
   const BatchOnDevice* batch;
   float beta, period;
   int offset;
+  bool smooth;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
