@@ -40,7 +40,7 @@ struct EngineConfig {
   bool cpu_moe = false;
   // PATTERN=CPU or =CUDA0, several with commas: where experts are by the names of their tensors
   std::string override_tensor;
-  std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8, fp8
+  std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8, int4, fp8
   // type of recurrent layers' states: auto, float32, bfloat16
   std::string mamba_ssm_cache_dtype = "auto";
   int block_size = 16;
@@ -142,7 +142,8 @@ struct EngineConfig {
       "of a mixture on a GPU: PATTERN=CPU or PATTERN=CUDA0, several with commas: where a layer's "
       "experts are whose tensors (blk.0.ffn_up_exps.weight) the expression finds; before "
       "n_cpu_moe");
-    v("kv_cache_dtype", c.kv_cache_dtype, "auto, f32, f16, bf16, int8, or fp8 (backend cuda)");
+    v("kv_cache_dtype", c.kv_cache_dtype,
+      "auto, f32, f16, bf16, int8, int4 (backend cpu), or fp8 (backend cuda)");
     v("mamba_ssm_cache_dtype", c.mamba_ssm_cache_dtype,
       "of recurrent states: auto, float32 or bfloat16");
     v("block_size", c.block_size, "tokens per block of the KV cache");

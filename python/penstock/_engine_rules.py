@@ -149,7 +149,7 @@ def _at_least(least: int, rule: Rule) -> Rule:
 # --- Rules of single arguments.
 
 _KV_DTYPES = {"auto": "auto", "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32",
-              "f16": "f16", "bf16": "bf16", "f32": "f32", "int8": "int8"}
+              "f16": "f16", "bf16": "bf16", "f32": "f32", "int8": "int8", "int4": "int4"}
 _DTYPES = {"auto", "float16", "half", "bfloat16", "float32", "float"}
 _SPECULATORS = {"ngram": "ngram", "draft_model": "draft", "draft": "draft", "medusa": "medusa", "mtp": "mtp", "eagle3": "eagle3",
                 "early-exit": "early-exit", "early_exit": "early-exit", "grammar": "grammar", "off": "off"}

@@ -4,14 +4,21 @@
 // The cache consists of units: K and V of 16 consecutive tokens of one KV head. Lanes of K are the
 // 16 tokens, lanes of V are 16 features (kBF16: interleaved features of two tokens; kI8: of four
 // tokens). Vectors of both are operands of dot products, and 16 vectors are a tile.
+//
+// Units of kI4 have codes of 4 bits, with factors of groups of 32 features (generic/narrow_units.inl).
+// They are widened to units of kI8, which the kernels of that format attend to: in a byte of K the low
+// bits are feature d and the high ones d + 4 of a token, in one of V d and d + 16.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace penstock {
 
-enum class KvFormat : uint8_t { kF32, kF16, kBF16, kI8 };
-inline constexpr int kNumKvFormats = 4;
+enum class KvFormat : uint8_t { kF32, kF16, kBF16, kI8, kI4 };
+inline constexpr int kNumKvFormats = 4;        // that kernels attend to
+inline constexpr int kNumStoredKvFormats = 5;  // and kI4
+inline constexpr int kFactorFeatures = 32;     // that have a factor together in kI4
+inline constexpr int kMostNarrowDim = 2048;    // features of a key or value in kI4
 inline constexpr int kUnitTokens = 16;
 // scores computed between two updates of the running maximum
 inline constexpr int kChunkTokens = 64;
@@ -27,13 +34,19 @@ struct KvUnitLayout {
       padded_value_dim = 0;
   // a value is the first value_dim features of its key
   bool values_in_keys = false;
-  int64_t v_offset = 0, k_scales = 0, v_scales = 0, bytes = 0;
+  int64_t v_offset = 0, k_scales = 0, v_scales = 0, k_factors = 0, v_factors = 0, bytes = 0;
+  // kI4: features that are rotated together in a key and in a value, a power of two
+  int rotated = 0, rotated_values = 0;
+
+  constexpr int value_groups() const {
+    return (padded_value_dim + kFactorFeatures - 1) / kFactorFeatures;
+  }
 
   // values_in_keys: number of a key's features that are its value (1..head_dim); 0: values are
   // stored, with value_dim features (1..head_dim; 0: head_dim).
   static constexpr KvUnitLayout make(KvFormat format, int head_dim, int values_in_keys = 0,
                                      int value_dim = 0) {
-    constexpr int kSizes[] = {4, 2, 2, 1};
+    constexpr int kSizes[] = {4, 2, 2, 1, 1};
     KvUnitLayout layout;
     layout.format = format;
     layout.head_dim = head_dim;
@@ -51,10 +64,36 @@ struct KvUnitLayout {
     layout.k_scales = keys + values;
     layout.v_scales = layout.k_scales + (layout.values_in_keys ? 0 : scales);
     layout.bytes = layout.v_scales + scales;
+    if (format == KvFormat::kI4) layout.narrow();
     return layout;
+  }
+  // The layout of the widened units.
+  constexpr KvUnitLayout widened() const {
+    return make(KvFormat::kI8, head_dim, values_in_keys ? value_dim : 0, value_dim);
   }
   // Values are stored, with as many features as keys; the kernels of matrix units need it.
   constexpr bool has_equal_values() const { return !values_in_keys && value_dim == head_dim; }
+
+ private:
+  static constexpr int power_of_two_in(int n) { return n & -n; }
+  // Sets what kI4 has otherwise.
+  constexpr void narrow() {
+    const int shared = values_in_keys ? head_dim | value_dim : head_dim;
+    rotated = power_of_two_in(shared);
+    rotated_values = values_in_keys ? rotated : power_of_two_in(value_dim);
+    const int key_groups = (padded_dim + kFactorFeatures - 1) / kFactorFeatures;
+    const int64_t scales = kUnitTokens * 4;
+    const int64_t keys = int64_t{kUnitTokens} * padded_dim / 2,
+                  values = values_in_keys ? 0 : int64_t{kUnitTokens} * 16 * value_groups();
+    v_offset = values_in_keys ? 0 : keys;
+    k_scales = keys + values;
+    v_scales = k_scales + (values_in_keys ? 0 : scales);
+    k_factors = v_scales + scales;
+    v_factors = k_factors + (values_in_keys ? 0 : int64_t{kUnitTokens} * key_groups);
+    const int64_t end = (values_in_keys ? k_factors + int64_t{kUnitTokens} * key_groups
+                                        : v_factors + int64_t{kUnitTokens} * value_groups());
+    bytes = (end + 63) / 64 * 64;
+  }
 };
 
 // One query: one head of one token.
@@ -165,11 +204,17 @@ struct AttentionKernels {
   void (*scale_row)(const float* from, float factor, int n, float* to);
   // Writes K and V of one token ([head_dim] and [value_dim]; v is not read where values are in keys)
   // as token `lane` of a unit.
-  void (*store[kNumKvFormats])(const KvUnitLayout& layout, const float* k, const float* v,
-                               std::byte* unit, int lane);
+  void (*store[kNumStoredKvFormats])(const KvUnitLayout& layout, const float* k, const float* v,
+                                     std::byte* unit, int lane);
   // Writes the scores of the tokens of units [begin, end) to scores[0 .. 16 * (end - begin)). The
   // score of a token depends on the query and its key only.
   void (*score[kNumKvFormats])(const IndexQuery& query, int begin, int end, float* scores);
+  // Turns a row of n features forth, as keys and values of kI4 are, or back; n is a multiple of
+  // `block`, a power of two.
+  void (*rotate)(float* x, int n, int block, bool back);
+  // Writes a unit of kI4 as one of `wide`, which is layout.widened().
+  void (*widen)(const KvUnitLayout& layout, const KvUnitLayout& wide, const std::byte* unit,
+                std::byte* to);
 };
 
 // Copies one token of a unit to another unit of the same format.

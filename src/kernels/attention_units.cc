@@ -18,7 +18,8 @@ Element v_element(const KvUnitLayout& layout, int lane, int d) {
     case KvFormat::kF16: return {layout.v_offset + at * 2, 2};
     case KvFormat::kBF16:
       return {layout.v_offset + ((lane / 2) * dim * 2 + int64_t{d} * 2 + lane % 2) * 2, 2};
-    case KvFormat::kI8: break;
+    case KvFormat::kI8:
+    case KvFormat::kI4: break;
   }
   return {layout.v_offset + (lane / 4) * dim * 4 + int64_t{d} * 4 + lane % 4, 1};
 }
@@ -35,8 +36,34 @@ void copy_key(const std::byte* from, int from_lane, std::byte* to, int to_lane, 
 
 }  // namespace
 
+namespace {
+
+// Every byte of a unit of kI4 belongs to one token.
+void copy_narrow_token(const KvUnitLayout& layout, const std::byte* from, int from_lane,
+                       std::byte* to, int to_lane) {
+  copy_key<4>(from, from_lane, to, to_lane, layout.padded_dim / 8);
+  const auto copy_lane = [&](int64_t offset, int bytes) {
+    std::memcpy(to + offset + int64_t{to_lane} * bytes, from + offset + int64_t{from_lane} * bytes,
+                static_cast<size_t>(bytes));
+  };
+  copy_lane(layout.k_scales, 4);
+  copy_lane(layout.v_scales, 4);
+  for (int64_t at = layout.k_factors; at + kUnitTokens <= layout.bytes; at += kUnitTokens)
+    copy_lane(at, 1);
+  if (layout.values_in_keys) return;
+  const int64_t four = int64_t{layout.value_groups()} * 64;
+  for (int64_t i = 0; i < four; i += 4) {
+    to[layout.v_offset + to_lane / 4 * four + i + to_lane % 4] =
+        from[layout.v_offset + from_lane / 4 * four + i + from_lane % 4];
+  }
+}
+
+}  // namespace
+
 void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from_lane,
                      std::byte* to, int to_lane) {
+  if (layout.format == KvFormat::kI4)
+    return copy_narrow_token(layout, from, from_lane, to, to_lane);
   const auto copy = [&](Element source, Element target) {
     std::memcpy(to + target.offset, from + source.offset, static_cast<size_t>(source.bytes));
   };
@@ -46,6 +73,7 @@ void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from
     case KvFormat::kF16: copy_key<2>(from, from_lane, to, to_lane, dim); break;
     case KvFormat::kBF16: copy_key<4>(from, from_lane, to, to_lane, dim / 2); break;
     case KvFormat::kI8: copy_key<4>(from, from_lane, to, to_lane, dim / 4); break;
+    case KvFormat::kI4: break;
   }
   const bool rows = layout.format == KvFormat::kF32 || layout.format == KvFormat::kF16;
   if (rows && !layout.values_in_keys) {

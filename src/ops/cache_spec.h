@@ -7,8 +7,9 @@
 
 namespace penstock {
 
-// Type of K and V. kI8, kF8 (E4M3): with one F32 scale for each token, head and K or V.
-enum class KvDType : uint8_t { kF32, kF16, kBF16, kI8, kF8 };
+// Type of K and V. kI8, kF8 (E4M3), kI4: with one F32 scale for each token, head and K or V; kI4: and a
+// byte for each 32 features of it.
+enum class KvDType : uint8_t { kF32, kF16, kBF16, kI8, kF8, kI4 };
 // Type of recurrent states. kBF16: rounded to nearest even when they are stored; computation is in
 // F32.
 enum class StateDType : uint8_t { kF32, kBF16 };
@@ -100,6 +101,13 @@ struct CacheSpec {
       case KvDType::kF32: return values * 4;
       case KvDType::kI8:
       case KvDType::kF8: return values + rows * 4;
+      case KvDType::kI4: {
+        const auto row_bytes = [](int64_t features) {
+          return (features + 1) / 2 + (features + 31) / 32 + 4;
+        };
+        const int64_t value_bytes = stores_values ? row_bytes(layer.value_dim()) : 0;
+        return layer.n_kv_heads * (row_bytes(layer.head_dim) + value_bytes);
+      }
       default: return values * 2;
     }
   }

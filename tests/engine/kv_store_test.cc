@@ -207,7 +207,8 @@ TEST_P(KvStoreExactness, TwoProcessesShareAFolder) {
 
 INSTANTIATE_TEST_SUITE_P(Models, KvStoreExactness,
                          ::testing::Values("llama3", "llama3/int8", "gemma3", "gemma3/int8",
-                                           "gpt_oss", "deepseek_v3", "deepseek_v32", "gemma4",
+                                           "gemma3/int4", "gpt_oss", "deepseek_v3",
+                                           "deepseek_v3/int4", "deepseek_v32", "gemma4",
                                            "qwen3_next", "qwen3_next/int8", "mamba2",
                                            "kimi_linear"),
                          [](const auto& info) {

@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "base/half.h"
+#include "kernels/attention_kernels.h"
+#include "kernels/kernel_table.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/ops_under_test.h"
 #include "quant/plain.h"
@@ -180,6 +182,10 @@ class AttentionFixture {
   // Appends a token's K or V as the cache keeps it.
   void keep(const float* x, int dim, std::vector<double>& to) const {
     for (int h = 0; h < shape_.n_kv_heads; ++h, x += dim) {
+      if (shape_.dtype == KvDType::kI4) {
+        keep_narrow(x, dim, to);
+        continue;
+      }
       float most = 0;
       for (int d = 0; d < dim; ++d) most = std::max(most, std::fabs(x[d]));
       for (int d = 0; d < dim; ++d) {
@@ -190,12 +196,38 @@ class AttentionFixture {
           case KvDType::kI8:
             to.push_back(std::round(x[d] * (127.0f / most)) * double{most / 127.0f});
             break;
+          case KvDType::kI4: break;
           case KvDType::kF8:
             to.push_back(quant::decode_f8e4m3(quant::encode_f8e4m3(x[d] * (448.0f / most))) *
                          double{most / 448.0f});
             break;
         }
       }
+    }
+  }
+
+  // Codes are those that the scalar kernel stores (tests/kernels/narrow_units_test.cc); the inverse
+  // rotation is the transpose, in double precision, whose columns are the rotated unit vectors.
+  void keep_narrow(const float* x, int dim, std::vector<double>& to) const {
+    const AttentionKernels& scalar = *available_kernels()[0].attention;
+    const KvUnitLayout layout = KvUnitLayout::make(KvFormat::kI4, dim, shape_.values_in_keys),
+                       wide = layout.widened();
+    std::vector<std::byte> unit(static_cast<size_t>(layout.bytes)),
+        widened(static_cast<size_t>(wide.bytes));
+    scalar.store[static_cast<int>(KvFormat::kI4)](layout, x, x, unit.data(), 0);
+    scalar.widen(layout, wide, unit.data(), widened.data());
+    float scale = 0;
+    std::copy_n(unit.data() + layout.k_scales, sizeof scale, reinterpret_cast<std::byte*>(&scale));
+    for (int d = 0; d < dim; ++d) {
+      std::vector<float> column(static_cast<size_t>(dim));
+      column[static_cast<size_t>(d)] = 1.0f;
+      scalar.rotate(column.data(), dim, layout.rotated, false);
+      double sum = 0;
+      for (int i = 0; i < dim; ++i) {
+        const auto code = static_cast<int8_t>(widened[static_cast<size_t>(i / 4 * 64 + i % 4)]);
+        sum += double{column[static_cast<size_t>(i)]} * code * scale;
+      }
+      to.push_back(sum);
     }
   }
 
@@ -289,7 +321,8 @@ class AttentionFixture {
         shape_.dtype != KvDType::kF32;
     // Beside int8 keys and values queries and weights may be rounded to 16 bits: 2^-16 of the
     // largest in every product.
-    const double exact = shape_.dtype == KvDType::kI8 ? 2e-4 : 2e-5;
+    const bool of_codes = shape_.dtype == KvDType::kI8 || shape_.dtype == KvDType::kI4;
+    const double exact = of_codes ? 2e-4 : 2e-5;
     // CUDA rounds queries and weights of many tokens of a sequence as the cache's numbers, and has
     // of few two numbers for each.
     const bool halves = shape_.dtype == KvDType::kF16 || shape_.dtype == KvDType::kBF16;
@@ -324,7 +357,7 @@ class AttentionTest : public testing::TestWithParam<OpsUnderTest> {
   std::vector<KvDType> cache_types() const {
     std::vector<KvDType> types;
     for (const KvDType dtype :
-         {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8, KvDType::kF8}) {
+         {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8, KvDType::kF8, KvDType::kI4}) {
       const bool halves = dtype == KvDType::kF16 || dtype == KvDType::kBF16;
       if (ops_->can_cache(dtype) && (halves || !is_flash())) types.push_back(dtype);
     }

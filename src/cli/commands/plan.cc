@@ -46,7 +46,7 @@ struct PlanCommand {
                    "tokens per sequence (default: the model's limit)")
         ->check(CLI::PositiveNumber);
     app.add_option("--type", type, "encoding of the weights of a --shape")->capture_default_str();
-    app.add_option("--kv-cache-dtype", kv_dtype, "f32, f16, bf16, int8 or fp8")
+    app.add_option("--kv-cache-dtype", kv_dtype, "f32, f16, bf16, int8, int4 or fp8")
         ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "fp8"}))
         ->capture_default_str();
     app.add_option("--mamba-ssm-cache-dtype", states,
@@ -80,6 +80,7 @@ KvDType parse_kv_dtype(const std::string& name) {
   if (name == "f32") return KvDType::kF32;
   if (name == "bf16") return KvDType::kBF16;
   if (name == "fp8") return KvDType::kF8;
+  if (name == "int4") return KvDType::kI4;
   return name == "int8" ? KvDType::kI8 : KvDType::kF16;
 }
 

@@ -7,9 +7,10 @@ Result<KvDType> kv_dtype(const std::string& name) {
   if (name == "f32" || name == "fp32") return KvDType::kF32;
   if (name == "bf16") return KvDType::kBF16;
   if (name == "int8" || name == "i8") return KvDType::kI8;
+  if (name == "int4" || name == "i4") return KvDType::kI4;
   if (name == "fp8" || name == "f8" || name == "fp8_e4m3") return KvDType::kF8;
   return errorf(ErrorCode::kInvalidArgument,
-                "kv_cache_dtype: expected auto, f32, f16, bf16, int8 or fp8, got '{}'", name);
+                "kv_cache_dtype: expected auto, f32, f16, bf16, int8, int4 or fp8, got '{}'", name);
 }
 
 Result<StateDType> state_dtype(const std::string& name) {

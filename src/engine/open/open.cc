@@ -396,9 +396,10 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   const OnCpus here(cpus);
   ASSIGN_OR_RETURN(auto ops, make_member_ops(config, cpus, ranks.get()));
   if (!ops->can_cache(types.kv)) {
+    const char* more = types.kv == KvDType::kF8 ? "int8 or int4" : "int8 or fp8";
     return errorf(ErrorCode::kUnsupported,
-                  "kv_cache_dtype {} is not there on backend {}: expected f32, f16, bf16 or int8",
-                  config.kv_cache_dtype, ops->name());
+                  "kv_cache_dtype {} is not there on backend {}: expected f32, f16, bf16, {}",
+                  config.kv_cache_dtype, ops->name(), more);
   }
   // Must be destroyed before the backend that packed its weights.
   ModelCopy copy = std::move(given);

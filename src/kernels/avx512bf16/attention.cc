@@ -133,8 +133,10 @@ constinit const AttentionKernels kAvx512Bf16AttentionKernels = {
     merge_states,
     scale_row,
     {store_token<KvFormat::kF32>, store_token<KvFormat::kF16>, store_token<KvFormat::kBF16>,
-     store_token<KvFormat::kI8>},
+     store_token<KvFormat::kI8>, store_narrow},
     {score_index<KvFormat::kF32>, score_index<KvFormat::kF16>, score_index<KvFormat::kBF16>,
-     score_index<KvFormat::kI8>}};
+     score_index<KvFormat::kI8>},
+    rotate_row,
+    widen_unit};
 
 }  // namespace penstock

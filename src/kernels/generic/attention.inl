@@ -5,6 +5,7 @@
 // as lanes. The result of a row does not depend on the other rows of the pass; masked tokens add
 // exact zeros.
 #pragma once
+#include "kernels/generic/narrow_units.inl"
 #include "kernels/generic/simd_math.inl"
 #include "kernels/generic/turn_keys.inl"
 

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "ops/cpu/host_tensor.h"
+#include "ops/cpu/narrow_attention.h"
 
 namespace penstock {
 namespace {
@@ -73,8 +74,8 @@ class Attention {
     context_.scratch.reset();
     plan();
     const int n_workers = context_.pool.size();
-    const int64_t scratch_floats =
-        tile_scratch_floats(layout_->padded_dim) + 2 * state_floats(kMaxTileRows);
+    const int64_t scratch_floats = tile_scratch_floats(layout_->padded_dim) +
+                                   2 * state_floats(kMaxTileRows) + narrow_scratch_floats(*layout_);
     auto* scratch =
         context_.scratch.allocate_array<float>(static_cast<size_t>(scratch_floats * n_workers));
     std::atomic<int> next{0};
@@ -378,6 +379,10 @@ class Attention {
     job.scratch = scratch;
     if (following != nullptr) job.queries = needed(*following, q_, layout_->head_dim);
     if (split + 1 == tile.n_splits) job.results = needed(tile, out_, layout_->value_dim);
+    if (layout_->format == KvFormat::kI4) {
+      float* const own = scratch + tile_scratch_floats(layout_->padded_dim);
+      return attend_narrow(context_.kernels, job, own + 2 * state_floats(kMaxTileRows), state);
+    }
     context_.kernels.attend[static_cast<int>(layout_->format)](job, state);
   }
 
@@ -389,6 +394,8 @@ class Attention {
       float* to = f32(out_, token) + static_cast<ptrdiff_t>(head) * layout_->value_dim;
       context_.kernels.scale_row(state.out + static_cast<int64_t>(r) * layout_->padded_value_dim,
                                  1.0f / total_of(state, r, head, token), layout_->value_dim, to);
+      if (layout_->format == KvFormat::kI4)
+        context_.kernels.rotate(to, layout_->value_dim, layout_->rotated_values, true);
     }
   }
 

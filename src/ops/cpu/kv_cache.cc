@@ -10,10 +10,32 @@
 namespace penstock {
 namespace {
 
-static_assert(static_cast<int>(KvDType::kF32) == static_cast<int>(KvFormat::kF32));
-static_assert(static_cast<int>(KvDType::kF16) == static_cast<int>(KvFormat::kF16));
-static_assert(static_cast<int>(KvDType::kBF16) == static_cast<int>(KvFormat::kBF16));
-static_assert(static_cast<int>(KvDType::kI8) == static_cast<int>(KvFormat::kI8));
+// REQUIRES: not kF8.
+KvFormat format_of(KvDType type) {
+  switch (type) {
+    case KvDType::kF32: return KvFormat::kF32;
+    case KvDType::kF16: return KvFormat::kF16;
+    case KvDType::kBF16: return KvFormat::kBF16;
+    case KvDType::kI8: return KvFormat::kI8;
+    default: return KvFormat::kI4;
+  }
+}
+
+Status check_narrow(const CacheSpec& spec) {
+  if (spec.first_index_layer > 0 || spec.first_entry_layer > 0) {
+    return make_error(
+        ErrorCode::kUnsupported,
+        "KV cache: INT4 is not there for sparse attention, expected F32, F16, BF16 or "
+        "INT8");
+  }
+  for (const KvLayerSpec& layer : spec.layers) {
+    if (layer.head_dim > kMostNarrowDim || layer.value_dim() > kMostNarrowDim)
+      return errorf(ErrorCode::kUnsupported,
+                    "KV cache: INT4 is there for heads of at most {} features, got {}",
+                    kMostNarrowDim, std::max(layer.head_dim, layer.value_dim()));
+  }
+  return {};
+}
 
 constexpr int kSpareBlocks = 1;
 
@@ -22,9 +44,11 @@ constexpr int kSpareBlocks = 1;
 Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec,
                                                      std::span<const int> n_blocks) {
   if (spec.dtype == KvDType::kF8) {
-    return make_error(ErrorCode::kUnsupported,
-                      "KV cache: FP8 is not there on the CPU, expected F32, F16, BF16 or INT8");
+    return make_error(
+        ErrorCode::kUnsupported,
+        "KV cache: FP8 is not there on the CPU, expected F32, F16, BF16, INT8 or INT4");
   }
+  if (spec.dtype == KvDType::kI4) RETURN_IF_ERROR(check_narrow(spec));
   if (spec.block_size < kUnitTokens || spec.block_size % kUnitTokens != 0) {
     return errorf(ErrorCode::kInvalidArgument, "KV cache: block size {}: expected a multiple of {}",
                   spec.block_size, kUnitTokens);
@@ -35,9 +59,8 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec,
   std::vector<int64_t> offsets;
   int64_t bytes = 0;
   for (const KvLayerSpec& layer : spec.layers) {
-    const KvUnitLayout layout =
-        KvUnitLayout::make(static_cast<KvFormat>(spec.dtype), layer.head_dim, layer.values_in_keys,
-                           layer.stored_value_dim);
+    const KvUnitLayout layout = KvUnitLayout::make(format_of(spec.dtype), layer.head_dim,
+                                                   layer.values_in_keys, layer.stored_value_dim);
     cache->layers_.push_back({layout, nullptr});
     offsets.push_back(bytes);
     const int64_t n_slots = (int64_t{n_blocks[layer.group]} + kSpareBlocks) * spec.block_size,
