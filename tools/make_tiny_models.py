@@ -20,6 +20,7 @@ if os.environ.get("LLAMA_CPP"):
 import gguf
 import numpy as np
 import tiny_newer_models
+import tiny_own_models
 import torch
 import transformers as T
 from safetensors.torch import load_file, save_file
@@ -333,6 +334,8 @@ def write_gguf(path, state, config, arch):
 
 
 def make(name):
+    if name in tiny_own_models.MODELS:
+        return tiny_own_models.make(name, OUT, N_PROMPT, N_STEPS, write_golden)
     torch.manual_seed(1)
     newer = name in tiny_newer_models.MODELS
     config, arch = (tiny_newer_models.MODELS if newer else MODELS)[name]()
@@ -394,5 +397,5 @@ def make(name):
 
 
 if __name__ == "__main__":
-    for model_name in sys.argv[1:] or [*MODELS, *tiny_newer_models.MODELS]:
+    for model_name in sys.argv[1:] or [*MODELS, *tiny_newer_models.MODELS, *tiny_own_models.MODELS]:
         make(model_name)

@@ -1,5 +1,6 @@
 """The config.json files of published text models, for make_published.py, without keys about training, tokens or files."""
 import tiny_newer_models
+import tiny_own_models
 import tiny_remote_encoders
 import tiny_remote_models
 
@@ -403,6 +404,19 @@ PUBLISHED = {
         num_experts_per_tok=8, num_nextn_predict_layers=1, q_lora_rank=2048, qk_nope_head_dim=192, qk_rope_head_dim=64, rms_norm_eps=1e-5,
         rope_parameters=dict(rope_type="default", rope_theta=10000000.0), routed_scaling_factor=2.827, swiglu_limit=10.0,
         tie_word_embeddings=False, v_head_dim=256),
+    "grok_1": dict(
+        model_type="grok-1", architectures=["Grok1ForCausalLM"], attn_output_multiplier=0.08838834764831845, bos_token_id=1,
+        embedding_multiplier_scale=78.38367176906169, eos_token_id=2, hidden_size=6144, intermediate_size=32768, max_attn_value=30.0,
+        max_position_embeddings=8192, num_attention_heads=48, num_experts_per_tok=2, num_hidden_layers=64, num_key_value_heads=8,
+        num_local_experts=8, output_multiplier_scale=0.5773502691896257, pad_token_id=0, rms_norm_eps=1e-5, tie_word_embeddings=False,
+        vocab_size=131072),
+    "grok_2": dict(
+        model_type="git", architectures=["Grok1ForCausalLM"], attn_factor=1.0, attn_logit_softcapping=30.0, attn_temperature_len=1024, beta_fast=8,
+        beta_slow=1, embedding_multiplier_scale=90.50966799187809, extrapolation_factor=1.0, final_logit_softcapping=50.0, global_attn_every_n=1,
+        head_dim=128, hidden_size=8192, intermediate_size=32768, max_position_embeddings=131072, moe_intermediate_size=16384,
+        num_attention_heads=64, num_experts_per_tok=2, num_hidden_layers=64, num_key_value_heads=8, num_local_experts=8,
+        original_max_position_embeddings=8192, output_multiplier_scale=0.5, residual_moe=True, rms_norm_eps=1e-5, rope_theta=208533496.0,
+        rope_type="original", router_logit_softcapping=30.0, scaling_factor=16.0, sliding_window_size=-1, vocab_size=131072),
     # What its class assumes.
     "hrm_text_1b": dict(
         model_type="hrm_text", architectures=["HrmTextForCausalLM"], H_cycles=2, L_bp_cycles=[2], L_cycles=3, attention_bias=False, attention_dropout=0.0,
@@ -727,6 +741,8 @@ SMALL = {"dbrx": dict(d_model=24, n_heads=6, n_layers=2, vocab_size=53, attn_con
                                              for group, multiplier in tiny_remote_models.DECI]),
          "arctic_instruct": dict(hidden_size=32, intermediate_size=16, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=3,
                                  num_local_experts=5, vocab_size=53),
+         **{name: dict(hidden_size=48, intermediate_size=40, num_attention_heads=6, num_key_value_heads=2, num_hidden_layers=3, num_local_experts=5,
+                       vocab_size=53) | more for name, more in dict(grok_1={}, grok_2=dict(head_dim=8, moe_intermediate_size=16)).items()},
          "hrm_text": dict(num_hidden_layers=12, num_layers_per_stack=2, L_cycles=2),
          "dory": dict(num_hidden_layers=8, n_input_layers=2, n_recurrent_layers=4, n_output_layers=2, hybrid_layer_pattern="S-*-S-*-",
                       layer_types=["sliding_attention", "mlp", "full_attention", "mlp"] * 2),
@@ -860,7 +876,8 @@ LAYOUTS = {"dory_4b": lambda state, _: tiny_newer_models.dory_state(state),
            "step_3_5_flash": lambda state, _: {name: value for name, value in state.items() if not name.startswith("vi")}}
 # Names and shapes by the description of models that no class of transformers has.
 # Without the vector that is zero in the checkpoint: the numbers that a test makes up would be refused.
-SHAPES = {"arctic_instruct": tiny_remote_models.arctic_shapes,
+SHAPES = {"grok_1": tiny_own_models.grok_shapes, "grok_2": tiny_own_models.grok_shapes,
+          "arctic_instruct": tiny_remote_models.arctic_shapes,
           "smallthinker_4b": tiny_remote_models.smallthinker_shapes,
           "jina_embeddings_v2_base_en": tiny_remote_encoders.jina_shapes, "jina_embeddings_v2_base_code": tiny_remote_encoders.jina_shapes,
           "neobert": tiny_remote_encoders.neo_shapes,

@@ -21,8 +21,10 @@ enum class Activation : uint8_t {
   kBoundedSilu,
   // GLM-5.3: silu(min(x, m)), of {m}; its gated form times clamp(up, -m, m)
   kCappedSilu,
+  // Inkling 2: m tanh(x / m) sigmoid(x), of {m, u}; its gated form times u tanh(up / u)
+  kSoftCappedSilu,
 };
-inline constexpr int kNumActivations = 12;
+inline constexpr int kNumActivations = 13;
 
 // An activation function with its parameters, if it has some.
 struct ActivationFunction {

@@ -57,6 +57,7 @@ ActivationFunction function_of(Activation kind) {
   if (kind == Activation::kXielu) std::copy(std::begin(xielu), std::end(xielu), f.parameters);
   if (kind == Activation::kClampedSilu)
     std::copy(std::begin(clamped), std::end(clamped), f.parameters);
+  if (kind == Activation::kSoftCappedSilu) f.parameters[0] = 0.7f, f.parameters[1] = 1.3f;
   if (kind == Activation::kClamp || kind == Activation::kBoundedSilu ||
       kind == Activation::kCappedSilu)
     f.parameters[0] = 1.5f;
@@ -73,6 +74,7 @@ double exact(const ActivationFunction& f, double x) {
     case Activation::kSigmoid: return 1 / (1 + std::exp(-x));
     case Activation::kClamp: return std::max(-p, std::min(x, p));
     case Activation::kBoundedSilu: return std::min(x / (1 + std::exp(-x)), p);
+    case Activation::kSoftCappedSilu: return p * std::tanh(x / p) / (1 + std::exp(-x));
     case Activation::kCappedSilu: return std::min(x, p) / (1 + std::exp(-std::min(x, p)));
     case Activation::kSoftplus: return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
     case Activation::kGelu: return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
@@ -168,7 +170,12 @@ TEST_P(VectorKernelsTest, Activations) {
                             activation.kind == Activation::kCappedSilu;
         const double limit = activation.parameters[bounds ? 0 : 1];
         const double within = std::clamp<double>(up[i], -limit, limit);
-        product[i] = expected[i] * (clamps ? within + 1 : bounds ? within : up[i]);
+        const bool soft = activation.kind == Activation::kSoftCappedSilu;
+        const double u = activation.parameters[1];
+        product[i] = expected[i] * (clamps   ? within + 1
+                                    : bounds ? within
+                                    : soft   ? u * std::tanh(up[i] / u)
+                                             : up[i]);
       }
       Guarded a(x), b(x);
       kernels_.activate(a.data(), activation, n);

@@ -1076,6 +1076,120 @@ TEST(Config, LongcatSaysWhatItCannotBe) {
   EXPECT_THAT(error_with("hidden_act", "gelu"), HasSubstr("hidden_act: expected silu"));
 }
 
+// Layers of the middle are computed three times, and have a cache for each time.
+TEST(Config, DorySaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "dory");
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_EQ(config.n_layers, 8);
+  std::vector<int> weights, windows;
+  for (const LayerConfig& layer : config.layers) {
+    weights.push_back(layer.weights_layer);
+    windows.push_back(layer.window);
+  }
+  EXPECT_THAT(weights, ::testing::ElementsAre(-1, -1, -1, 1, 2, 1, 2, -1));
+  EXPECT_THAT(windows, ::testing::ElementsAre(9, 0, 9, 0, 9, 0, 9, 0));
+  EXPECT_EQ(config.cache_spec(KvDType::kF32, 16).layers.size(), 8u);
+  EXPECT_GT(config.n_active_parameters(), config.n_parameters());
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("recurrent_kv_cache_mode", "last_loop"),
+              HasSubstr("recurrent_kv_cache_mode: expected per_loop"));
+  EXPECT_THAT(error_with("n_recurrent_loops", 0), HasSubstr("n_recurrent_loops"));
+  EXPECT_THAT(error_with("n_recurrent_loops", 600), HasSubstr("at most 1024 layers"));
+  EXPECT_THAT(error_with("n_output_layers", 4), HasSubstr("expected the sum of"));
+  EXPECT_THAT(error_with("layer_types", {"mlp"}), HasSubstr("layer_types"));
+  EXPECT_THAT(error_with("mlp_bias", true), HasSubstr("mlp_bias: expected false"));
+  EXPECT_THAT(error_with("initial_state", "zeros"), HasSubstr("initial_state: expected"));
+}
+
+TEST(Config, DoryIsReadByTheNamesOfItsOtherPrograms) {
+  Changed checkpoint(kModels / "dory");
+  json& object = checkpoint.json_config();
+  for (const char* key : {"layer_types", "rope_parameters", "head_dim", "sliding_window"})
+    object.erase(key);
+  object["hybrid_layer_pattern"] = "S-*-S-*-";
+  object["attention_head_dim"] = 8, object["swa_window_size"] = 9;
+  object["rope_theta"] = 5e5, object["rope_theta_2"] = 2e4;
+  object["rope_profile_layers"] = {2, 2, 1, 1, 2, 2, 1, 1};
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.layers[0].window, 9);
+  EXPECT_EQ(config.ropes[static_cast<size_t>(config.layers[1].rope)].theta, 5e5f);
+  EXPECT_EQ(config.ropes[static_cast<size_t>(config.layers[0].rope)].theta, 2e4f);
+}
+
+TEST(Config, HrmTextSaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "hrm_text");
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_EQ(config.n_layers, 12);
+  EXPECT_EQ(config.layers[4].weights_layer, -1);  // the second stack's first layer
+  EXPECT_EQ(config.layers[11].weights_layer, 5);
+  EXPECT_EQ(config.layers[9].weights_layer, 1);
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("attention_bias", true), HasSubstr("attention_bias: expected false"));
+  EXPECT_THAT(error_with("num_key_value_heads", 2), HasSubstr("num_key_value_heads"));
+  EXPECT_THAT(error_with("H_cycles", 1000), HasSubstr("at most 1024"));
+  EXPECT_THAT(error_with("L_cycles", -1), HasSubstr("L_cycles"));
+  // A file that counts the layers of a stack.
+  Changed stack = checkpoint;
+  stack.json_config().erase("num_layers_per_stack");
+  stack.json_config()["num_hidden_layers"] = 2;
+  EXPECT_EQ(read_config(stack).value().n_layers, 12);
+}
+
+TEST(Config, InklingSaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "inkling");
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_EQ(config.vocab_size, 51);
+  EXPECT_EQ(config.rows_in_file(), 53);
+  EXPECT_EQ(config.experts.count, 8);
+  EXPECT_EQ(config.experts.routing.n_active, 4);
+  EXPECT_EQ(config.n_heads_of(0), 6);
+  EXPECT_FALSE(config.layers[0].query_scale);
+  EXPECT_TRUE(config.layers[1].query_scale);
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()["text_config"][key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("shared_expert_sink", false), HasSubstr("shared_expert_sink"));
+  EXPECT_THAT(error_with("layer_types", {"hybrid"}), HasSubstr("layer_types: expected 4 layers"));
+  EXPECT_THAT(error_with("d_rel", 0), HasSubstr("d_rel"));
+  EXPECT_THAT(error_with("unpadded_vocab_size", 54), HasSubstr("unpadded_vocab_size"));
+  EXPECT_THAT(error_with("n_shared_experts", 0), HasSubstr("n_shared_experts"));
+  EXPECT_THAT(error_with("sconv_kernel_size", 1), HasSubstr("conv_kernel_size"));
+}
+
+TEST(Config, GrokSaysWhatItCannotBe) {
+  const ModelConfig first = read_config(Changed(kModels / "grok")).value();
+  EXPECT_EQ(first.experts.router_softcap, 0.0f);
+  EXPECT_FALSE(first.experts.routing.normalize);
+  const Changed checkpoint(kModels / "grok2");
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_GT(config.experts.router_softcap, 0.0f);
+  EXPECT_EQ(config.experts.shared_dim, 40);
+  EXPECT_EQ(config.max_seq_len, 64);  // behind it scores grow
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("rope_type", "yarn_log"), HasSubstr("rope_type: expected original"));
+  EXPECT_THAT(error_with("sliding_window_size", 512), HasSubstr("sliding_window_size"));
+  EXPECT_THAT(error_with("global_attn_every_n", 2), HasSubstr("global_attn_every_n"));
+}
+
 TEST(Config, SmallThinkerSaysWhatItCannotBe) {
   const Changed checkpoint(kModels / "smallthinker");
   const ModelConfig config = read_config(checkpoint).value();

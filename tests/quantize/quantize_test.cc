@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
         "nanochat", "minicpm3", "minicpm3_scales", "xglm", "internlm2", "internlm2_tied", "xverse",
         "orion", "baichuan", "baichuan_alibi", "qwen", "minicpm", "minicpm_untied", "deepseek",
         "deepseek_normed", "bailing_moe", "mimo_v2_flash", "mamba", "falcon_mamba", "jamba",
-        "baichuan2", "deci", "smallthinker"));
+        "baichuan2", "deci", "smallthinker", "grok", "grok2"));
 
 // Its parameters are tensors in one format and settings in the other.
 TEST(Quantize, ActivationsKeepTheirParameters) {
@@ -258,12 +258,15 @@ INSTANTIATE_TEST_SUITE_P(Models, StaysInDirectories,
                                            std::pair("mistral_large4", "mistral-large4"),
                                            std::pair("longcat_flash", "longcat-flash")));
 
-TEST(Quantize, DeepSeekV4IsReadAsPublishedAndNotRewritten) {
+TEST(Quantize, SomeAreReadAsPublishedAndNotRewritten) {
   const TempDir dir;
-  for (const char* out : {"a.gguf", "b"}) {
-    const auto there = quantize(job_of(golden("deepseek_v4"), dir / out, "f32"));
-    EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("not rewritten"));
-    EXPECT_FALSE(fs::exists(dir / out));
+  for (const char* model : {"deepseek_v4", "inkling", "inkling2", "hrm_text", "dory"}) {
+    for (const char* out : {"a.gguf", "b"}) {
+      const auto there = quantize(job_of(golden(model), dir / out, "f32"));
+      EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("not rewritten"))
+          << model;
+      EXPECT_FALSE(fs::exists(dir / out));
+    }
   }
 }
 

@@ -39,7 +39,8 @@ ModelConfig part_of(ModelConfig config, Shard::Range layers) {
   config.layers = std::vector<LayerConfig>(first, first + layers.count);
   config.n_layers = layers.count;
   for (LayerConfig& layer : config.layers) {
-    for (int* from : {&layer.kv_layer, &layer.selecting_layer, &layer.joining_layer, &layer.weights_layer})
+    for (int* from :
+         {&layer.kv_layer, &layer.selecting_layer, &layer.joining_layer, &layer.weights_layer})
       if (*from >= 0) *from = std::max(0, *from - layers.first);
   }
   return config;

@@ -383,6 +383,14 @@ void log_long_rope(int max_model_len, const EngineInfo& info) {
       info.short_rope_len);
 }
 
+Status check_cache_type(const Ops& ops, const EngineConfig& config, KvDType type) {
+  if (ops.can_cache(type)) return {};
+  return errorf(ErrorCode::kUnsupported,
+                "kv_cache_dtype {} is not there on backend {}: expected f32, f16, bf16, {}",
+                config.kv_cache_dtype, ops.name(),
+                type == KvDType::kF8 ? "int8 or int4" : "int8 or fp8");
+}
+
 Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, ModelCopy given,
                                             EngineConfig config, const LoadProgress& progress,
                                             SpeculationInputs inputs) {
@@ -395,12 +403,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   // weights are packed where the engine's thread will compute with them
   const OnCpus here(cpus);
   ASSIGN_OR_RETURN(auto ops, make_member_ops(config, cpus, ranks.get()));
-  if (!ops->can_cache(types.kv)) {
-    const char* more = types.kv == KvDType::kF8 ? "int8 or int4" : "int8 or fp8";
-    return errorf(ErrorCode::kUnsupported,
-                  "kv_cache_dtype {} is not there on backend {}: expected f32, f16, bf16, {}",
-                  config.kv_cache_dtype, ops->name(), more);
-  }
+  RETURN_IF_ERROR(check_cache_type(*ops, config, types.kv));
   // Must be destroyed before the backend that packed its weights.
   ModelCopy copy = std::move(given);
   // Before loading, which reads the whole file: a few pages, which would wait behind the others.

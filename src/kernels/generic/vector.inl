@@ -79,6 +79,9 @@ struct ActivationParameters {
   }
 };
 
+// m tanh(x / m)
+inline F soft_capped(F x, F m) { return Simd::mul(tanh(Simd::div(x, m)), m); }
+
 template <Activation A>
 inline F activated(F x, const ActivationParameters& f) {
   if constexpr (A == Activation::kSilu) return Simd::mul(x, sigmoid(x));
@@ -113,6 +116,8 @@ inline F activated(F x, const ActivationParameters& f) {
     const F v = Simd::min(x, f.p[0]);
     return Simd::mul(v, sigmoid(v));
   }
+  if constexpr (A == Activation::kSoftCappedSilu)
+    return Simd::mul(soft_capped(x, f.p[0]), sigmoid(x));
   if constexpr (A == Activation::kSoftplus) return softplus(x);
   if constexpr (A == Activation::kClamp)
     return Simd::max(Simd::sub(Simd::zero(), f.p[0]), Simd::min(x, f.p[0]));
@@ -128,6 +133,7 @@ inline F gated_up(F up, const ActivationParameters& f) {
   }
   if constexpr (A == Activation::kBoundedSilu || A == Activation::kCappedSilu)
     return Simd::max(Simd::sub(Simd::zero(), f.p[0]), Simd::min(up, f.p[0]));
+  if constexpr (A == Activation::kSoftCappedSilu) return soft_capped(up, f.p[1]);
   return up;
 }
 
@@ -151,6 +157,7 @@ inline void visit_activation(Activation kind, Fn&& visit) {
     case Activation::kSoftplus: return visit(ActivationKind<Activation::kSoftplus>());
     case Activation::kBoundedSilu: return visit(ActivationKind<Activation::kBoundedSilu>());
     case Activation::kCappedSilu: return visit(ActivationKind<Activation::kCappedSilu>());
+    case Activation::kSoftCappedSilu: return visit(ActivationKind<Activation::kSoftCappedSilu>());
   }
 }
 

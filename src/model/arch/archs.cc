@@ -132,7 +132,9 @@ extern const Architecture kHyV3;
 extern const Architecture kHy4;
 extern const Architecture kDory;
 extern const Architecture kHrmText;
+extern const Architecture kGrok;
 extern const Architecture kInkling;
+extern const Architecture kInkling2;
 extern const Architecture kLongcat;
 extern const Architecture kMiniMax01;
 extern const Architecture kSmallThinker;
@@ -296,7 +298,9 @@ constexpr const Architecture* kArchitectures[] = {
     &kArctic,
     &kDory,
     &kHrmText,
+    &kGrok,
     &kInkling,
+    &kInkling2,
     &kLongcat,
     &kMiniMax01,
     &kSmallThinker,

@@ -27,11 +27,43 @@ int dory_file_layer(const SphereConfig& sphere, int i) {
                       : sphere.n_before + sphere.n_looped + behind - all;
 }
 
+// Kinds of blocks by the letters of hybrid_layer_pattern.
+json dory_kinds(const json& object) {
+  const json pattern = object.value("hybrid_layer_pattern", json());
+  json kinds = object.value("layer_types", json());
+  if (!kinds.is_null() || !pattern.is_string()) return kinds;
+  kinds = json::array();
+  for (const char letter : pattern.get_ref<const std::string&>())
+    kinds.push_back(letter == 'S'   ? "sliding_attention"
+                    : letter == '*' ? "full_attention"
+                    : letter == '-' ? "mlp"
+                                    : "unknown");
+  return kinds;
+}
+
+// Rotations of both kinds: rope_theta, or rope_theta_2 where rope_profile_layers says 2 for a kind's
+// first layer.
+json dory_ropes(const json& object, const json& kinds) {
+  const json profiles = object.value("rope_profile_layers", json());
+  json ropes;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    if (!kinds[i].is_string() || kinds[i] == "mlp" || ropes.contains(kinds[i])) continue;
+    const auto& kind = kinds[i].get_ref<const std::string&>();
+    json theta = kind == "full_attention" ? 1e7 : 1e4;
+    if (profiles.is_array() && i < profiles.size())
+      theta = object.value(profiles[i] == 2 ? "rope_theta_2" : "rope_theta", theta);
+    ropes[kind] = {{"rope_type", "default"}, {"rope_theta", theta}};
+  }
+  return ropes;
+}
+
 // Published files count attention and feed-forwards as layers of their own. Here a layer is both, and
 // is counted each time that it is computed.
 void usual_dory(json& object) {
   int divisor = 1;
-  json kinds = object.value("layer_types", json());
+  json kinds = dory_kinds(object);
+  if (object.value("rope_parameters", json()).is_null() && kinds.is_array())
+    object["rope_parameters"] = dory_ropes(object, kinds);
   if (kinds.is_array() && std::ranges::find(kinds, json("mlp")) != kinds.end()) {
     divisor = 2;
     json own = json::array();
@@ -42,9 +74,9 @@ void usual_dory(json& object) {
   int counts[3] = {8, 0, 8};
   for (const int part : {0, 2})
     counts[part] = dory_count(object, kDoryCounts[part], counts[part] * divisor) / divisor;
-  counts[1] = dory_count(object, kDoryCounts[1],
-                         std::max(0, layers - counts[0] - counts[2]) * divisor) /
-              divisor;
+  counts[1] =
+      dory_count(object, kDoryCounts[1], std::max(0, layers - counts[0] - counts[2]) * divisor) /
+      divisor;
   for (int part = 0; part < 3; ++part) object[kDoryCounts[part]] = counts[part];
   if (counts[0] + counts[1] + counts[2] != layers || layers < 1) return;  // refused below
   if (!kinds.is_array()) {
@@ -74,7 +106,12 @@ void configure_dory(ConfigReader& reader, ModelConfig& config) {
                        "GGUF files of this architecture are not known: expected a directory");
   if (config.ffn.activation.kind != Activation::kSilu)
     reader.fail(ErrorCode::kUnsupported, "hidden_act: expected silu");
-  for (const char* key : {"attention_bias", "mlp_bias"}) reader.expect_flag(key, false);
+  for (const char* key : {"attention_bias", "mlp_bias", "ngpt_enable_final_norm"})
+    reader.expect_flag(key, false);
+  for (const char* key : {"ngpt", "fngpt", "attention_output_gate"}) reader.expect_flag(key, true);
+  reader.expect_text("initial_state", "input_copy");
+  reader.expect_text("input_transform", "residual");
+  reader.expect_text("output_transform", "replace");
   // In the other mode what a pass sees of a prompt depends on where the prompt is cut.
   reader.expect_text("recurrent_kv_cache_mode", "per_loop");
   SphereConfig& sphere = config.sphere;
@@ -86,10 +123,11 @@ void configure_dory(ConfigReader& reader, ModelConfig& config) {
   const int behind = reader.integer({"", kDoryCounts[2]}, 0, 1024, 8);
   if (!reader.status()) return;
   if (sphere.n_before + int64_t{sphere.n_looped} * sphere.loops + behind != config.n_layers)
-    return reader.fail(ErrorCode::kUnsupported,
-                       "num_hidden_layers: expected the sum of n_input_layers, n_recurrent_layers "
-                       "and n_output_layers, a layer_types of as many, and at most 1024 layers with "
-                       "those of each loop");
+    return reader.fail(
+        ErrorCode::kUnsupported,
+        "num_hidden_layers: expected the sum of n_input_layers, n_recurrent_layers "
+        "and n_output_layers, a layer_types of as many, and at most 1024 layers with "
+        "those of each loop");
   for (int i = 0; i < config.n_layers; ++i) {
     const int file = dory_file_layer(sphere, i);
     const int first = file < sphere.n_before + sphere.n_looped ? file : i;
@@ -146,6 +184,8 @@ extern constinit const Architecture kDory = {
     .forward = dory_forward,
     .hf_defaults = R"({"head_dim": 256, "num_key_value_heads": 4, "sliding_window": 1024,
     "tie_word_embeddings": false})",
+    .hf_aliases = R"({"attention_head_dim": "head_dim", "swa_window_size": "sliding_window",
+    "init_method_std": "initializer_range", "mlp_hidden_act": "hidden_act"})",
     .hf_usual = usual_dory,
 };
 

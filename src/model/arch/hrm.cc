@@ -35,8 +35,8 @@ int small_count(const json& object, const char* key, int fallback) {
 // stack; otherwise it is these. Every head has keys and values of its own.
 void usual_hrm(json& object) {
   const int high = small_count(object, "H_cycles", 2), low = small_count(object, "L_cycles", 3);
-  const int layers = small_count(object, "num_layers_per_stack",
-                                 small_count(object, "num_hidden_layers", 16));
+  const int layers =
+      small_count(object, "num_layers_per_stack", small_count(object, "num_hidden_layers", 16));
   object["num_layers_per_stack"] = layers, object["H_cycles"] = high, object["L_cycles"] = low;
   if (int64_t{layers} * high * (low + 1) <= 1024)
     object["num_hidden_layers"] = layers * high * (low + 1);
@@ -60,10 +60,11 @@ void configure_hrm(ConfigReader& reader, ModelConfig& config) {
   const int high = reader.integer({"", "H_cycles"}, 1, 1024);
   if (!reader.status()) return;
   if (int64_t{shape.layers} * high * (shape.low + 1) != config.n_layers)
-    return reader.fail(ErrorCode::kUnsupported,
-                       fmt::format("num_hidden_layers: expected at most 1024, {} layers in {} times "
-                                   "{} passes",
-                                   shape.layers, high, shape.low + 1));
+    return reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("num_hidden_layers: expected at most 1024, {} layers in {} times "
+                    "{} passes",
+                    shape.layers, high, shape.low + 1));
   config.embedding.scale = reader.number({"", "embedding_scale"}, -1e9f, 1e9f);
   config.attention.value_gates = config.attention.joins_gates = true;
   config.norm.bare = config.residual.recalls = true;

@@ -31,8 +31,8 @@ void usual_inkling(json& object) {
     const json local = object.value("local_layer_ids", json());
     json kinds = json::array();
     for (int i = 0; i < layers.get<int>(); ++i) {
-      const bool slides = local.is_array() ? std::ranges::find(local, json(i)) != local.end()
-                                           : (i + 1) % 6 != 0;
+      const bool slides =
+          local.is_array() ? std::ranges::find(local, json(i)) != local.end() : (i + 1) % 6 != 0;
       kinds.push_back(slides ? "hybrid_sliding" : "hybrid");
     }
     object["layer_types"] = kinds;
@@ -102,8 +102,7 @@ void configure_inkling(ConfigReader& reader, ModelConfig& config) {
   config.attention.scale = 1.0f / static_cast<float>(config.head_dim);
   for (LayerConfig& layer : config.layers)
     if (layer.head_dim > 0)
-      layer.score_factor =
-          static_cast<float>(config.head_dim) / static_cast<float>(layer.head_dim);
+      layer.score_factor = static_cast<float>(config.head_dim) / static_cast<float>(layer.head_dim);
   read_experts(reader, config);
   ExpertsConfig& experts = config.experts;
   experts.n_pinned = reader.integer({"", "n_shared_experts"}, 1, 64, 2);
@@ -134,9 +133,8 @@ void inkling_names(NameTable& names, const ModelConfig&) {
   names[tensor::kWeightsFactor] = "mlp.gate.global_scale";
 }
 
-StepOutputs inkling_forward(const ModelConfig& config, const ModelWeights& weights,
-                            StepShape shape, KvCache& cache, Ops& ops,
-                            const ForwardOptions& options) {
+StepOutputs inkling_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                            KvCache& cache, Ops& ops, const ForwardOptions& options) {
   PENSTOCK_CHECK(options.stream == nullptr);  // LayerRunner refuses models with states
   const auto [first_layer, end_layer] = layers_of(config, weights, options);
   const Tensor x = ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream),
@@ -171,7 +169,8 @@ extern constinit const Architecture kInkling = {
     .forward = inkling_forward,
     .hf_defaults = R"({"num_experts_per_tok": 6, "n_routed_experts": 256,
     "moe_intermediate_size": 3072, "tie_word_embeddings": false})",
-    .hf_aliases = R"({"sconv_kernel_size": "conv_kernel_size", "model_max_length": "max_position_embeddings",
+    .hf_aliases =
+        R"({"sconv_kernel_size": "conv_kernel_size", "model_max_length": "max_position_embeddings",
     "sliding_window": "sliding_window_size", "num_local_experts": "n_routed_experts"})",
     .hf_usual = usual_inkling,
     .heads_by_layer = true,

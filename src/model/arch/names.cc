@@ -23,10 +23,9 @@ constexpr TextModel kTextModels[] = {{"model.language_model.", "model.language_m
                                      {"llm.model.", "llm."},
                                      {"model.llm.", "model.llm."},
                                      {"thinker.model.", "thinker.model."}};
-constexpr std::string_view kOutputs[] = {"lm_head", "language_model.lm_head",
-                                         "model.language_model.lm_head", "llm.lm_head",
-                                         "model.llm.unembed",
-                                         "thinker.lm_head"};
+constexpr std::string_view kOutputs[] = {
+    "lm_head",     "language_model.lm_head", "model.language_model.lm_head",
+    "llm.lm_head", "model.llm.unembed",      "thinker.lm_head"};
 
 NameTable gguf_names() {
   NameTable n(true);

@@ -93,7 +93,10 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
              own_values,  Site::kAttention, Part::kV};
   const int n_gates = c.n_gates_of(i);
   const WeightRole gate = c.attention.head_gates ? WeightRole::kRouter : WeightRole::kLatent;
-  const LinearSpec gates{&tensor::kGates, gate, n_gates, dim,
+  const LinearSpec gates{&tensor::kGates,
+                         gate,
+                         n_gates,
+                         dim,
                          rows_of(times(v.cuts().heads(i), n_gates / c.n_heads_of(i))),
                          Site::kAttention};
   for (LinearSpec* spec : {&queries, &keys, &values}) spec->in_factor = c.attention.in_factor;

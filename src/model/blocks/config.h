@@ -15,6 +15,7 @@
 #include "formats/weight_source.h"
 #include "model/blocks/alt_up.h"
 #include "model/blocks/attention.h"
+#include "model/blocks/block_residuals.h"
 #include "model/blocks/compressed_attention.h"
 #include "model/blocks/embedding.h"
 #include "model/blocks/experts.h"
@@ -180,6 +181,7 @@ struct ModelConfig {
   LatentConfig latent;
   CompressedConfig compressed;
   ProfileConfig profiles;
+  BlockResidualsConfig block_residuals;
   SphereConfig sphere;
   FeedForwardConfig ffn;
   ExpertsConfig experts;

@@ -148,7 +148,7 @@ WeightCounts count_weights(const ModelConfig& config, ModelWeights& weights, Sha
   counter.add(weights.embedding.get(), weights.lm_head || !makes_logits ? 0.0 : 1.0);
   for (const auto* table : {&weights.positions, &weights.token_types, &weights.per_layer.table})
     counter.add(table->get(), 0.0);
-  counter.add(weights.lm_head.get());
+  counter.add(weights.lm_head.get()), counter.add(weights.last_block_query.get());
   counter.add(weights.embedding_projection.weight.get());
   counter.add(weights.per_layer.projection.weight.get());
   counter.add(weights.streams_in), counter.add(weights.streams_out);
@@ -157,6 +157,8 @@ WeightCounts count_weights(const ModelConfig& config, ModelWeights& weights, Sha
     counter.begin(i, config.repeats(i));
     visit_layer(counter, layer);
     counter.add(layer.attention.query_terms), counter.add(layer.attention.key_terms);
+    counter.add(layer.block_queries.attention);
+    counter.add(layer.block_queries.feed_forward.get());
   }
   counter.begin(0);
   if (config.streams.count > 0 && makes_logits) visit_last(counter, weights.last_gates);

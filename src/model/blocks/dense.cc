@@ -13,8 +13,8 @@ std::string_view difference(const FeedForwardConfig& a, const FeedForwardConfig&
       {{"activation", x.kind == y.kind && (!clamped || (nearly(x.parameters[0], y.parameters[0]) &&
                                                         nearly(x.parameters[1], y.parameters[1])))},
        {"gates of feed-forwards", a.gated == b.gated},
-       {"multipliers", a.gate_factor == b.gate_factor && a.down_factor == b.down_factor &&
-                           a.scaled == b.scaled}});
+       {"multipliers",
+        a.gate_factor == b.gate_factor && a.down_factor == b.down_factor && a.scaled == b.scaled}});
 }
 
 void visit(TensorVisitor& v, DenseWeights& w) {

@@ -11,7 +11,7 @@ void visit_mixer(TensorVisitor& v, LayerWeights& w) {
   const ModelConfig& c = v.config();
   const LayerConfig& kind = c.layers[static_cast<size_t>(v.layer())];
   if (kind.attention && c.profiles.width > 0) {
-    visit(v, w.profiles);
+    visit(v, w.profiles, w.ffn_norm);
   } else if (kind.attention && c.compressed.query_rank > 0) {
     visit(v, w.compressed);
   } else if (kind.attention && c.latent.kv_rank > 0) {

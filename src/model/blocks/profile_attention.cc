@@ -66,7 +66,7 @@ void visit_own_taps(TensorVisitor& v, const TensorName& fixed, const TensorName&
            taps);
 }
 
-void visit_bounded(TensorVisitor& v, ProfileWeights& w) {
+void visit_bounded(TensorVisitor& v, ProfileWeights& w, NormWeights& ffn_norm) {
   const ModelConfig& c = v.config();
   const int i = v.layer(), n = c.n_heads_of(i), head = c.head_dim_of(i), width = c.profiles.width;
   const Shard::Range own = v.cuts().heads(i);
@@ -83,10 +83,15 @@ void visit_bounded(TensorVisitor& v, ProfileWeights& w) {
   v.linear({&tensor::kProfileGates, WeightRole::kLatent, n * head, c.model_dim,
             rows_of(times(own, head)), Site::kAttention},
            w.gates);
-  v.linear({&tensor::kProfileSinks, WeightRole::kRouter, n, c.model_dim, rows_of(own),
-            Site::kAttention},
-           w.sinks);
-  if (!has_own_taps(c, i)) return;
+  v.linear(
+      {&tensor::kProfileSinks, WeightRole::kRouter, n, c.model_dim, rows_of(own), Site::kAttention},
+      w.sinks);
+  v.norm({&tensor::kFfnNorm, c.model_dim}, ffn_norm);
+  w.input_norms.resize(has_own_taps(c, i) ? 3 : 1);
+  if (!has_own_taps(c, i)) return v.norm({&tensor::kAttnNorm, c.model_dim}, w.input_norms[0]);
+  const TensorName* const norms[] = {&tensor::kQueryInputNorm, &tensor::kKeyInputNorm,
+                                     &tensor::kValueInputNorm};
+  for (size_t part = 0; part < 3; ++part) v.norm({norms[part], c.model_dim}, w.input_norms[part]);
   visit_own_taps(v, tensor::kKeyStaticTaps, tensor::kKeyTaps, w.key_conv, w.key_taps);
   visit_own_taps(v, tensor::kValueStaticTaps, tensor::kValueTaps, w.value_conv, w.value_taps);
 }
@@ -111,7 +116,7 @@ int64_t profile_state_values(const ModelConfig& config, int layer) {
   return (config.profiles.taps - int64_t{1}) * 2 * (config.kv_dim_of(layer) + config.model_dim);
 }
 
-void visit(TensorVisitor& v, ProfileWeights& w) {
+void visit(TensorVisitor& v, ProfileWeights& w, NormWeights& ffn_norm) {
   const ModelConfig& c = v.config();
   const int i = v.layer(), dim = c.model_dim, head = c.head_dim_of(i), n = c.n_heads_of(i),
             kv = c.kv_dim_of(i), width = c.profiles.width, distances = distances_of(c, i);
@@ -134,7 +139,7 @@ void visit(TensorVisitor& v, ProfileWeights& w) {
            w.profiles);
   v.constants(columns_of_distances(distances), w.columns);
   if (c.profiles.bounded) {
-    visit_bounded(v, w);
+    visit_bounded(v, w, ffn_norm);
   } else {
     v.norm({&tensor::kProfileQNorm, head}, w.q_norm);
     v.norm({&tensor::kProfileKNorm, head}, w.k_norm);
@@ -173,10 +178,9 @@ void ProfileAttentionBlock::project(int i, const NormedInput& query, const Norme
   const ModelConfig& c = s_.config;
   const ProfileWeights& w = s_.weights.layers[static_cast<size_t>(i)].profiles;
   const int kv = c.kv_dim_of(i), n = c.n_heads_of(i);
-  const LinearTarget of_query[] = {w.q.into(q_.narrowed(c.q_dim_of(i))),
-                                   w.mix.into(mix_.narrowed(n * c.profiles.width)),
-                                   w.gates.into(gates_.narrowed(c.q_dim_of(i))),
-                                   w.sinks.into(sinks_.narrowed(n))};
+  const LinearTarget of_query[] = {
+      w.q.into(q_.narrowed(c.q_dim_of(i))), w.mix.into(mix_.narrowed(n * c.profiles.width)),
+      w.gates.into(gates_.narrowed(c.q_dim_of(i))), w.sinks.into(sinks_.narrowed(n))};
   s_.ops.norm_linear(query, std::span(of_query).first(c.profiles.bounded ? 4 : 2));
   const bool own = has_own_taps(c, i);
   const int taps = c.n_kv_heads_of(i) * c.profiles.taps;

@@ -25,6 +25,9 @@ inline constexpr TensorName kKeyConv{"", "attn.k_sconv"};
 inline constexpr TensorName kValueConv{"", "attn.v_sconv"};
 inline constexpr TensorName kAttnConv{"", "attn_sconv"};
 inline constexpr TensorName kFfnConv{"", "mlp_sconv"};
+inline constexpr TensorName kQueryInputNorm{"", "q_input_norm"};
+inline constexpr TensorName kKeyInputNorm{"", "k_input_norm"};
+inline constexpr TensorName kValueInputNorm{"", "v_input_norm"};
 // Whole names.
 inline constexpr TensorName kProfiles{"", "attn.rel_logits_proj.proj"};
 inline constexpr TensorName kProfileQScale{"", "attn.q_l2_clip.scale"};
@@ -50,17 +53,19 @@ int64_t profile_state_values(const ModelConfig& config, int layer);
 
 struct ProfileWeights {
   LinearWeights q, k, v, mix, o;
-  LinearWeights profiles;                                   // [distances + 1, width]; zeros last
-  NormWeights q_norm, k_norm;                               // [head_dim], or empty
-  LinearWeights gates, sinks;                               // bounded
-  std::unique_ptr<Vector> q_scale, mix_scale;               // bounded: [q_dim], [n_heads * width]
-  LinearWeights key_taps, value_taps;                       // [n_kv_heads * taps, model_dim] or empty
-  std::unique_ptr<Vector> key_conv, value_conv;             // [taps, kv_dim]
+  LinearWeights profiles;                        // [distances + 1, width]; zeros last
+  NormWeights q_norm, k_norm;                    // [head_dim], or empty
+  std::vector<NormWeights> input_norms;          // bounded: one for all, or of q, k and v
+  LinearWeights gates, sinks;                    // bounded
+  std::unique_ptr<Vector> q_scale, mix_scale;    // bounded: [q_dim], [n_heads * width]
+  LinearWeights key_taps, value_taps;            // [n_kv_heads * taps, model_dim] or empty
+  std::unique_ptr<Vector> key_conv, value_conv;  // [taps, kv_dim]
   std::unique_ptr<Vector> attention_conv, feed_forward_conv;  // [taps, model_dim]
-  std::unique_ptr<Vector> columns;                          // RelativeTerms::columns
+  std::unique_ptr<Vector> columns;                            // RelativeTerms::columns
 };
 
-void visit(TensorVisitor& v, ProfileWeights& w);
+// ffn_norm: LayerWeights::ffn_norm, visited here if bounded.
+void visit(TensorVisitor& v, ProfileWeights& w, NormWeights& ffn_norm);
 
 class ProfileAttentionBlock {
  public:

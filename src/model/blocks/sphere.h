@@ -44,8 +44,8 @@ std::string_view difference(const SphereConfig& a, const SphereConfig& b);
 struct SphereWeights {
   LinearWeights q, k, v, gates, o;
   LinearWeights gate, up, down;
-  std::unique_ptr<Vector> q_scale, gates_scale;             // [q_dim], as applied
-  std::unique_ptr<Vector> gate_scale, up_scale;             // [ffn_dim]
+  std::unique_ptr<Vector> q_scale, gates_scale;               // [q_dim], as applied
+  std::unique_ptr<Vector> gate_scale, up_scale;               // [ffn_dim]
   std::unique_ptr<Vector> attention_rate, feed_forward_rate;  // [model_dim]
   // What norms of each width multiply by, so that lengths become 1.
   std::unique_ptr<Vector> unit, head_unit, attended_unit, hidden_unit;

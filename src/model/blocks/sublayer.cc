@@ -20,8 +20,8 @@ std::string_view difference(const ResidualConfig& a, const ResidualConfig& b) {
        {"parallel layers", a.parallel == b.parallel && a.parallel_norms == b.parallel_norms},
        {"sums with norms", a.adds_to_norm == b.adds_to_norm && a.norm_factor == b.norm_factor},
        {"layers of one part", a.one_mixer == b.one_mixer},
-       {"loops", a.recalls == b.recalls && a.stack_layers == b.stack_layers &&
-                     a.low_passes == b.low_passes},
+       {"loops",
+        a.recalls == b.recalls && a.stack_layers == b.stack_layers && a.low_passes == b.low_passes},
        {"residual scale", nearly(a.scale, b.scale)},
        {"scales of layers", a.layer_scales == b.layer_scales}});
 }

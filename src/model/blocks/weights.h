@@ -24,6 +24,7 @@ struct LayerWeights {
   LatentWeights latent;
   CompressedWeights compressed;
   ProfileWeights profiles;
+  BlockQueries block_queries;
   SphereWeights sphere;
   std::unique_ptr<MixerWeights> mixer;  // of LayerConfig::mixer, or null
   DenseWeights dense;
@@ -65,9 +66,7 @@ class LayerList {
 
  private:
   // Number of different places so far.
-  size_t n_own() const {
-    return places_.empty() ? 0 : 1 + *std::ranges::max_element(places_);
-  }
+  size_t n_own() const { return places_.empty() ? 0 : 1 + *std::ranges::max_element(places_); }
 
   std::vector<LayerWeights> own_;
   std::vector<size_t> places_;
@@ -93,6 +92,8 @@ struct ModelWeights {
   NormWeights final_norm;
   StreamGateWeights last_gates;  // the final norm of gated streams
   StreamMixWeights last_shares;  // the sum at the end of mixed streams
+  std::unique_ptr<Weight>
+      last_block_query;  // [1, model_dim]: the mean at the end of block residuals
   // [vocab_size, model_dim]; null = the embedding
   std::unique_ptr<Weight> lm_head;
   std::unique_ptr<Vector> output_bias;   // [vocab_size] or null

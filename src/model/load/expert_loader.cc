@@ -203,8 +203,8 @@ QuantizedMatrix strided_rows(const TensorInfo& tensor, int expert, const ExpertP
   const ExpertBytes own(tensor, expert);
   storage.clear();
   for (int r = 0; r < part.rows; ++r) {
-    const auto row = own.bytes.subspan(static_cast<size_t>(part.first + r * part.step) * own.line,
-                                       own.line);
+    const auto row =
+        own.bytes.subspan(static_cast<size_t>(part.first + r * part.step) * own.line, own.line);
     storage.insert(storage.end(), row.begin(), row.end());
   }
   return {tensor.type, part.rows, part.inputs, storage};

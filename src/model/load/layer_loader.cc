@@ -134,8 +134,8 @@ Result<std::vector<float>> LayerLoader::numbers(const VectorSpec& spec, const st
   using Shape = VectorSpec::Shape;
   const TensorInfo* found = tensors_.find(name);
   const size_t depth = found != nullptr ? found->shape.size() : 0;
-  const int64_t n = spec.size - spec.n_more, matrix[] = {n / spec.per_row, spec.per_row}, row[] = {1, n},
-                deep[] = {1, 1, n, 1};
+  const int64_t n = spec.size - spec.n_more, matrix[] = {n / spec.per_row, spec.per_row},
+                row[] = {1, n}, deep[] = {1, 1, n, 1};
   if (spec.form == VectorSpec::Form::kIndices)
     return tensors_.indices(name, matrix, spec.n_indices);
   if (spec.shape == Shape::kDeepColumn && depth != 1)

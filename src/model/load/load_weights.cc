@@ -1,6 +1,6 @@
-#include <set>
 #include <spdlog/spdlog.h>
 #include <algorithm>
+#include <set>
 
 #include "base/log.h"
 #include "model/arch/names.h"
@@ -47,6 +47,42 @@ Status check_all_used(const TensorLoader& tensors) {
   return check_unused(source, tensors.config(), prefix, layer, tensors.used());
 }
 
+// The query of residuals over blocks, one of n in its tensor.
+Result<std::unique_ptr<Weight>> block_query(TensorLoader& tensors, std::span<const float> all,
+                                            int index) {
+  const int dim = tensors.config().model_dim;
+  const auto own =
+      all.subspan(static_cast<size_t>(index) * static_cast<size_t>(dim), static_cast<size_t>(dim));
+  return tensors.ops().pack({QuantType::kF32, 1, dim, std::as_bytes(own)});
+}
+
+// Loads what residuals over blocks are read with (block_residuals.h). Tensors lie outside of the
+// layers, and the first layer's attention reads no mean.
+Status load_block_queries(TensorLoader& tensors, ModelWeights& weights) {
+  const ModelConfig& config = tensors.config();
+  if (config.block_residuals.layers == 0) return {};
+  const int64_t dim = config.model_dim, three[] = {3, dim};
+  const auto name = [&](std::string_view part, int index) {
+    return tensors.name(fmt::format("attn_res.{}_queries.{}", part, index));
+  };
+  for (int i = 0; i < config.n_layers; ++i) {
+    BlockQueries& queries = weights.layers[static_cast<size_t>(i)].block_queries;
+    ASSIGN_OR_RETURN(const auto mlp, tensors.vector(name("mlp", i), dim));
+    ASSIGN_OR_RETURN(queries.feed_forward, block_query(tensors, mlp, 0));
+    if (i == 0) continue;
+    const int n = config.layers[static_cast<size_t>(i)].window > 0 ? 1 : 3;
+    const std::span<const int64_t> shape(three);
+    ASSIGN_OR_RETURN(const auto attention,
+                     tensors.vector(name("attn", i - 1), shape.subspan(n == 1 ? 1 : 0)));
+    for (int q = 0; q < n; ++q) {
+      ASSIGN_OR_RETURN(queries.attention.emplace_back(), block_query(tensors, attention, q));
+    }
+  }
+  ASSIGN_OR_RETURN(const auto last, tensors.vector(tensors.name("attn_res.output_query"), dim));
+  ASSIGN_OR_RETURN(weights.last_block_query, block_query(tensors, last, 0));
+  return {};
+}
+
 // Loads all layers, or those of this stage; the others stay empty.
 Status load_layers(TensorLoader& tensors, FrameLoader& frame, Stage stage, ModelWeights& weights) {
   const ModelConfig& config = tensors.config();
@@ -72,12 +108,13 @@ Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const Shar
   auto weights = std::make_unique<ModelWeights>();
   FrameLoader frame(tensors, shard);
   const ModelConfig& config = tensors.config();
-  const std::string_view what = config.indexer().top_k > 0 || config.compressed.query_rank > 0
-                                    ? "selects the tokens that it attends to"
-                                : config.mixed_streams.count > 0
-                                    ? "has streams that are read by shares"
-                                : config.experts.n_identities > 0 ? "has experts without weights"
-                                                                  : "";
+  const std::string_view what =
+      config.indexer().top_k > 0 || config.compressed.query_rank > 0
+          ? "selects the tokens that it attends to"
+      : config.mixed_streams.count > 0    ? "has streams that are read by shares"
+      : config.block_residuals.layers > 0 ? "has residuals over blocks of layers"
+      : config.experts.n_identities > 0   ? "has experts without weights"
+                                          : "";
   if (!what.empty() && !tensors.ops().can_select()) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: architecture {} {}, which backend {} cannot: expected backend cpu",
@@ -94,6 +131,7 @@ Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const Shar
   RETURN_IF_ERROR(tensors.open());
   RETURN_IF_ERROR(frame.load(*weights));
   RETURN_IF_ERROR(load_layers(tensors, frame, shard.stage, *weights));
+  RETURN_IF_ERROR(load_block_queries(tensors, *weights));
   weights->padding = tensors.padding();
   return weights;
 }

@@ -56,9 +56,9 @@ bool may_cut(const ModelConfig& config, int first) {
 
 Error no_such_cut(const ModelConfig& config, int n_stages, int n_places) {
   const bool shares = n_places + 1 < config.n_layers;
-  const std::string_view what =
-      config.residual.recalls ? "states of earlier ones"
-      : config.indexer().top_k > 0 ? "a selection of tokens" : "keys and values";
+  const std::string_view what = config.residual.recalls      ? "states of earlier ones"
+                                : config.indexer().top_k > 0 ? "a selection of tokens"
+                                                             : "keys and values";
   return {
       ErrorCode::kUnsupported,
       fmt::format("pipeline_parallel_size {}: expected at most {}, for {} of {} layers{}", n_stages,
@@ -114,8 +114,9 @@ int expert_layer_of(const WeightSource& source, const TensorInfo& tensor, const 
   const bool gguf = source.naming() == Naming::kGguf;
   const std::string_view patterns[] = {
       names[tensor::kExpertGate],   names[tensor::kExpertUp],        names[tensor::kExpertDown],
-      names[tensor::kExpertGateUp], names[tensor::kFusedExpertDown], gguf ? "ffn_gate.{}" : "",
-      gguf ? "ffn_up.{}" : "",      gguf ? "ffn_down.{}" : ""};
+      names[tensor::kExpertGateUp], names[tensor::kFusedExpertDown], names[tensor::kPinnedGateUp],
+      names[tensor::kPinnedDown],   gguf ? "ffn_gate.{}" : "",       gguf ? "ffn_up.{}" : "",
+      gguf ? "ffn_down.{}" : ""};
   const auto is_of = [](std::string_view name, std::string_view pattern) {
     const size_t at = pattern.find("{}");
     const std::string_view head = pattern.substr(0, at);

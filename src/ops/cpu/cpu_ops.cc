@@ -389,8 +389,7 @@ void CpuOps::gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& para
 void CpuOps::scale_by_position(Tensor x, const PositionScale& scale) {
   for_elements(x, [&](int row, int first, int n) {
     if (row >= batch_.n_tokens()) return;
-    const float periods =
-        static_cast<float>(batch_.positions[row] + scale.offset) / scale.period;
+    const float periods = static_cast<float>(batch_.positions[row] + scale.offset) / scale.period;
     const float grown = scale.smooth ? std::max(1.0f, periods) : 1.0f + std::floor(periods);
     kernels_.vector->scale_softcap(f32(x, row) + first, 1.0f + scale.beta * std::log(grown), 0.0f,
                                    n);
@@ -542,29 +541,9 @@ void CpuOps::pool_keys(Tensor keys, Tensor scores, const PoolParams& params, KvC
   clear_rows(out, batch_.n_tokens());
 }
 
-void CpuOps::bound_rows(Tensor x, float bound) {
-  constexpr float kLeast = 1e-6f;
-  pool_.for_ranges(x.rows, row_grain(2 * x.cols), [&](int64_t begin, int64_t end, int) {
-    for (int row = static_cast<int>(begin); row < end; ++row) {
-      float* const values = f32(x, row);
-      const float length =
-          std::sqrt(std::inner_product(values, values + x.cols, values, 0.0f)) + kLeast;
-      if (length > bound) kernels_.vector->scale_softcap(values, bound / length, 0.0f, x.cols);
-    }
-  });
-}
+void CpuOps::bound_rows(Tensor x, float bound) { cpu_bound_rows(pool_, x, bound); }
 
-void CpuOps::softmax_rows(Tensor x) {
-  pool_.for_ranges(x.rows, row_grain(4 * x.cols), [&](int64_t begin, int64_t end, int) {
-    for (int row = static_cast<int>(begin); row < end; ++row) {
-      float* const values = f32(x, row);
-      const float most = *std::max_element(values, values + x.cols);
-      float sum = 0.0f;
-      for (int c = 0; c < x.cols; ++c) sum += values[c] = std::exp(values[c] - most);
-      for (int c = 0; c < x.cols; ++c) values[c] /= sum;
-    }
-  });
-}
+void CpuOps::softmax_rows(Tensor x) { cpu_softmax_rows(pool_, x); }
 
 void CpuOps::mix_streams(Tensor z, const StreamMixParams& params) {
   cpu_mix_streams(pool_, z, params);

@@ -10,6 +10,8 @@
 namespace penstock {
 namespace {
 
+constexpr int kRowsTogether = 8;
+
 // Normalizes the mixture of one token's streams. c: rows [n, n], overwritten by columns.
 void normalize_mixture(const StreamMixParams& params, float* c) {
   const int n = params.count;
@@ -49,7 +51,6 @@ void mix_row(const StreamMixParams& params, const float* scale, const float* bas
 }  // namespace
 
 void cpu_mix_streams(ThreadPool& pool, Tensor z, const StreamMixParams& params) {
-  constexpr int kRowsTogether = 8;
   const int n = params.count, n_scales = params.scale->size();
   PENSTOCK_CHECK(n > 0 && n <= kMaxMixedStreams && n_scales >= 1 && n_scales <= 3 &&
                  z.cols == (n_scales == 3 ? (2 + n) * n : n_scales * n) &&
@@ -58,6 +59,30 @@ void cpu_mix_streams(ThreadPool& pool, Tensor z, const StreamMixParams& params) 
   pool.for_ranges(z.rows, kRowsTogether, [&](int64_t begin, int64_t end, int) {
     for (auto row = static_cast<int>(begin); row < end; ++row)
       mix_row(params, scale, base, f32(z, row));
+  });
+}
+
+void cpu_bound_rows(ThreadPool& pool, Tensor x, float bound) {
+  constexpr float kLeast = 1e-6f;
+  pool.for_ranges(x.rows, kRowsTogether, [&](int64_t begin, int64_t end, int) {
+    for (auto row = static_cast<int>(begin); row < end; ++row) {
+      float* const values = f32(x, row);
+      const float length =
+          std::sqrt(std::inner_product(values, values + x.cols, values, 0.0f)) + kLeast;
+      for (int c = 0; c < x.cols && length > bound; ++c) values[c] *= bound / length;
+    }
+  });
+}
+
+void cpu_softmax_rows(ThreadPool& pool, Tensor x) {
+  pool.for_ranges(x.rows, kRowsTogether, [&](int64_t begin, int64_t end, int) {
+    for (auto row = static_cast<int>(begin); row < end; ++row) {
+      float* const values = f32(x, row);
+      const float most = *std::max_element(values, values + x.cols);
+      float sum = 0.0f;
+      for (int c = 0; c < x.cols; ++c) sum += values[c] = std::exp(values[c] - most);
+      for (int c = 0; c < x.cols; ++c) values[c] /= sum;
+    }
   });
 }
 

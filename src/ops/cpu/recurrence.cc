@@ -92,18 +92,17 @@ void causal_conv(const RecurrenceContext& context, Tensor x, const ConvParams& p
             for (int r = params.taps - 2; r >= 0; --r)
               tail = begin_state<T>(context.cache, params.layer, run,
                                     params.state_offset + int64_t{r} * channels + first, n);
-            const ConvPart<T> part{x.row_range(run.first, run.n),
-                                   out.row_range(run.first, run.n),
-                                   weight + first,
-                                   bias != nullptr ? bias + first : nullptr,
-                                   tail,
-                                   first,
-                                   n,
-                                   params.taps,
-                                   channels,
-                                   params.of_token.cols > 0
-                                       ? params.of_token.row_range(run.first, run.n)
-                                       : Tensor()};
+            const ConvPart<T> part{
+                x.row_range(run.first, run.n),
+                out.row_range(run.first, run.n),
+                weight + first,
+                bias != nullptr ? bias + first : nullptr,
+                tail,
+                first,
+                n,
+                params.taps,
+                channels,
+                params.of_token.cols > 0 ? params.of_token.row_range(run.first, run.n) : Tensor()};
             convolve(part);
             keep_tail(part);
           });

@@ -68,7 +68,7 @@ std::vector<ScalingSite> scaling_sites(const ModelConfig& config, const LayerVal
   const ActivationFunction f =
       n_experts > 0 ? kind.expert_activation.value_or(kind.activation) : kind.activation;
   if (f.kind == Activation::kBoundedSilu || f.kind == Activation::kClampedSilu ||
-      f.kind == Activation::kCappedSilu)
+      f.kind == Activation::kCappedSilu || f.kind == Activation::kSoftCappedSilu)
     return sites;
   if (n_experts == 0) {
     if (find_part(layer, Part::kGateUp, false, -1) != SIZE_MAX) {

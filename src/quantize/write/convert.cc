@@ -31,7 +31,8 @@ const char* activation_name(Activation activation) {
     case Activation::kClamp: return "clamp";
     case Activation::kSoftplus: return "softplus";
     case Activation::kBoundedSilu: return "silu";
-    case Activation::kCappedSilu: return "silu";
+    case Activation::kCappedSilu:
+    case Activation::kSoftCappedSilu: return "silu";
   }
   return "silu";
 }
@@ -306,8 +307,9 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       a.n_layers == b.n_layers && a.head_dim == b.head_dim && a.latent == b.latent &&
       a.model_dim == b.model_dim && a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size &&
       a.streams == b.streams && a.mixed_streams == b.mixed_streams && a.ngrams == b.ngrams &&
-      a.compressed == b.compressed && a.profiles == b.profiles && a.sphere == b.sphere && a.per_layer.dim == b.per_layer.dim &&
-      a.per_layer_rows() == b.per_layer_rows();
+      a.compressed == b.compressed && a.profiles == b.profiles &&
+      a.block_residuals == b.block_residuals && a.sphere == b.sphere &&
+      a.per_layer.dim == b.per_layer.dim && a.per_layer_rows() == b.per_layer_rows();
   if (!same_sizes_of_all) return "sizes";
   if (a.max_seq_len != b.max_seq_len) return "context length";
   if (a.ropes.size() != b.ropes.size()) return "positions";

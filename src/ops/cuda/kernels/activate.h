@@ -27,6 +27,7 @@ PENSTOCK_DEVICE float activated(const ActivationFunction& f, float x) {
     case Activation::kClamp: return fmaxf(-p[0], fminf(x, p[0]));
     case Activation::kSoftplus: return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
     case Activation::kBoundedSilu: return fminf(x * sigmoid(x), p[0]);
+    case Activation::kSoftCappedSilu: return p[0] * tanhf(x / p[0]) * sigmoid(x);
     case Activation::kCappedSilu: return fminf(x, p[0]) * sigmoid(fminf(x, p[0]));
   }
   return x;
@@ -35,6 +36,8 @@ PENSTOCK_DEVICE float activated(const ActivationFunction& f, float x) {
 // Returns f(x) * by, or the gated form of f if it has its own.
 PENSTOCK_DEVICE float gated(const ActivationFunction& f, float x, float by) {
   const bool bounded = f.kind == Activation::kBoundedSilu || f.kind == Activation::kCappedSilu;
+  if (f.kind == Activation::kSoftCappedSilu)
+    return activated(f, x) * f.parameters[1] * tanhf(by / f.parameters[1]);
   const float value = activated(f, x), most = f.parameters[bounded ? 0 : 1];
   if (!bounded && f.kind != Activation::kClampedSilu) return value * by;
   return value * (fmaxf(-most, fminf(by, most)) + (bounded ? 0.0f : 1.0f));
