@@ -142,8 +142,12 @@ Result<ModelLease> lease_named(const Services& services, const HttpRequest& requ
   ASSIGN_OR_RETURN(const ServedModel* const named, services.models.find(name, record.key));
   const auto held = std::ranges::find_if(
       record.leases, [named](const ModelLease& one) { return one.get() == named; });
-  if (held == record.leases.end()) return services.models.lease(name, record.key);
-  ModelLease lease = (*held)->lease_again(record.cut);
+  ModelLease lease = held != record.leases.end() ? *held : nullptr;
+  if (lease == nullptr) {
+    ASSIGN_OR_RETURN(lease, services.models.lease(name, record.key));
+    if (!record.cut) return lease;
+  }
+  lease = lease->lease_again(record.cut);
   record.leases = {lease};  // the others may go
   return lease;
 }

@@ -6,6 +6,7 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "server/http/post_surely.h"
 #include "server/services/request_record.h"
 
 namespace penstock {
@@ -188,6 +189,13 @@ net::awaitable<bool> BackgroundRuns::try_once(Task& task) {
   HttpRequest request = task.request;
   request.record = record_of(request).of_same_caller();
   if (task.spending != nullptr) request.record->spending = task.spending->renewed();
+  // A model that has to go ends the run, as it ends other requests.
+  request.record->cut = [this, weak = std::weak_ptr(task.run)] {
+    post_surely(thread_.get_executor(), [weak] {
+      const auto one = weak.lock();
+      if (one != nullptr && one->leave_) one->leave_();
+    });
+  };
   BackgroundRun::Away exchange(thread_.get_executor(), std::move(request), run, *task.room);
   run.leave_ = [&exchange] { exchange.leave(); };
   if (run.cancelled_ || stopping_) exchange.leave();
