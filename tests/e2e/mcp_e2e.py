@@ -319,6 +319,33 @@ class Bounds(Case):
                              ["tools/call: no answer in time"] + ["not called: the response's time for tools is up"] * 2)
             self.assertEqual(len(self.calls()), 1)
 
+    def test_a_model_that_goes_while_a_tool_hangs_in_the_background(self):
+        wait = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "fake", "name": "wait", "arguments": '{"seconds": 60}'}
+        yes = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+        with self.serve("--enable-sleep-mode", "--unload-timeout", 1) as server:
+            made = self.ask(server, [{"role": "user", "content": "plain"}, wait, yes], {"allowed_tools": ["wait"]}, background=True)
+            self.assertTrue(wait_for(self.calls))
+            begin = time.monotonic()
+            self.assertEqual(server.post("/sleep?mode=abort", {}).status, 200)
+            self.assertLess(time.monotonic() - begin, 30)
+            self.assertEqual(server.post("/wake_up", {}).status, 200)
+            state = lambda: json.loads(server.get(f"{RESPONSES}/{made['id']}").body)["status"]
+            self.assertTrue(wait_for(lambda: state() in ENDED), state())
+
+    def test_a_budget_that_the_rounds_before_used_up(self):
+        file = str(self.folder / "keys.json")
+        rich = bearer(keys("add", "-f", file, "--name", "rich"))
+        with self.serve("--api-key-file", file) as server:
+            used = self.ask(server, headers=rich, max_output_tokens=60)["usage"]
+        first = used["input_tokens"] * 45 // 100  # of the first of two rounds
+        poor = bearer(keys("add", "-f", file, "--name", "poor", "--tokens-per-day", str(first + 90)))
+        with self.serve("--api-key-file", file) as server:
+            made = self.ask(server, headers=poor, max_output_tokens=60, background=True)
+            state = lambda: json.loads(server.get(f"{RESPONSES}/{made['id']}", poor).body)
+            self.assertTrue(wait_for(lambda: state()["status"] in ENDED), state())
+            self.assertEqual(state()["status"], "failed")
+            self.assertIn("are used", state()["error"]["message"])
+
     def test_choice(self):
         with self.serve() as server:
             for choice in ({"type": "mcp", "server_label": "fake"}, {"type": "mcp", "server_label": "fake", "name": "get_weather"}, "auto"):
