@@ -322,7 +322,7 @@ class Bounds(Case):
     def test_a_model_that_goes_while_a_tool_hangs_in_the_background(self):
         wait = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "fake", "name": "wait", "arguments": '{"seconds": 60}'}
         yes = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
-        with self.serve("--enable-sleep-mode", "--unload-timeout", 1) as server:
+        with self.serve("--enable-sleep-mode", "--unload-timeout", 1, "--data-dir", self.folder / "data") as server:
             made = self.ask(server, [{"role": "user", "content": "plain"}, wait, yes], {"allowed_tools": ["wait"]}, background=True)
             self.assertTrue(wait_for(self.calls))
             begin = time.monotonic()
@@ -339,7 +339,7 @@ class Bounds(Case):
             used = self.ask(server, headers=rich, max_output_tokens=60)["usage"]
         first = used["input_tokens"] * 45 // 100  # of the first of two rounds
         poor = bearer(keys("add", "-f", file, "--name", "poor", "--tokens-per-day", str(first + 90)))
-        with self.serve("--api-key-file", file) as server:
+        with self.serve("--api-key-file", file, "--data-dir", self.folder / "data") as server:
             made = self.ask(server, headers=poor, max_output_tokens=60, background=True)
             state = lambda: json.loads(server.get(f"{RESPONSES}/{made['id']}", poor).body)
             self.assertTrue(wait_for(lambda: state()["status"] in ENDED), state())

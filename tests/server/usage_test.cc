@@ -13,6 +13,7 @@ namespace penstock {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 class UsageTest : public testing::Test {
  protected:
@@ -245,6 +246,36 @@ TEST_F(UsageTest, WhatARequestHasUsedItselfIsNotWaitedFor) {
   EXPECT_FALSE(waits->for_good);
   SpendingClaim small{.prompt_tokens = 100, .n_replies = 1, .max_tokens = 6};
   EXPECT_FALSE(spending->claim(small)) << "what is left";
+}
+
+// What a quota refuses holds nothing of the budget, however often it is asked for.
+TEST_F(UsageTest, WhatTheQuotaRefusesIsNotReserved) {
+  open(false);
+  set_day("2026-11-25");
+  ApiKeyRecord record;
+  record.id = "a";
+  record.budget.tokens_per_day = 1000;
+  record.tokens_per_minute = 100;
+  const auto key = std::make_shared<ApiKey>(record);
+  const auto spending = spending_of(key, *usage_, true);
+  SpendingClaim claim{.prompt_tokens = 50, .n_replies = 1, .max_tokens = 30};
+  ASSERT_FALSE(spending->claim(claim));
+  spending->charge(50, 30);
+  spending->settle();
+  for (int i = 0; i < 20; ++i) {
+    const auto refused = spending->claim(claim);
+    ASSERT_TRUE(refused) << i;
+    EXPECT_FALSE(refused->for_good);
+    EXPECT_THAT(refused->reply.message, Not(HasSubstr("budget"))) << i;
+  }
+  std::optional<UseCounts> reserved;
+  usage_->reserve("a",
+                  [&](const Usage::Spent&, const UseCounts& of_all) {
+                    reserved = of_all;
+                    return false;
+                  },
+                  {});
+  EXPECT_EQ(reserved->tokens(), 80);
 }
 
 TEST_F(UsageTest, AuditLog) {

@@ -32,9 +32,17 @@ class KeySpending final : public Spending {
     price_.input = std::max(price_.input, claim.price.input);
     price_.output = std::max(price_.output, claim.price.output);
     price_.cached_input = std::max(price_.cached_input, claim.price.cached_input);
+    const UseCounts before = held_;
     if (auto refused = claim_budget(claim)) return refused;
-    if (with_quota_) return claim_quota(claim);
-    return std::nullopt;
+    if (!with_quota_) return std::nullopt;
+    auto refused = claim_quota(claim);
+    if (refused) {  // the exchange may claim again
+      UseCounts unneeded = held_;
+      unneeded -= before;
+      usage_.release(key_->payer(), unneeded);
+      held_ = before;
+    }
+    return refused;
   }
 
   void charge(int prompt_tokens, int completion_tokens) override {
