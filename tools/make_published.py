@@ -31,7 +31,7 @@ KEPT = {"attention_chunk_size", "num_nextn_predict_layers", "no_rope_layers", "m
 def tiny_rows():
     """Returns {model_type: configuration of its first row}."""
     rows = {}
-    encoders = ("bert", "xlm-roberta", "modernbert", "nomic_bert", "gte", "albert", "electra", "mpnet", "deberta-v2")
+    encoders = ("bert", "xlm-roberta", "modernbert", "nomic_bert", "gte", "albert", "electra", "mpnet", "deberta-v2", "longformer")
     for kind in encoders:
         rows[kind] = T.AutoConfig.for_model(kind, **{key: ENCODER[key] for key in ENCODER})
     for row in [*tiny.MODELS.values(), *newer.MODELS.values()]:
@@ -92,7 +92,7 @@ def tensors(config, renamed, layout=None):
     for old, new in renamed:
         shapes = {re.sub(old, new, name): shape for name, shape in shapes.items()}
     beside = re.compile(r"\.(layers|blocks|layer|h)\.[1-9]\d*\.")
-    text_layers = re.compile(r"^(model\.|model\.llm\.|model\.[LH]_module\.|transformer\.encoder\.|language_model\.backbone\.|language_model\.model\.decoder\.|model\.language_model\.model\.|bert\.encoder\.|roberta\.encoder\.|electra\.encoder\.|albert\.encoder\.|mpnet\.encoder\.|deberta\.encoder\.|transformer\.|gpt_neox\.|backbone\.|encoder\.|language_model\.|model\.language_model\.|model\.text_model\.|"
+    text_layers = re.compile(r"^(model\.|model\.llm\.|model\.[LH]_module\.|transformer\.encoder\.|language_model\.backbone\.|language_model\.model\.decoder\.|model\.language_model\.model\.|bert\.encoder\.|roberta\.encoder\.|electra\.encoder\.|albert\.encoder\.|mpnet\.encoder\.|longformer\.encoder\.|deberta\.encoder\.|transformer\.|gpt_neox\.|backbone\.|encoder\.|language_model\.|model\.language_model\.|model\.text_model\.|"
                              r"language_model\.model\.|thinker\.model\.|model\.decoder\.)?(layers|h|layer|blocks|albert_layer_groups)\.")
     kept, seen = {}, {}
     for name, shape in shapes.items():

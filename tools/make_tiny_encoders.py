@@ -73,6 +73,9 @@ MODELS = {
     "modernbert_biases": lambda: (T.ModernBertConfig(**modern(
         num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"], local_attention=11,
         norm_bias=True, attention_bias=True, mlp_bias=True)), False, T.ModernBertForMaskedLM),
+    "longformer": lambda: (T.LongformerConfig(**bert(pad_token_id=1, attention_window=[8, 4])), False, None),
+    "longformer_with_head": lambda: (T.LongformerConfig(**bert(
+        pad_token_id=3, attention_window=6, num_hidden_layers=3, type_vocab_size=1, max_position_embeddings=52)), False, T.LongformerForMaskedLM),
     "distilbert": lambda: (T.DistilBertConfig(vocab_size=53, dim=24, hidden_dim=40, n_layers=2, n_heads=3, max_position_embeddings=48), True, None),
     "distilbert_with_head": lambda: (T.DistilBertConfig(vocab_size=53, dim=24, hidden_dim=40, n_layers=1, n_heads=2,
                                                         max_position_embeddings=48, activation="relu"), False, T.DistilBertForMaskedLM),

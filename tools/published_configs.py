@@ -58,6 +58,19 @@ def nas(attends=True, multiplier=5.25):
                 ffn=NAS["ffn"] | dict(ffn_mult=multiplier, no_op=multiplier is None))
 
 
+LARA = ["linear_attention", "sliding_attention", "linear_attention", "full_attention", "sliding_attention"]
+ZAMBA2 = dict(
+    model_type="zamba2", architectures=["Zamba2ForCausalLM"], adapter_rank=128, add_bias_linear=False, attention_dropout=0.0, chunk_size=256,
+    hidden_act="gelu", initializer_range=0.02, mamba_d_conv=4, mamba_expand=2, mamba_headdim=64, max_position_embeddings=4096,
+    num_attention_heads=32, num_key_value_heads=32, num_logits_to_keep=1, num_query_groups=32, pad_token_id=0, rms_norm_eps=1e-5,
+    rope_theta=10000, time_step_floor=0.0001, time_step_limit=None, time_step_max=0.1, time_step_min=0.001, use_cache=True,
+    use_conv_bias=True, use_long_context=False, use_mamba_kernels=True, use_mem_eff_path=False, vocab_size=32000)
+
+
+def hybrid_layers(n, shared):
+    return ["hybrid" if i in shared else "mamba" for i in range(n)]
+
+
 PUBLISHED = {
     "dbrx_instruct": dict(
         model_type="dbrx", architectures=["DbrxForCausalLM"], attn_config=dict(clip_qkv=8, kv_n_heads=8, model_type="", rope_theta=500000),
@@ -185,6 +198,68 @@ PUBLISHED = {
         num_experts_per_tok=8, num_local_experts=64, num_nextn_predict_layers=1, mtp_layer_types=["sliding_attention"],
         mtp_mlp_layer_types=["sparse"], rms_norm_eps=1e-6, sliding_window=1024, tie_word_embeddings=False, rope_parameters=dict(
             full_attention=dict(rope_type="default", rope_theta=5e5), sliding_attention=dict(rope_type="default", rope_theta=1e4))),
+    "lara_4_mini": sizes(
+        "lara_mini", 1024, None, 34, 16, 4, 151936, 131072, architectures=["LaraMiniForCausalLM"], attention_bias=False, head_dim=128,
+        hidden_act="silu", initializer_range=0.02, layer_types=[LARA[i % 5] for i in range(34)], linear_conv_kernel_dim=4,
+        linear_key_head_dim=128, linear_num_key_heads=8, linear_num_value_heads=16, linear_value_head_dim=128, moe_intermediate_size=512,
+        norm_topk_prob=True, num_experts=128, num_experts_per_tok=4, output_router_logits=False, rms_norm_eps=1e-6,
+        rope_parameters=dict(rope_type="default", rope_theta=1e4), router_aux_loss_coef=0.001, shared_expert_intermediate_size=512,
+        sliding_window=512, tie_word_embeddings=True),
+    "diffllama": sizes(
+        "diffllama", 2048, 8192, 16, 32, 32, 32000, 2048, architectures=["DiffLlamaForCausalLM"], attention_bias=False, head_dim=64,
+        hidden_act="silu", initializer_range=0.02, lambda_std_dev=0.1, mlp_bias=False, rms_norm_eps=1e-5, rope_scaling=None,
+        rope_theta=10000.0, tie_word_embeddings=False),
+    "recurrentgemma_2b": dict(
+        model_type="recurrent_gemma", architectures=["RecurrentGemmaForCausalLM"], attention_bias=False, attention_dropout=0.0,
+        attention_window_size=2048, block_types=["recurrent", "recurrent", "attention"], conv1d_width=4, embeddings_scale_by_sqrt_dim=True,
+        final_w_init_variance_scale=0.07692307692307693, head_dim=256, hidden_activation="gelu_pytorch_tanh", hidden_size=2560,
+        intermediate_size=15360, logits_soft_cap=30.0, lru_width=2560, num_attention_heads=10, num_hidden_layers=26, num_key_value_heads=1,
+        partial_rotary_factor=0.5, rms_norm_eps=1e-6, rope_theta=10000.0, use_cache=True, vocab_size=256000, w_init_variance_scale=0.01),
+    "zamba2_7b": ZAMBA2 | dict(
+        hidden_size=3584, intermediate_size=14336, num_hidden_layers=81, n_mamba_heads=112, mamba_d_state=64, mamba_ngroups=2,
+        num_mem_blocks=2, use_mem_rope=True, use_shared_attention_adapter=False, attention_head_dim=224, attention_hidden_size=7168,
+        hybrid_layer_ids=[6, 11, *range(17, 78, 6)], kv_channels=112, layers_block_type=hybrid_layers(81, {6, 11, *range(17, 78, 6)})),
+    "zamba2_1_2b": ZAMBA2 | dict(
+        hidden_size=2048, intermediate_size=8192, num_hidden_layers=38, n_mamba_heads=64, mamba_d_state=128, mamba_ngroups=1,
+        num_mem_blocks=1, use_mem_rope=True, use_shared_attention_adapter=True, attention_head_dim=128, attention_hidden_size=4096,
+        hybrid_layer_ids=[*range(5, 38, 6)], kv_channels=64, layers_block_type=hybrid_layers(38, {*range(5, 38, 6)})),
+    "gemma4_12b": dict(
+        model_type="gemma4_unified", architectures=["Gemma4UnifiedForConditionalGeneration"], audio_token_id=258881, boa_token_id=256000,
+        boi_token_id=255999, eoa_token_index=258883, eoi_token_id=258882, image_token_id=258880, initializer_range=0.02,
+        tie_word_embeddings=True, video_token_id=258884, audio_config=dict(audio_embed_dim=640, model_type="gemma4_unified_audio"),
+        vision_config=dict(mm_embed_dim=3840, mm_posemb_size=1120, model_type="gemma4_unified_vision", patch_size=16, pooling_kernel_size=3),
+        text_config=sizes(
+            "gemma4_unified_text", 3840, 15360, 48, 16, 8, 262144, 262144, attention_bias=False, attention_k_eq_v=True,
+            final_logit_softcapping=30.0, global_head_dim=512, head_dim=256, hidden_activation="gelu_pytorch_tanh",
+            hidden_size_per_layer_input=0, layer_types=by_layer(48, 6), num_global_key_value_heads=1, num_kv_shared_layers=0,
+            rms_norm_eps=1e-6, rope_parameters=dict(
+                full_attention=dict(partial_rotary_factor=0.25, rope_theta=1e6, rope_type="proportional"),
+                sliding_attention=dict(rope_theta=1e4, rope_type="default")),
+            sliding_window=1024, tie_word_embeddings=True, use_bidirectional_attention="vision", use_double_wide_mlp=False)),
+    "apertus_1_5_8b": dict(
+        model_type="apertus1p5", architectures=["Apertus1p5ForConditionalGeneration"], audio_token_id=131085, audio_token_offset=262344,
+        image_token_id=131079, image_token_offset=131272, tie_word_embeddings=False, text_config=sizes(
+            "apertus1p5_text", 4096, 21504, 32, 32, 8, 266752, 65536, attention_bias=False, hidden_act="xielu", output_vocab_size=131272,
+            rms_norm_eps=1e-5, rope_parameters=LLAMA3_ROPE | dict(rope_theta=12e6), tie_word_embeddings=False)),
+    # Entries of the outer rope_parameters are said to be left over.
+    "north_micro_vision": dict(
+        model_type="cohere_compass", architectures=["CohereCompassForConditionalGeneration"], image_token_id=255031,
+        tie_word_embeddings=False, video_token_id=255032, vision_end_token_id=255029, vision_start_token_id=255028,
+        vision_config=dict(model_type="cohere_compass", depth=27, deepstack_visual_indexes=[8, 16, 24], hidden_size=1152,
+                           intermediate_size=4304, num_heads=16, num_position_embeddings=2304, out_hidden_size=2048, patch_size=16,
+                           spatial_merge_size=2, temporal_patch_size=2),
+        text_config=sizes(
+            "cohere_compass_text", 2048, 8192, 28, 16, 4, 256000, 131072, attention_bias=False, hidden_act="silu", layer_norm_eps=1e-5,
+            layer_types=by_layer(28, 4), logit_scale=0.25, pooling=None, rope_parameters=dict(
+                rope_theta=5e4, rope_type="default", full_attention=None, sliding_attention=dict(
+                    mrope_interleaved=True, mrope_section=[24, 20, 20], rope_theta=5e4, rope_type="default")),
+            sliding_window=4096, tie_word_embeddings=True)),
+    "longformer_base_4096": dict(
+        model_type="longformer", architectures=["LongformerModel"], attention_mode="longformer", attention_probs_dropout_prob=0.1,
+        attention_window=[512] * 12, bos_token_id=0, eos_token_id=2, gradient_checkpointing=False, hidden_act="gelu",
+        hidden_dropout_prob=0.1, hidden_size=768, ignore_attention_mask=False, initializer_range=0.02, intermediate_size=3072,
+        layer_norm_eps=1e-5, max_position_embeddings=4098, num_attention_heads=12, num_hidden_layers=12, pad_token_id=1, sep_token_id=2,
+        type_vocab_size=1, vocab_size=50265),
     "flint": sizes(
         "flint", 2048, 6144, 49, 32, 4, 150144, 262144, architectures=["FlintForCausalLM"], attention_bias=False, decoder_sparse_step=1,
         head_dim=128, hidden_act="silu", mlp_only_layers=[0, 1], moe_intermediate_size=512, norm_topk_prob=True, num_experts=256,
@@ -750,6 +825,8 @@ SMALL = {"dbrx": dict(d_model=24, n_heads=6, n_layers=2, vocab_size=53, attn_con
          "smallthinker_4b": dict(tiny_remote_models.THINKER, hidden_size=24, head_dim=8, num_attention_heads=6, num_hidden_layers=4, vocab_size=53,
                                  rope_layout=[1] * 4, sliding_window_layout=[0] * 4),
          "bailing_hybrid": dict(n_group=2, topk_group=1, num_hidden_layers=4, layer_group_size=2, head_dim=12, first_k_dense_replace=1, moe_shared_expert_intermediate_size=16),
+         "zamba2": dict(layers_block_type=["mamba", "hybrid", "mamba", "hybrid", "mamba"], hybrid_layer_ids=[1, 3]), "recurrent_gemma": dict(lru_width=24),
+         "gemma4_unified_text": {"layer_types": [*by_layer(3, 2)[1:], *by_layer(4, 4)], "per_layer_config": {"0": {"head_dim": 16}, "5": {"head_dim": 16}}}, "apertus1p5_text": dict(output_vocab_size=41),
          "axk1": dict(n_group=2, topk_group=1), "albert": dict(embedding_size=16), "electra": dict(embedding_size=16),
          **{name: {key: tiny_remote_encoders.JINA_V2[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")}
             for name in ("jina_embeddings_v2_base_en", "jina_embeddings_v2_base_code")},
@@ -830,16 +907,23 @@ LEFT_OUT = {"paligemma", "cosmos3_omni", "nemo_speechlm"}
 
 # Numbers of a wrapper's other parts that its class assumes, and refuses beside a small text model or in itself.
 CHANGED = {"inkling2": {("vision_config", "text_hidden_size"): 24},
+           "cohere_compass": {("text_config", "rope_parameters"): {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
            "aya_vision": {("vision_config", "num_attention_heads"): 16},
            "perception_lm": {("vision_config", "architecture"): "vit_pe_core_large_patch14_336",
                              ("vision_config", "model_args"): {"embed_dim": 1024}},
            "fun_asr_nano": {("adaptor_config", "hidden_size"): 32,
                             ("adaptor_config", "intermediate_size"): 8}}
 
+def fewer_codes(config):
+    """Apertus 1.5 with as few pieces of pictures and sounds as a small vocabulary has room for."""
+    return config | dict(image_token_offset=10, audio_token_offset=12, vision_config=dict(codebook_size=2),
+                         audio_config=dict(model_type="wavtokenizer_encoder", codebook_size=2))
+
+
 # What transformers is asked for in the place of a configuration that it does not know, and how its names become the published ones.
 AS = {"minimax_text_01": lambda config: {key: value for key, value in config.items() if key != "attn_type_list"} | dict(
           model_type="minimax", layer_types=["full_attention" if kind else "linear_attention" for kind in config["attn_type_list"]]),
-      "openelm_270m": openelm, "nemotron_super_49b": nemotron_nas, "baichuan2_7b_chat": plain("llama"), "baichuan2_13b_chat": plain("llama"),
+      "apertus_1_5_8b": fewer_codes, "apertus1p5": fewer_codes, "openelm_270m": openelm, "nemotron_super_49b": nemotron_nas, "baichuan2_7b_chat": plain("llama"), "baichuan2_13b_chat": plain("llama"),
       "glm_4_9b_chat": glm, "chatglm3_6b": glm,
       "step_3_5_flash": lambda config: dict(model_type="step3p7", text_config=dict(config)),
       "internlm2_5_7b": plain("llama"), "xverse_13b": plain("llama"), "orion_14b": plain("stablelm"), "baichuan_7b": plain("llama"),

@@ -63,6 +63,12 @@ MODELS = {
                                                             attention_bias=True)), True),
     "cohere2": lambda: (T.Cohere2Config(**plain_heads(num_hidden_layers=4, sliding_window=9, logit_scale=0.3,
                                                       tie_word_embeddings=True)), True),
+    # As published, layers with all tokens are not rotated.
+    "cohere_compass": lambda: (T.CohereCompassTextConfig(**plain_heads(
+        num_hidden_layers=4, sliding_window=9, logit_scale=0.3, tie_word_embeddings=True, layer_types=[*SLIDING, "sliding_attention"],
+        rope_parameters={"sliding_attention": MROPE, "full_attention": None})), False),
+    "cohere_compass_full": lambda: (T.CohereCompassTextConfig(**plain_heads(
+        attention_bias=True, tie_word_embeddings=False, rope_parameters={"full_attention": YARN | dict(mrope_section=[2, 1, 1])})), False),
     "olmo3": lambda: (T.Olmo3Config(**base(num_hidden_layers=3, sliding_window=9, layer_types=SLIDING, rope_parameters={
         "sliding_attention": rope(), "full_attention": YARN | dict(attention_factor=1.2)})), False),
     "olmo3_plain": lambda: (T.Olmo3Config(**plain_heads(num_hidden_layers=4, sliding_window=9)), True),
@@ -88,6 +94,13 @@ MODELS = {
         rope_type="dynamic", alpha=50.0, factor=1.0))), False),
     "arcee": lambda: (T.ArceeConfig(**base(mlp_bias=False, rope_parameters=YARN)), True),
     "apertus": lambda: (T.ApertusConfig(**plain_heads(rope_parameters=LLAMA3)), True),
+    # An output matrix of fewer rows, as published.
+    "apertus1p5": lambda: (T.Apertus1p5TextConfig(**plain_heads(rope_parameters=LLAMA3, output_vocab_size=41)), False),
+    "apertus1p5_whole": lambda: (T.Apertus1p5TextConfig(**plain_heads(rope_parameters=rope(1e5), num_hidden_layers=3)), False),
+    "diffllama": lambda: (T.DiffLlamaConfig(**base()), False),
+    "diffllama_groups": lambda: (T.DiffLlamaConfig(**base(
+        num_hidden_layers=3, num_attention_heads=8, num_key_value_heads=4, head_dim=6, attention_bias=True, tie_word_embeddings=True,
+        rope_parameters=YARN)), False),
     "glm4": lambda: (T.Glm4Config(**base(attention_bias=True, rope_parameters=rope(partial_rotary_factor=0.5))), True),
     "gpt_neox": lambda: (T.GPTNeoXConfig(**plain_heads(hidden_act="gelu", rope_parameters=rope(partial_rotary_factor=0.5))), True),
     "gpt_neox_serial": lambda: (T.GPTNeoXConfig(**plain_heads(
@@ -134,6 +147,11 @@ MODELS = {
     "mellum_full": lambda: (T.MellumConfig(**mixture(num_hidden_layers=2, norm_topk_prob=False, attention_bias=True,
                                                      tie_word_embeddings=True)), False),
     "flint": lambda: (T.FlintConfig(**mixture(num_hidden_layers=5, sliding_window=9, shared_expert_intermediate_size=24)), False),
+    "lara_mini": lambda: (T.LaraMiniConfig(**lara(num_hidden_layers=5)), False),
+    "lara_mini_plain": lambda: (T.LaraMiniConfig(**lara(
+        num_hidden_layers=3, layer_types=["full_attention", "linear_attention", "sliding_attention"], linear_num_key_heads=3,
+        linear_num_value_heads=3, linear_key_head_dim=8, linear_value_head_dim=12, linear_conv_kernel_dim=3, norm_topk_prob=False,
+        attention_bias=True, tie_word_embeddings=False, rope_parameters=YARN)), False),
     "kolibri1": lambda: (T.Kolibri1Config(**mixture(num_hidden_layers=6, sliding_window=9, norm_topk_prob=True,
                                                     shared_expert_intermediate_size=24)), False),
     "kolibri1_weights": lambda: (T.Kolibri1Config(**mixture(layer_types=SLIDING, sliding_window=9, norm_topk_prob=False,
@@ -455,6 +473,10 @@ MODELS = {
         num_hidden_layers=5, layer_types=[*SLIDING, "full_attention", "full_attention"], num_kv_shared_layers=2, num_key_value_heads=1, rope_parameters={
             "sliding_attention": rope(partial_rotary_factor=0.5), "full_attention": rope(
                 1e5, rope_type="proportional", partial_rotary_factor=0.6, factor=2.0)})), False),
+    "gemma4_unified": lambda: (T.Gemma4UnifiedTextConfig(**gemma4_unified()), False),
+    "gemma4_unified_shared": lambda: (T.Gemma4UnifiedTextConfig(**gemma4_unified(
+        num_attention_heads=6, num_key_value_heads=3, num_global_key_value_heads=1, attention_k_eq_v=True, num_kv_shared_layers=0,
+        final_logit_softcapping=None, tie_word_embeddings=False)), False),
     "gemma3n": lambda: (T.Gemma3nTextConfig(**gemma3n(num_kv_shared_layers=2)), True),
     "gemma3n_apart": lambda: (T.Gemma3nTextConfig(**gemma3n(
         num_hidden_layers=3, layer_types=SLIDING, num_attention_heads=6, num_key_value_heads=3, altup_active_idx=2, laurel_rank=7,
@@ -563,6 +585,16 @@ MODELS = {
     "youtu_halves": lambda: (T.YoutuConfig(**youtu(q_lora_rank=None, num_attention_heads=3, rope_interleave=False, attention_bias=True,
                                                    rope_parameters=YARN | dict(mscale=1.1, mscale_all_dim=1.1))), False),
     "internlm3": lambda: (T.InternLM3Config(**base(attention_bias=True, mlp_bias=True)), False),
+    "zamba2": lambda: (T.Zamba2Config(**zamba2()), False),
+    # Two blocks in turn, of which one is used twice.
+    "zamba2_adapters": lambda: (T.Zamba2Config(**zamba2(
+        num_hidden_layers=4, layers_block_type=["hybrid", "mamba", "hybrid", "hybrid"], num_mem_blocks=2,
+        use_shared_attention_adapter=True, use_mem_rope=True, adapter_rank=7, mamba_ngroups=1, n_mamba_heads=6, mamba_d_conv=3,
+        mamba_d_state=20, add_bias_linear=True, time_step_min=0.8)), False),
+    "recurrent_gemma": lambda: (T.RecurrentGemmaConfig(**griffin(num_hidden_layers=5)), False),
+    "recurrent_gemma_wide": lambda: (T.RecurrentGemmaConfig(**griffin(
+        lru_width=36, num_attention_heads=6, num_key_value_heads=3, conv1d_width=3, attention_bias=True, tie_word_embeddings=False,
+        block_types=["attention", "recurrent"], rope_parameters=rope(1e5, partial_rotary_factor=1.0))), False),
     "vaultgemma": lambda: (T.VaultGemmaConfig(**base(head_dim=12, num_hidden_layers=3, sliding_window=9, tie_word_embeddings=True,
                                                      query_pre_attn_scalar=10, attn_logit_softcapping=2.0, final_logit_softcapping=3.0)), False),
     "flex_olmo": lambda: (T.FlexOlmoConfig(**plain_heads(intermediate_size=16, num_experts=5, num_experts_per_tok=2)), False),
@@ -593,6 +625,27 @@ def gemma4(**more):
                 vocab_size_per_layer_input=53, hidden_size_per_layer_input=12, final_logit_softcapping=4.0,
                 tie_word_embeddings=True, rope_parameters={"sliding_attention": rope(), "full_attention": rope(
                     1e6, rope_type="proportional", partial_rotary_factor=0.25)}) | more
+
+
+def zamba2(**more):
+    config = base(num_hidden_layers=5, num_key_value_heads=4, layers_block_type=["mamba", "hybrid", "mamba", "hybrid", "mamba"], adapter_rank=5,
+                  mamba_d_state=16, mamba_d_conv=4, mamba_expand=2, mamba_ngroups=2, n_mamba_heads=8, time_step_min=0.3,
+                  tie_word_embeddings=True) | more
+    return {key: value for key, value in config.items() if key != "head_dim"}
+
+
+def griffin(**more):
+    config = base(num_attention_heads=3, num_key_value_heads=1, attention_window_size=9, logits_soft_cap=3.0, tie_word_embeddings=True) | more
+    return {key: value for key, value in config.items() if key not in ("head_dim", "max_position_embeddings")}
+
+
+def gemma4_unified(**more):
+    config = gemma4(num_kv_shared_layers=3, use_double_wide_mlp=True) | more
+    return {key: value for key, value in config.items() if not key.endswith("_per_layer_input")}
+
+
+def lara(**more):
+    return qwen_delta(num_experts=5, sliding_window=9, rope_parameters=rope(1e5)) | more
 
 
 def gemma3n(**more):

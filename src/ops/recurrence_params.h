@@ -90,6 +90,9 @@ struct StateSpaceParams {
   // head's state has its own rate, in `rate` [n_heads, state_dim]. The state has
   // DeltaParams::state_values(1, state_dim, n_heads) values.
   bool by_channel = false;
+  // RG-LRU (arXiv 2402.19427): step = sigmoid(dt + bias), and S grows by sqrt(1 - exp(2 rate step)) x,
+  // at position 0 by x. REQUIRES: by_channel, state_dim 1. x is overwritten.
+  bool gated_levels = false;
 };
 
 }  // namespace penstock

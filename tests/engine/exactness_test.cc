@@ -228,8 +228,10 @@ INSTANTIATE_TEST_SUITE_P(Models, StateExactness,
                                            "nemotron_h_moe_groups", "nemotron_h_moe_latent",
                                            "falcon_h1", "falcon_h1_biases", "kimi_linear",
                                            "kimi_linear_odd", "mamba", "falcon_mamba", "jamba",
-                                           "olmo_hybrid", "qwen4_exp", "qwen4_exp_plain",
-                                           "glm5_next", "deepseek_v4", "deepseek_v4_yarn"),
+                                           "olmo_hybrid", "lara_mini", "recurrent_gemma",
+                                           "recurrent_gemma_wide", "zamba2", "zamba2_adapters",
+                                           "qwen4_exp", "qwen4_exp_plain", "glm5_next",
+                                           "deepseek_v4", "deepseek_v4_yarn"),
                          [](const auto& info) { return std::string(info.param); });
 
 // One of each kind of recurrence.
@@ -237,6 +239,7 @@ INSTANTIATE_TEST_SUITE_P(StatesInBf16, StateExactness,
                          ::testing::Values("lfm2/bfloat16", "qwen3_next/bfloat16",
                                            "granitemoehybrid/bfloat16", "mamba2/bfloat16",
                                            "kimi_linear/bfloat16", "jamba/bfloat16",
+                                           "recurrent_gemma/bfloat16", "zamba2/bfloat16",
                                            "qwen4_exp/bfloat16", "glm5_next/bfloat16",
                                            "deepseek_v4/bfloat16"),
                          [](const auto& info) {
@@ -250,7 +253,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Exactness,
                                            "minimax_m3", "minimax_m3_text", "mistral_large4",
                                            "mistral_large4_groups", "dots3_note",
                                            "dots3_note_plain", "gemma4", "gemma4_experts",
-                                           "gemma3n", "gemma3n_apart"),
+                                           "gemma3n", "gemma3n_apart", "gemma4_unified",
+                                           "diffllama", "apertus1p5", "cohere_compass"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

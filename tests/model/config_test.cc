@@ -576,6 +576,45 @@ TEST(Config, NarrowValuesTakeLessOfTheCache) {
   }
 }
 
+TEST(Config, FieldsOfHybridsThatAreNotKnownAreRefused) {
+  const auto with = [](const std::string& model, const char* key, const json& value) {
+    Changed source(kModels / model);
+    source.json_config()[key] = value;
+    return error_of(source);
+  };
+  EXPECT_THAT(with("recurrent_gemma", "block_types", {"recurrent", "mamba"}),
+              HasSubstr("got \"mamba\""));
+  EXPECT_THAT(with("recurrent_gemma", "block_types", json::array()), HasSubstr("expected a list"));
+  EXPECT_THAT(with("recurrent_gemma", "lru_width", 25),
+              HasSubstr("multiple of the 3 heads, got 25"));
+  EXPECT_THAT(with("recurrent_gemma", "embeddings_scale_by_sqrt_dim", false),
+              HasSubstr("embeddings_scale_by_sqrt_dim"));
+  EXPECT_THAT(with("recurrent_gemma", "conv1d_width", 0), HasSubstr("conv1d_width"));
+  EXPECT_THAT(with("zamba2", "tie_word_embeddings", false), HasSubstr("share no blocks"));
+  EXPECT_THAT(with("zamba2", "layers_block_type", {"mamba", "hybrid"}),
+              HasSubstr("expected a list of 5 layers"));
+  EXPECT_THAT(with("zamba2", "layers_block_type", {"mamba", "moe", "mamba", "mamba", "mamba"}),
+              HasSubstr("got \"moe\""));
+  EXPECT_THAT(with("zamba2", "use_shared_block_lora", true), HasSubstr("before transformers'"));
+  EXPECT_THAT(with("zamba2", "hybrid_layer_ids", {1, 2}), HasSubstr("hybrid_layer_ids"));
+  EXPECT_THAT(with("zamba2", "n_mamba_heads", 5), HasSubstr("expected 48 features in all"));
+  EXPECT_THAT(with("zamba2_adapters", "num_key_value_heads", 2), HasSubstr("as many key heads"));
+  EXPECT_THAT(with("lara_mini", "layer_types", {"linear_attention"}),
+              HasSubstr("expected a list of 5 layers"));
+  EXPECT_THAT(with("diffllama", "num_key_value_heads", 1), HasSubstr("expected even numbers"));
+  EXPECT_THAT(with("apertus1p5", "tie_word_embeddings", true), HasSubstr("output_vocab_size"));
+  EXPECT_THAT(with("apertus1p5", "output_vocab_size", 54), HasSubstr("output_vocab_size"));
+  EXPECT_THAT(with("gemma4_unified", "hidden_size_per_layer_input", 12),
+              HasSubstr("expected neither"));
+  const std::string longformer = "../encoders/longformer";
+  EXPECT_THAT(with(longformer, "attention_window", {8, 5}),
+              HasSubstr("expected even numbers, got 5"));
+  EXPECT_THAT(with(longformer, "attention_window", {8, 4, 4}),
+              HasSubstr("expected 2 numbers, got 3"));
+  EXPECT_THAT(with(longformer, "architectures", {"LongformerForSequenceClassification"}),
+              HasSubstr("attend globally"));
+}
+
 TEST(Config, KindsAndExpertsOfNemotronThatAreNotKnownAreRefused) {
   const auto with = [](const std::string& model, const char* key, const json& value) {
     Changed source(kModels / model);

@@ -129,6 +129,7 @@ struct DeltaCase {
   bool by_key = false;
   bool by_channel = false;  // a scan of Mamba 1, with value_dim 1
   float write_factor = 1.0f;
+  bool levels = false;  // by_channel, of RG-LRU
   int rates() const { return n_value_heads * (by_channel ? key_dim : 1); }
   int64_t state_values() const {
     return by_channel ? DeltaParams::state_values(1, key_dim, n_value_heads)
@@ -221,6 +222,26 @@ std::vector<double> scan_reference(const DeltaCase& c, const DeltaInput& in, int
   return out;
 }
 
+// RG-LRU: what comes in is as strong as what the state forgets; a sequence's first token comes in whole.
+std::vector<double> levels_reference(const DeltaCase& c, const DeltaInput& in, int length,
+                                     const std::vector<float>& rate,
+                                     const std::vector<float>& bias) {
+  const auto n = static_cast<size_t>(c.n_value_heads);
+  std::vector<double> out;
+  std::vector<double> state(n);
+  for (size_t t = 0; t < static_cast<size_t>(length); ++t) {
+    const float* row = in.qkv.data() + t * static_cast<size_t>(c.channels());
+    for (size_t h = 0; h < n; ++h) {
+      const double step = 1 / (1 + std::exp(-static_cast<double>(in.a[t * n + h]) - bias[h])),
+                   decay = std::exp(rate[h] * step);
+      const double taken = t == 0 ? 1 : std::sqrt(1 - decay * decay);
+      state[h] = decay * state[h] + row[n] * taken * row[h];
+      out.push_back(row[n + 1] * state[h]);
+    }
+  }
+  return out;
+}
+
 // Tokens that a step takes of each sequence.
 using StepCounts = std::vector<int>;
 
@@ -241,7 +262,8 @@ std::vector<float> run_delta(Ops& ops, const DeltaCase& c, std::vector<DeltaInpu
     cache->write_block(1, BlockId(b), old);
   }
   const auto packed_rate = ops.pack_vector(rate).value(),
-             packed_bias = ops.pack_vector(bias).value();
+             packed_bias = ops.pack_vector(bias).value(),
+             zeros = ops.pack_vector(std::vector<float>(bias.size())).value();
   std::vector<std::vector<float>> results(sequences.size());
   for (const StepCounts& counts : steps) {
     std::vector<float> qkv, a, b;
@@ -287,6 +309,8 @@ std::vector<float> run_delta(Ops& ops, const DeltaCase& c, std::vector<DeltaInpu
     scan.state_dim = c.key_dim, scan.head_dim = c.value_dim;
     scan.min_step = kMinStep, scan.max_step = kMaxStep, scan.layer = kLayer,
     scan.state_offset = kOffset, scan.by_channel = c.by_channel;
+    scan.gated_levels = c.levels;
+    if (c.levels) scan.skip = zeros.get();
     const Tensor x = tensor(qkv, c.channels()), first = tensor(a, c.decays()),
                  second = tensor(b, c.n_value_heads);
     if (c.scan) {
@@ -332,7 +356,7 @@ void check_delta(const OpsUnderTest& under_test, const DeltaCase& c) {
   const auto [rate, bias, sequences] = DeltaInputs(c);
   std::vector<double> want;
   for (const DeltaInput& sequence : sequences) {
-    const auto reference = c.scan ? scan_reference : delta_reference;
+    const auto reference = c.levels ? levels_reference : c.scan ? scan_reference : delta_reference;
     const std::vector<double> one = reference(c, sequence, kLength, rate, bias);
     want.insert(want.end(), one.begin(), one.end());
   }
@@ -384,6 +408,18 @@ TEST_P(Recurrence, ScansAreTheirDefinitionInAnySteps) {
 TEST_P(Recurrence, ScansByChannelAreTheirDefinitionInAnySteps) {
   for (const auto& [channels, state_dim] : {std::pair{32, 16}, {7, 5}, {83, 20}, {1, 1}})
     check_delta(GetParam(), {1, channels, state_dim, 1, false, true, false, true});
+}
+
+TEST_P(Recurrence, GatedLevelsAreTheirDefinitionInAnySteps) {
+  for (const int channels : {32, 7, 83})
+    check_delta(GetParam(), {.n_key_heads = 1,
+                             .n_value_heads = channels,
+                             .key_dim = 1,
+                             .value_dim = 1,
+                             .in_turn = false,
+                             .scan = true,
+                             .by_channel = true,
+                             .levels = true});
 }
 
 // States in BF16. What is rounded behind every token is the same in any steps; otherwise a sequence

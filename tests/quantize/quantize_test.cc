@@ -153,20 +153,21 @@ INSTANTIATE_TEST_SUITE_P(
         "glm4_moe", "glm4_moe_groups", "qwen2_moe", "minimax_m2", "minimax_m2_full", "ernie4_5_moe",
         "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope", "lfm2", "lfm2_long_tail", "lfm2_moe",
         "lfm2_moe_plain", "qwen3_5_text", "qwen3_5_text_plain", "qwen3_5_moe", "gemma4",
-        "gemma4_keys_are_values", "gemma4_experts", "gemma4_full", "gemma3n", "gemma3n_apart",
-        "gemma3n_streams", "granitemoehybrid_attention", "mamba2", "mamba2_groups", "nemotron_h",
-        "nemotron_h_odd", "nemotron_h_moe", "nemotron_h_moe_latent", "nemotron_h_moe_groups",
-        "falcon_h1", "falcon_h1_norm", "falcon_h1_biases", "solar_open", "solar_open_groups",
-        "dots1", "exaone_moe", "hy_v3", "hunyuan_moe", "hunyuan_moe_biases", "olmoe",
-        "olmoe_normed", "nemotron", "nemotron_biases", "jais2", "jais2_plain", "helium",
-        "helium_biases", "glm", "ministral", "hyperclovax", "hyperclovax_plain", "granite_swa",
-        "gemma", "qwen2_5_vl", "qwen2_vl", "qwen3_vl", "mpt_clipped", "codegen", "gpt_neo",
-        "persimmon", "biogpt", "exaone", "internlm3", "vaultgemma", "flex_olmo", "afmoe", "mellum",
-        "cohere2_moe", "laguna", "laguna_full", "sarvam_moe", "bailing_moe_v2", "afmoe_plain",
-        "nanochat", "minicpm3", "minicpm3_scales", "xglm", "internlm2", "internlm2_tied", "xverse",
-        "orion", "baichuan", "baichuan_alibi", "qwen", "minicpm", "minicpm_untied", "deepseek",
-        "deepseek_normed", "bailing_moe", "mimo_v2_flash", "mamba", "falcon_mamba", "jamba",
-        "baichuan2", "deci", "smallthinker", "grok", "grok2"));
+        "gemma4_unified", "gemma4_unified_shared", "gemma4_keys_are_values", "gemma4_experts",
+        "gemma4_full", "gemma3n", "gemma3n_apart", "gemma3n_streams", "granitemoehybrid_attention",
+        "mamba2", "mamba2_groups", "nemotron_h", "nemotron_h_odd", "nemotron_h_moe",
+        "nemotron_h_moe_latent", "nemotron_h_moe_groups", "falcon_h1", "falcon_h1_norm",
+        "falcon_h1_biases", "solar_open", "solar_open_groups", "dots1", "exaone_moe", "hy_v3",
+        "hunyuan_moe", "hunyuan_moe_biases", "olmoe", "olmoe_normed", "nemotron", "nemotron_biases",
+        "jais2", "jais2_plain", "helium", "helium_biases", "glm", "ministral", "hyperclovax",
+        "hyperclovax_plain", "granite_swa", "gemma", "qwen2_5_vl", "qwen2_vl", "qwen3_vl",
+        "mpt_clipped", "codegen", "gpt_neo", "persimmon", "biogpt", "exaone", "internlm3",
+        "vaultgemma", "flex_olmo", "afmoe", "mellum", "cohere2_moe", "laguna", "laguna_full",
+        "sarvam_moe", "bailing_moe_v2", "afmoe_plain", "nanochat", "minicpm3", "minicpm3_scales",
+        "xglm", "internlm2", "internlm2_tied", "xverse", "orion", "baichuan", "baichuan_alibi",
+        "qwen", "minicpm", "minicpm_untied", "deepseek", "deepseek_normed", "bailing_moe",
+        "mimo_v2_flash", "mamba", "falcon_mamba", "jamba", "baichuan2", "deci", "smallthinker",
+        "grok", "grok2"));
 
 // Its parameters are tensors in one format and settings in the other.
 TEST(Quantize, ActivationsKeepTheirParameters) {
@@ -256,7 +257,13 @@ TEST_P(StaysInDirectories, AndComesOutOfThemTheSame) {
 INSTANTIATE_TEST_SUITE_P(Models, StaysInDirectories,
                          ::testing::Values(std::pair("glm5_next", "glm5next"),
                                            std::pair("mistral_large4", "mistral-large4"),
-                                           std::pair("longcat_flash", "longcat-flash")));
+                                           std::pair("longcat_flash", "longcat-flash"),
+                                           std::pair("lara_mini", "lara_mini"),
+                                           std::pair("diffllama_groups", "diffllama"),
+                                           std::pair("apertus1p5", "apertus1p5"),
+                                           std::pair("cohere_compass", "cohere_compass"),
+                                           std::pair("recurrent_gemma_wide", "recurrent_gemma"),
+                                           std::pair("zamba2_adapters", "zamba2")));
 
 TEST(Quantize, SomeAreReadAsPublishedAndNotRewritten) {
   const TempDir dir;

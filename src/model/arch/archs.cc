@@ -41,6 +41,8 @@ extern const Architecture kArctic;
 extern const Architecture kSeedOss;
 extern const Architecture kErnie45;
 extern const Architecture kApertus;
+extern const Architecture kApertus15;
+extern const Architecture kDiffLlama;
 extern const Architecture kQwen2;
 extern const Architecture kQwen3;
 extern const Architecture kQwen2Vl;
@@ -48,10 +50,12 @@ extern const Architecture kQwen3Vl;
 extern const Architecture kGemma;
 extern const Architecture kGemma2;
 extern const Architecture kVaultGemma;
+extern const Architecture kRecurrentGemma;
 extern const Architecture kGemma3;
 extern const Architecture kEmbeddingGemma;
 extern const Architecture kGemma3n;
 extern const Architecture kGemma4;
+extern const Architecture kGemma4Unified;
 extern const Architecture kPhi3;
 extern const Architecture kOlmo2;
 extern const Architecture kOlmo3;
@@ -63,6 +67,7 @@ extern const Architecture kHunyuan;
 extern const Architecture kCohere;
 extern const Architecture kCohere2;
 extern const Architecture kCohere2Moe;
+extern const Architecture kCohereCompass;
 extern const Architecture kLfm2;
 extern const Architecture kLfm2Moe;
 extern const Architecture kLfm3;
@@ -100,6 +105,7 @@ extern const Architecture kQwen3VlMoe;
 extern const Architecture kMellum;
 extern const Architecture kFlint;
 extern const Architecture kKolibri;
+extern const Architecture kLara;
 extern const Architecture kLaguna;
 extern const Architecture kStep35;
 extern const Architecture kMiMo2;
@@ -151,12 +157,14 @@ extern const Architecture kMamba2;
 extern const Architecture kNemotronH;
 extern const Architecture kNemotronHMoe;
 extern const Architecture kFalconH1;
+extern const Architecture kZamba2;
 extern const Architecture kBert;
 extern const Architecture kRoberta;
 extern const Architecture kDistilBert;
 extern const Architecture kMpnet;
 extern const Architecture kDebertaV2;
 extern const Architecture kElectra;
+extern const Architecture kLongformer;
 extern const Architecture kJinaV2;
 extern const Architecture kNeoBert;
 extern const Architecture kAlbert;
@@ -205,6 +213,8 @@ constexpr const Architecture* kArchitectures[] = {
     &kSeedOss,
     &kErnie45,
     &kApertus,
+    &kApertus15,
+    &kDiffLlama,
     &kQwen2,
     &kQwen3,
     &kQwen2Vl,
@@ -212,10 +222,12 @@ constexpr const Architecture* kArchitectures[] = {
     &kGemma,
     &kGemma2,
     &kVaultGemma,
+    &kRecurrentGemma,
     &kGemma3,
     &kEmbeddingGemma,
     &kGemma3n,
     &kGemma4,
+    &kGemma4Unified,
     &kPhi3,
     &kOlmo2,
     &kOlmo3,
@@ -227,6 +239,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kCohere,
     &kCohere2,
     &kCohere2Moe,
+    &kCohereCompass,
     &kLfm2,
     &kLfm2Moe,
     &kLfm3,
@@ -263,6 +276,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kMellum,
     &kFlint,
     &kKolibri,
+    &kLara,
     &kLaguna,
     &kStep35,
     &kMiMo2,
@@ -320,6 +334,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kNemotronH,
     &kNemotronHMoe,
     &kFalconH1,
+    &kZamba2,
     // Encoders.
     &kBert,
     &kRoberta,
@@ -327,6 +342,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kMpnet,
     &kDebertaV2,
     &kElectra,
+    &kLongformer,
     &kAlbert,
     &kJinaV2,
     &kNeoBert,

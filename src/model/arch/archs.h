@@ -179,6 +179,8 @@ std::vector<bool> read_indexer_types(ConfigReader& reader, const ModelConfig& co
 void read_indexers(ConfigReader& reader, ModelConfig& config);
 void describe_glm_dsa(ConfigWriter& writer, const ModelConfig& config);
 
+struct DeltaConfig;
+DeltaConfig read_qwen_delta(ConfigReader& reader);
 void configure_qwen35_moe(ConfigReader& reader, ModelConfig& config);  // qwen_delta.cc
 void qwen35_names(NameTable& names, const ModelConfig& config);
 void qwen35_gguf_names(NameTable& names, const ModelConfig& config);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
+#include "model/arch/rope.h"
 
 namespace penstock {
 
@@ -118,6 +119,37 @@ void describe_cohere2_moe(ConfigWriter& writer, const ModelConfig& config) {
              config.experts.shared_factor == 1.0f ? "sum" : "average");
 }
 
+// Reads a rope for each kind of layer, null for none, where the file tells them apart.
+void read_ropes_by_kind(ConfigReader& reader, ModelConfig& config) {
+  const nlohmann::json* all = reader.find({"", "rope_parameters"});
+  constexpr std::string_view kKinds[] = {"full_attention", "sliding_attention"};
+  if (all == nullptr || !all->is_object() ||
+      std::ranges::none_of(kKinds, [&](std::string_view kind) { return all->contains(kind); }))
+    return;
+  std::vector<RopeConfig> ropes;
+  for (const std::string_view kind : kKinds) {
+    const auto own = all->find(kind);
+    const bool turns = own != all->end() && own->is_object();
+    const int index = turns ? static_cast<int>(ropes.size()) : -1;
+    if (turns) ropes.push_back(read_hf_rope(reader, *own, config, 10000.0f));
+    for (LayerConfig& layer : config.layers)
+      if ((layer.window > 0) == (kind == "sliding_attention")) layer.rope = index;
+  }
+  config.ropes = std::move(ropes);
+}
+
+// Halves of heads are rotated; files say in which layers. Positions of pictures have three axes.
+void configure_compass(ConfigReader& reader, ModelConfig& config) {
+  configure_cohere(reader, config);
+  config.positions.rope_interleaved = false;
+  config.attention.qk_norm = QkNorm::kNone;
+  config.output.scale = reader.number({"", "logit_scale"}, -1e6f, 1e6f, 1.0f);
+  read_windows(reader, config, 0, 4096);
+  if (!reader.has({"", "layer_types"}))
+    for (LayerConfig& layer : config.layers) layer.window = 0;
+  read_ropes_by_kind(reader, config);
+}
+
 constexpr MeaningfulKey kCohereKeys[] = {{{"logit_scale", "logit_scale"}, 1}};
 
 }  // namespace
@@ -152,6 +184,17 @@ extern constinit const Architecture kCohere2Moe = {
     .hf_defaults = R"({"tie_word_embeddings": true, "head_dim": 128, "num_experts": 8,
     "num_experts_per_tok": 2})",
     .describe = describe_cohere2_moe,
+};
+
+extern constinit const Architecture kCohereCompass = {
+    .name = "cohere_compass",
+    .title = "Cohere Compass (North Micro; text, also of `cohere_compass`)",
+    .hf_types = {"cohere_compass_text", "CohereCompassForCausalLM", "cohere_compass",
+                 "CohereCompassForConditionalGeneration"},
+    .directories_only = true,
+    .configure = configure_compass,
+    .forward = parallel_forward,
+    .hf_defaults = R"({"tie_word_embeddings": true})",
 };
 
 }  // namespace penstock

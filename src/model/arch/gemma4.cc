@@ -228,6 +228,14 @@ void configure_gemma4(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
+// Gemma 4 without per-layer inputs and experts.
+void configure_gemma4_unified(ConfigReader& reader, ModelConfig& config) {
+  configure_gemma4(reader, config);
+  if (config.per_layer.dim > 0 || config.experts.count > 0)
+    reader.fail(ErrorCode::kUnsupported,
+                "hidden_size_per_layer_input and enable_moe_block: expected neither");
+}
+
 // Writes the keys that llama.cpp's converter writes.
 void describe_for_gguf(ConfigWriter& writer, const ModelConfig& config, int wide) {
   json ffn = json::array(), heads = json::array();
@@ -356,6 +364,24 @@ extern constinit const Architecture kGemma4 = {
         R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 512,
         "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262144, "max_position_embeddings": 131072,
         "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144})",
+    .describe = describe_gemma4,
+    .gguf_names = gemma4_gguf_names,
+};
+
+// What its class assumes differs.
+extern constinit const Architecture kGemma4Unified = {
+    .name = "gemma4_unified",
+    .title = "Gemma 4 12B (text)",
+    .hf_types = {"gemma4_unified_text", "Gemma4UnifiedForCausalLM", "gemma4_unified",
+                 "Gemma4UnifiedForConditionalGeneration"},
+    .gguf_name = "gemma4",
+    .configure = configure_gemma4_unified,
+    .hf_names = gemma4_names,
+    .forward = gemma4_forward,
+    .hf_defaults =
+        R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 1024,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262144, "max_position_embeddings": 262144,
+        "use_bidirectional_attention": "vision"})",
     .describe = describe_gemma4,
     .gguf_names = gemma4_gguf_names,
 };

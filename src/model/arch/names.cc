@@ -81,9 +81,10 @@ std::string in_layer(const NameTable& names, int layer, std::string_view part) {
   if (at == 0 && !names.first_blocks.empty())
     return std::to_string(names.first_blocks[static_cast<size_t>(layer)] + name[1] - '0') +
            name.substr(2);
-  return at == std::string::npos
-             ? name
-             : name.replace(at, 1, std::to_string(layer % names.layers_per_index));
+  if (at == std::string::npos) return name;
+  return name.replace(at, 1,
+                      names.at_layers.empty() ? std::to_string(layer % names.layers_per_index)
+                                              : names.at_layers[static_cast<size_t>(layer)]);
 }
 
 std::string with_letter(std::string_view pattern, char letter) {
@@ -187,7 +188,9 @@ bool is_ignorable_tensor(std::string_view name) {
   for (const std::string_view part :
        {"rotary_emb.inv_freq", "rotary_pos_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
         ".attn.causal_mask", "attention.bias", "attention.masked_bias", "embed_positions.weights",
-        "rope_freqs.weight", "rope_factors_", "model.mtp_", "mtp_dspark."}) {
+        "rope_freqs.weight", "rope_factors_", "model.mtp_", "mtp_dspark.",
+        // of Longformer's tokens that attend globally
+        "self.query_global.", "self.key_global.", "self.value_global."}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   return is_of_further_tokens(name);

@@ -16,7 +16,9 @@ constexpr int kMaxDeltaTaps = 64, kMaxDeltaHeads = 1024, kMaxDeltaDim = 4096;
 
 using nlohmann::json;
 
-DeltaConfig read_delta(ConfigReader& reader) {
+}  // namespace
+
+DeltaConfig read_qwen_delta(ConfigReader& reader) {
   DeltaConfig delta;
   // transformers' default; GGUF files have all keys
   const auto usual = [&](int value) {
@@ -49,6 +51,8 @@ DeltaConfig read_delta(ConfigReader& reader) {
             delta.n_key_heads, delta.n_value_heads));
   return delta;
 }
+
+namespace {
 
 // Whether an entry of a list by layer denotes a delta network; nullopt: unknown entry.
 std::optional<bool> is_recurrent(const json& kind) {
@@ -96,7 +100,7 @@ void configure_delta_common(ConfigReader& reader, bool key_heads_in_turn, ModelC
   config.norm.offset = reader.gguf() ? 0.0f : 1.0f;
   config.attention.qk_norm = QkNorm::kHead;
   config.attention.gated = true;
-  DeltaConfig delta = read_delta(reader);
+  DeltaConfig delta = read_qwen_delta(reader);
   delta.key_heads_in_turn = key_heads_in_turn;
   read_delta_layers(reader, delta, config);
 }

@@ -73,6 +73,7 @@ std::string_view difference(const AttentionConfig& a, const AttentionConfig& b) 
                                 a.alibi_scaled == b.alibi_scaled && a.sinks == b.sinks &&
                                 a.relative == b.relative},
        {"indexers", a.indexer == b.indexer},
+       {"differences of attentions", a.differential == b.differential},
        {"multipliers", a.in_factor == b.in_factor && a.out_factor == b.out_factor &&
                            a.key_factor == b.key_factor}});
 }

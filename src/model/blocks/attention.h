@@ -104,6 +104,8 @@ struct AttentionConfig {
   // ALiBi's biases are multiplied by `scale`, as scores are (Falcon).
   bool alibi_scaled = false;
   RelativeConfig relative;
+  // Differences of two attentions (DifferentialAttention); heads have twice a key's features.
+  bool differential = false;
   // Causal mask: a token attends to itself and to earlier tokens. False: it attends to all tokens
   // of its sequence, which must be one step.
   bool causal = true;

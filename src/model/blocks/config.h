@@ -26,6 +26,7 @@
 #include "model/blocks/ngram_rows.h"
 #include "model/blocks/per_layer.h"
 #include "model/blocks/profile_attention.h"
+#include "model/blocks/shared_block.h"
 #include "model/blocks/sphere.h"
 #include "ops/cache_spec.h"
 #include "ops/ops.h"
@@ -119,6 +120,9 @@ struct LayerConfig {
   // Index of the layer, itself or an earlier one, whose mixture joins the stream behind this one
   // (ExpertsConfig::shortcut); -1 = none.
   int joining_layer = -1;
+  // Index of the layer whose shared block this one computes, itself or an earlier one; -1 = none
+  // (SharedBlock).
+  int shared_layer = -1;
   // Tokens of an entry that a query sees beside those of the window (CompressedConfig); 0 = none.
   int entry_ratio = 0;
   // Index into NgramConfig::hashes of rows that the layer adds to the streams; -1 = none.
@@ -190,6 +194,7 @@ struct ModelConfig {
   GatedStreamsConfig streams;
   MixedStreamsConfig mixed_streams;
   NgramConfig ngrams;
+  SharedConfig shared;
   OutputConfig output;
   RoundingConfig rounding;
 
@@ -202,6 +207,7 @@ struct ModelConfig {
   // Features that experts read and return.
   int expert_dim() const { return experts.latent_dim > 0 ? experts.latent_dim : model_dim; }
   int rows_in_file() const { return embedding.n_rows > 0 ? embedding.n_rows : vocab_size; }
+  int output_rows() const { return output.rows > 0 ? output.rows : rows_in_file(); }
   int per_layer_rows() const { return per_layer.vocab > 0 ? per_layer.vocab : vocab_size; }
   int q_dim_of(int layer) const { return n_heads_of(layer) * head_dim_of(layer); }
   int kv_dim_of(int layer) const { return n_kv_heads_of(layer) * head_dim_of(layer); }

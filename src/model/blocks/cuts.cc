@@ -28,7 +28,7 @@ HeadCut cut_heads(int n_heads, int n_kv_heads, Shard shard) {
 }  // namespace
 
 ModelCuts::ModelCuts(const ModelConfig& whole, Shard shard, bool cuts_vocabulary)
-    : whole_(whole), shard_(shard), cuts_vocabulary_(cuts_vocabulary) {
+    : whole_(whole), shard_(shard), cuts_vocabulary_(cuts_vocabulary && whole.output.rows == 0) {
   cuts_heads_ = can_cut_heads();
   cuts_experts_ = can_cut_experts();
 }
@@ -57,7 +57,8 @@ ModelCuts::HeadCut ModelCuts::cut_groups(int n_heads, int n_groups) const {
 
 bool ModelCuts::can_cut_heads() const {
   if (shard_.n_ranks == 1) return false;
-  if (whole_.attention.qk_norm == QkNorm::kRow || whole_.norm.sub_norms ||
+  if (whole_.attention.differential || whole_.shared.ffn_dim > 0 ||
+      whole_.attention.qk_norm == QkNorm::kRow || whole_.norm.sub_norms ||
       whole_.rounding.activations)
     return false;
   if (whole_.compressed.query_rank > 0 && shard_.n_ranks > whole_.compressed.n_groups) return false;

@@ -167,6 +167,17 @@ void DeltaNet::visit_by_head(TensorVisitor& v, DeltaNetWeights& w) const {
     v.linear(rows(&tensor::kDeltaB, small, heads, rows_of(own.heads)), w.b);
     return v.linear(rows(&tensor::kDeltaA, small, heads, rows_of(own.heads)), w.a);
   }
+  if (c_.one_projection) {
+    const LinearSpec q = rows(kNoName, role, keys, own_keys),
+                     b = rows(kNoName, small, heads, rows_of(own.heads));
+    return v.joined({.name = &tensor::kDeltaQkvz, .role = role},
+                    {{q, &w.q},
+                     {q, &w.k},
+                     {rows(kNoName, role, values, own_values), &w.v},
+                     {rows(kNoName, small, values, own_values), &w.z},
+                     {b, &w.b},
+                     {b, &w.a}});
+  }
   JoinedSpec all{
       .name = &tensor::kDeltaQkvz, .role = role, .order = qkvz_rows(c_), .apart_across = true};
   if (own.heads.count < heads) {

@@ -52,6 +52,8 @@ struct DeltaConfig {
   // Queries, keys and values have tensors and convolutions of their own, as with decays by key
   // (OLMo Hybrid).
   bool separate = false;
+  // Queries, keys, values, z, b and a are rows of one projection, kDeltaQkvz, in this order (Lara).
+  bool one_projection = false;
   // Factor of write strengths, which are sigmoids.
   float write_factor = 1.0f;
   // Added to the mean square in the norm of the output; 0: NormConfig::eps.

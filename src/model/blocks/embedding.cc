@@ -16,9 +16,10 @@ std::string_view difference(const PositionsConfig& a, const PositionsConfig& b) 
 }
 
 std::string_view difference(const OutputConfig& a, const OutputConfig& b) {
-  return first_difference({{"logit scale", nearly(a.scale, b.scale)},
-                           {"soft cap of logits", nearly(a.softcap, b.softcap)},
-                           {"rows of the output matrix", a.unit_rows == b.unit_rows}});
+  return first_difference(
+      {{"logit scale", nearly(a.scale, b.scale)},
+       {"soft cap of logits", nearly(a.softcap, b.softcap)},
+       {"rows of the output matrix", a.unit_rows == b.unit_rows && a.rows == b.rows}});
 }
 
 }  // namespace penstock

@@ -53,6 +53,9 @@ struct OutputConfig {
   float scale = 1.0f;
   // Soft bound of logits, softcap * tanh(logit / softcap); 0 = no bound.
   float softcap = 0.0f;
+  // Rows of the output matrix, those of the vocabulary's first tokens; the logits of the others are so
+  // low that they are impossible. 0: a row for every token.
+  int rows = 0;
   // Rows of the file's output matrix are divided by their lengths (Baichuan 2).
   bool unit_rows = false;
 };

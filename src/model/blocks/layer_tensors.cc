@@ -10,12 +10,16 @@ namespace {
 void visit_mixer(TensorVisitor& v, LayerWeights& w) {
   const ModelConfig& c = v.config();
   const LayerConfig& kind = c.layers[static_cast<size_t>(v.layer())];
-  if (kind.attention && c.profiles.width > 0) {
+  if (kind.shared_layer >= 0) {
+    visit(v, w.shared);
+  } else if (kind.attention && c.profiles.width > 0) {
     visit(v, w.profiles, w.ffn_norm);
   } else if (kind.attention && c.compressed.query_rank > 0) {
     visit(v, w.compressed);
   } else if (kind.attention && c.latent.kv_rank > 0) {
     visit(v, w.latent);
+  } else if (kind.attention && c.attention.differential) {
+    visit(v, w.differential);
   } else if (kind.attention) {
     visit(v, w.attention);
   }

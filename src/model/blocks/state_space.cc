@@ -78,7 +78,8 @@ std::string_view Scan::difference(const Mixer& other) const {
   if (a.n_groups != b.n_groups || a.n_heads != b.n_heads || a.state_dim != b.state_dim ||
       a.head_dim != b.head_dim)
     return "sizes of scans";
-  if (a.norm != b.norm || a.norm_before_gate != b.norm_before_gate) return "norms of scans";
+  if (a.norm != b.norm || a.norm_before_gate != b.norm_before_gate || a.norm_eps != b.norm_eps)
+    return "norms of scans";
   if (a.factors != b.factors) return "multipliers";
   return a.min_step == b.min_step && a.max_step == b.max_step ? "" : "limits of time steps";
 }
@@ -193,9 +194,10 @@ void Scan::forward(Sublayer& s, const MixerScratch& scratch, int i, const Normed
   params.min_step = c_.min_step, params.max_step = c_.max_step;
   params.layer = i, params.state_offset = state_offset();
   s.ops.state_space(scratch[kConvolved], scratch[kStep], scratch[kDecays], params, s.cache, out);
+  const float eps = c_.norm_eps > 0 ? c_.norm_eps : s.config.norm.eps;
   const auto norm = [&] {
     const Tensor groups = out.reshaped(c_.values() / c_.n_groups);
-    if (c_.norm) s.ops.norm(groups, {w.norm.get(), nullptr, s.config.norm.eps}, groups);
+    if (c_.norm) s.ops.norm(groups, {w.norm.get(), nullptr, eps}, groups);
   };
   if (c_.norm_before_gate) norm();
   s.ops.activate_mul(scratch[kZ], out, Activation::kSilu, out);

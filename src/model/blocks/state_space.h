@@ -36,6 +36,8 @@ struct ScanConfig {
   bool norm = true;
   // The gate follows the norm; false: it precedes the norm.
   bool norm_before_gate = false;
+  // Added to the mean square in that norm; 0: NormConfig::eps.
+  float norm_eps = 0.0f;
   // Factors of the input and the output of the block, and of the parts of its projection
   // (Falcon-H1).
   struct Factors {

@@ -9,6 +9,7 @@
 
 #include "model/blocks/config.h"
 #include "model/blocks/dense.h"
+#include "model/blocks/differential_attention.h"
 #include "model/blocks/experts.h"
 #include "model/blocks/per_layer.h"
 #include "model/tensors/weights.h"
@@ -26,6 +27,7 @@ struct LayerWeights {
   ProfileWeights profiles;
   BlockQueries block_queries;
   SphereWeights sphere;
+  DifferentialWeights differential;
   std::unique_ptr<MixerWeights> mixer;  // of LayerConfig::mixer, or null
   DenseWeights dense;
   ActivationFunction activation;
@@ -36,6 +38,7 @@ struct LayerWeights {
   GatedStreamsWeights streams;
   MixedStreamsWeights mixed_streams;
   NgramWeights ngrams;
+  SharedWeights shared;
   float output_scale = 1.0f;  // multiplies the stream after the layer
 };
 

@@ -17,6 +17,8 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
     compressed_.emplace(sublayer_);
   } else if (attends && config.latent.kv_rank > 0) {
     latent_.emplace(sublayer_);
+  } else if (attends && config.attention.differential) {
+    differential_.emplace(sublayer_);
   } else if (attends) {
     attention_.emplace(sublayer_);
   }
@@ -44,6 +46,7 @@ const MixerScratch& DecoderParts::scratch_of(const Mixer& mixer) const {
 void DecoderParts::attend(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   if (compressed_) return compressed_->forward(i, h, x, next);
   if (latent_) return latent_->forward(i, h, x, next);
+  if (differential_) return differential_->forward(i, h, x, next);
   attention_->forward(i, h, x, next);
 }
 
@@ -226,6 +229,13 @@ void project_output(const ModelConfig& config, const ModelWeights& weights, Tens
   if (config.output.scale != 1.0f || config.output.softcap > 0)
     ops.scale(own, config.output.scale, config.output.softcap);
   if (weights.output_scale) ops.scale_columns(own, *weights.output_scale);
+  if (const int rows = config.output.rows; rows > 0) {
+    constexpr float kImpossible = -1e30f;
+    const Tensor others = logits.columns(rows, logits.cols - rows);
+    ops.clear(others);
+    ops.activate(others, Activation::kSigmoid);  // 1/2
+    ops.scale(others, 2 * kImpossible, 0.0f);
+  }
   if (weights.shares_vocabulary) ops.gather_logits(logits);
 }
 

@@ -52,6 +52,7 @@ class DecoderParts {
   std::optional<LatentAttentionBlock> latent_;
   std::optional<CompressedAttentionBlock> compressed_;
   std::optional<ProfileAttentionBlock> profiles_;
+  std::optional<DifferentialAttention> differential_;
   std::optional<DenseBlock> dense_;
   std::optional<ExpertsBlock> experts_;
   // [n, model_dim]: input of mixers beside attention

@@ -288,10 +288,13 @@ void LayerLoader::diagonal(const LinearSpec& spec, int n_blocks, ByHead& w) {
 
 Status LayerLoader::load_diagonal(const LinearSpec& spec, int n_blocks, ByHead& w) {
   const std::string stem = name_of(spec.name);
-  ASSIGN_OR_RETURN(const FileMatrix all,
-                   tensors_.matrix(stem, spec.rows, spec.cols, WeightUse::kProjection));
   const Range own = own_rows(spec.cut, spec.rows);
   const int each = spec.rows / n_blocks;
+  if (spec.turned_blocks && tensors_.source().naming() == Naming::kHuggingFace)
+    return tensors_.turned_blocks(stem, {n_blocks, spec.cols, each},
+                                  {own.first / each, own.count / each}, w);
+  ASSIGN_OR_RETURN(const FileMatrix all,
+                   tensors_.matrix(stem, spec.rows, spec.cols, WeightUse::kProjection));
   for (int first = own.first; first < own.first + own.count; first += each) {
     ASSIGN_OR_RETURN(w.emplace_back(), tensors_.pack_rows(all, first, each, stem + ".weight"));
   }
@@ -304,6 +307,13 @@ void LayerLoader::number(const TensorName* name, float& out) {
   const auto values = tensors_.vector(name_of(name), 1);
   if (values) out = (*values)[0];
   if (!values) state_ = tl::unexpected(values.error());
+}
+
+void LayerLoader::values(const VectorSpec& spec, std::vector<float>& out) {
+  if (!ok()) return;
+  auto read = numbers(spec, name_of(spec.name));
+  if (read) out = std::move(*read);
+  if (!read) state_ = tl::unexpected(read.error());
 }
 
 void LayerLoader::activation(ActivationFunction& out) {

@@ -31,6 +31,7 @@ class LayerLoader final : public TensorVisitor {
   void activation(ActivationFunction& out) override;
   void constants(std::vector<float> values, std::unique_ptr<Vector>& out) override;
   void table(const TableSpec& spec, RowTable& out) override;
+  void values(const VectorSpec& spec, std::vector<float>& out) override;
   void unused(const TensorName* name) override {
     tensors_.pass_over(at_ + std::string(tensors_.names()[*name]) + ".");
   }

@@ -42,15 +42,15 @@ bool is_matrix(std::string_view name, std::string_view matrix) {
          (name.size() == matrix.size() || name[name.size() - matrix.size() - 1] == '.');
 }
 
-// Whether no layer from `first` on uses keys and values of an earlier one, what it selected, or its
-// mixture.
+// Whether no layer from `first` on uses keys and values of an earlier one, what it selected, its
+// mixture, or a block that reads the first layer's input.
 bool may_cut(const ModelConfig& config, int first) {
   if (config.residual.recalls) return false;
   const auto needs_earlier = [&](int layer) { return layer >= 0 && layer < first; };
   return std::none_of(
       config.layers.begin() + first, config.layers.end(), [&](const LayerConfig& layer) {
         return needs_earlier(layer.kv_layer) || needs_earlier(layer.selecting_layer) ||
-               needs_earlier(layer.joining_layer);
+               needs_earlier(layer.joining_layer) || layer.shared_layer >= 0;
       });
 }
 
@@ -58,6 +58,7 @@ Error no_such_cut(const ModelConfig& config, int n_stages, int n_places) {
   const bool shares = n_places + 1 < config.n_layers;
   const std::string_view what = config.residual.recalls      ? "states of earlier ones"
                                 : config.indexer().top_k > 0 ? "a selection of tokens"
+                                : config.shared.ffn_dim > 0  ? "blocks"
                                                              : "keys and values";
   return {
       ErrorCode::kUnsupported,

@@ -263,7 +263,7 @@ std::vector<Wanted> WantedTensors::list() {
   if (config_.mixed_streams.ends_by_shares) visit_last(*this, no_shares);
   if (!names_.final_norm.empty()) norm(names_.final_norm, dim);
   if (!config_.embedding.tied)
-    matrix(names_.lm_head, WeightRole::kOutput, {config_.vocab_size, dim});
+    matrix(names_.lm_head, WeightRole::kOutput, {config_.output_rows(), dim});
   return std::move(wanted_);
 }
 

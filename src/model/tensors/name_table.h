@@ -64,6 +64,8 @@ class NameTable {
   // Index of each layer's first block, in files where blocks of a layer have an index each: names then
   // begin with @ and the number of their block (Dory). Empty: layers have one index.
   std::vector<int> first_blocks;
+  // By layer, what @ stands for instead (Zamba 2: layers inside others).
+  std::vector<std::string> at_layers;
   // Heads of GroupedHeads are stored strided: the first head of every group, then the second of
   // every group, and so on. False: group after group.
   bool groups_in_turn = false;

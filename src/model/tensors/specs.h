@@ -123,6 +123,8 @@ struct LinearSpec {
   // Stored [cols, rows]. The last `zeros` of the rows are in no file: they are zeros.
   bool turned = false;
   int zeros = 0;
+  // Of diagonal(): directories have the matrices transposed, as [n_blocks, cols, rows of one].
+  bool turned_blocks = false;
 };
 
 // Linear layers with the same input that a file may store as one fused tensor, row after row. In a
@@ -278,6 +280,13 @@ class TensorVisitor {
   virtual void constants(std::vector<float> /*values*/, std::unique_ptr<Vector>&) {}
   void ones(int size, std::unique_ptr<Vector>& w) {
     constants(std::vector<float>(static_cast<size_t>(size), 1.0f), w);
+  }
+  // A vector of few numbers that are used when the layer is loaded; of visitors that do not load it
+  // stays empty.
+  virtual void values(const VectorSpec& spec, std::vector<float>& w) {
+    (void)w;
+    std::unique_ptr<Vector> none;
+    vector(spec, none);
   }
   // Prefix of tensors that files may contain and that nothing reads.
   virtual void unused(const TensorName*) {}

@@ -12,6 +12,7 @@
 #include "kernels/recurrence_kernels.h"
 #include "kernels/vector_kernels.h"
 #include "ops/cpu/host_tensor.h"
+#include "ops/cpu/scan_steps.h"
 #include "ops/cpu/state_runs.h"
 
 namespace penstock {
@@ -234,8 +235,6 @@ void cpu_pool_keys(const RecurrenceContext& context, Tensor keys, Tensor scores,
 namespace {
 
 constexpr float kUnitEps = 1e-6f;  // beside the sum of squares
-
-float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
 // Queries and keys at unit length, the queries divided by sqrt(key_dim); a becomes the decay, b
 // what weighs the update.
@@ -480,17 +479,6 @@ void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tenso
 
 namespace {
 
-// The step, and how much of the state stays; of scans by channel the step alone.
-void prepare_step(const DeltaTensors& tensors, const StateSpaceParams& params, int t) {
-  const float *rate = data_of(params.rate), *bias = data_of(params.bias);
-  float *const decay = f32(tensors.a, t), *const dt = f32(tensors.b, t);
-  for (int h = 0; h < params.n_heads; ++h) {
-    dt[h] = std::clamp(softplus(bias != nullptr ? dt[h] + bias[h] : dt[h]), params.min_step,
-                       params.max_step);
-    if (!params.by_channel) decay[h] = std::exp(rate[h] * dt[h]);
-  }
-}
-
 DeltaStrip strip_of(const DeltaTensors& tensors, const StateSpaceParams& params,
                     const StateRun& run, int head, int feature) {
   const int group = head / (params.n_heads / params.n_groups),
@@ -511,10 +499,6 @@ DeltaStrip strip_of(const DeltaTensors& tensors, const StateSpaceParams& params,
   strip.skip = data_of(params.skip)[head];
   return strip;
 }
-
-}  // namespace
-
-namespace {
 
 // Strips of kDeltaLanes channels, which have one state [state_dim, n_heads] together.
 void scan_channels(const RecurrenceContext& context, const DeltaTensors& tensors,
@@ -580,7 +564,11 @@ void cpu_state_space(const RecurrenceContext& context, const DeltaTensors& tenso
                  tensors.qkv.cols == values + 2 * params.n_groups * params.state_dim &&
                  tensors.a.cols == params.n_heads && tensors.a.row_stride == tensors.b.row_stride);
   context.pool.for_ranges(context.batch.n_tokens(), 16, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) prepare_step(tensors, params, static_cast<int>(t));
+    for (int t = static_cast<int>(begin); t < end; ++t) {
+      if (!params.gated_levels) prepare_step(tensors, params, t);
+      if (params.gated_levels)
+        prepare_levels(tensors, params, t, context.batch.positions[static_cast<size_t>(t)] == 0);
+    }
   });
   if (params.by_channel)
     return scan_channels(context, tensors, params, rates_of_strips(context.pool, params).data());

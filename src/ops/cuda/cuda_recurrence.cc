@@ -47,7 +47,8 @@ void CudaOps::state_space(Tensor x, Tensor dt, Tensor decay, const StateSpacePar
   PENSTOCK_CHECK(out.cols == values && x.cols == values + 2 * keys && dt.cols == params.n_heads);
   const bool by_channel = params.by_channel;
   launch(PrepareSteps{rows_of(dt), rows_of(decay), by_channel ? nullptr : device_data(params.rate),
-                      device_data(params.bias), params.min_step, params.max_step, batch()},
+                      device_data(params.bias), params.min_step, params.max_step, batch(),
+                      params.gated_levels ? device_data(params.rate) : nullptr, rows_of(x)},
          Grid{x.rows});
   ScanStates scan{};
   scan.qkv = rows_of(x), scan.decay = rows_of(decay), scan.beta = rows_of(dt),

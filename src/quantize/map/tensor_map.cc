@@ -157,7 +157,7 @@ void Mapper::map_frame(TensorMap& map) {
   if (!map.model.tied) {
     MappedTensor& head =
         layers_.matrix({config_.embedding.tied ? in.embedding : in.lm_head, out.lm_head,
-                        WeightRole::kOutput, config_.vocab_size, dim});
+                        WeightRole::kOutput, config_.output_rows(), dim});
     if (!config_.embedding.tied) head.in = std::string(in.lm_head) + ".weight";
     head.out = std::string(out.lm_head) + ".weight";
     if (layers_.crossing() && config_.output.unit_rows)

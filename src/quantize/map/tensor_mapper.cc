@@ -381,6 +381,18 @@ void TensorMapper::heads(const HeadsSpec& spec, ByHead&, ByHead&) {
             separate ? -1 : spec.plain_dim);
 }
 
+// Matrices of one tensor; those that directories have transposed stay so.
+void TensorMapper::diagonal(const LinearSpec& spec, int n_blocks, ByHead& w) {
+  if (!spec.turned_blocks) return TensorVisitor::diagonal(spec, n_blocks, w);
+  for (int i = 0; i < n_blocks; ++i) {
+    MappedTensor& tensor = matrix(
+        {in_[*spec.name], out_[*spec.name], WeightRole::kRouter, spec.cols, spec.rows / n_blocks});
+    tensor.in = in_name(in_[*spec.name], layer_), tensor.out = out_name(out_[*spec.name], layer_);
+    tensor.expert = tensor.in_expert = i;
+    tensor.out_experts = n_blocks;
+  }
+}
+
 // Maps parts of a table in pieces, since it may be larger than the memory.
 void TensorMapper::table(const TableSpec& spec, RowTable&) {
   constexpr int kPieceValues = 1 << 24;

@@ -77,6 +77,7 @@ class TensorMapper final : public TensorVisitor {
     vector(std::string(in_[*name]), std::string(out_[*name]), 1);
   }
   void table(const TableSpec& spec, RowTable&) override;
+  void diagonal(const LinearSpec& spec, int n_blocks, ByHead& w) override;
   void unused(const TensorName* name) override {
     unused_.push_back(in_name(in_[*name], layer_) + ".");
   }

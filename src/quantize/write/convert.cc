@@ -277,6 +277,7 @@ bool same_sizes(const ModelConfig& a, const ModelConfig& b, int layer) {
          a.layers[i].has_sinks == b.layers[i].has_sinks &&
          a.layers[i].selecting_layer == b.layers[i].selecting_layer &&
          a.layers[i].ngrams == b.layers[i].ngrams &&
+         a.layers[i].shared_layer == b.layers[i].shared_layer &&
          a.layers[i].keys_as_values == b.layers[i].keys_as_values;
 }
 
@@ -308,7 +309,7 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       a.model_dim == b.model_dim && a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size &&
       a.streams == b.streams && a.mixed_streams == b.mixed_streams && a.ngrams == b.ngrams &&
       a.compressed == b.compressed && a.profiles == b.profiles &&
-      a.block_residuals == b.block_residuals && a.sphere == b.sphere &&
+      a.block_residuals == b.block_residuals && a.sphere == b.sphere && a.shared == b.shared &&
       a.per_layer.dim == b.per_layer.dim && a.per_layer_rows() == b.per_layer_rows();
   if (!same_sizes_of_all) return "sizes";
   if (a.max_seq_len != b.max_seq_len) return "context length";

@@ -64,6 +64,13 @@ PENSTOCK_BODY void PrepareSteps::operator()(const Thread& t) const {
   if (t.x >= batch->n_tokens) return;
   for (int h = t.index; h < dt.cols; h += kThreads) {
     float& step = dt.row(t.x)[h];
+    if (level_rates != nullptr) {
+      constexpr float kLeast = 1e-20f;
+      step = fmaxf(1.0f / (1.0f + expf(-step - bias[h])), kLeast);
+      const bool begins = batch->positions[t.x] == 0;
+      x.row(t.x)[h] *= (begins ? 1.0f : sqrtf(-expm1f(2 * level_rates[h] * step))) / step;
+      continue;
+    }
     const float unbounded = softplus(bias != nullptr ? step + bias[h] : step);
     step = fminf(fmaxf(unbounded, min_step), max_step);
     if (rate != nullptr) decay.row(t.x)[h] = expf(rate[h] * step);

@@ -55,6 +55,9 @@ struct PrepareSteps {
   const float *rate, *bias;
   float min_step, max_step;
   const BatchOnDevice* batch;
+  // Rates of RG-LRU, whose inputs are divided by the steps, since scans multiply by them; or null.
+  const float* level_rates;
+  Rows x;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
