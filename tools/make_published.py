@@ -93,7 +93,7 @@ def tensors(config, renamed, layout=None):
         shapes = {re.sub(old, new, name): shape for name, shape in shapes.items()}
     beside = re.compile(r"\.(layers|blocks|layer|h)\.[1-9]\d*\.")
     text_layers = re.compile(r"^(model\.|model\.llm\.|model\.[LH]_module\.|transformer\.encoder\.|language_model\.backbone\.|language_model\.model\.decoder\.|model\.language_model\.model\.|bert\.encoder\.|roberta\.encoder\.|electra\.encoder\.|albert\.encoder\.|mpnet\.encoder\.|longformer\.encoder\.|deberta\.encoder\.|transformer\.|gpt_neox\.|backbone\.|encoder\.|language_model\.|model\.language_model\.|model\.text_model\.|"
-                             r"language_model\.model\.|thinker\.model\.|model\.decoder\.)?(layers|h|layer|blocks|albert_layer_groups)\.")
+                             r"language_model\.model\.|thinker\.model\.|model\.decoder\.)?(layers|h|layer|blocks|albert_layer_groups|attn_res)\.")
     kept, seen = {}, {}
     for name, shape in shapes.items():
         part = tuple(re.sub(r"\d+", "", name).split(".")[:4])

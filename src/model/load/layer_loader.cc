@@ -60,7 +60,7 @@ void LayerLoader::linear(const LinearSpec& spec, LinearWeights& out) {
     return;
   }
   if (spec.bare && tensors_.source().naming() == Naming::kHuggingFace) {
-    state_ = tensors_.bare_linear(stem, spec.rows, spec.cols, out);
+    state_ = tensors_.bare_linear(stem, spec.rows, spec.cols, own_rows(spec.cut, spec.rows), out);
     return;
   }
   state_ =

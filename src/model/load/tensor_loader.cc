@@ -447,7 +447,8 @@ Status TensorLoader::linear_columns(const std::string& stem, int rows, int cols,
   return {};
 }
 
-Status TensorLoader::bare_linear(const std::string& name, int rows, int cols, LinearWeights& out) {
+Status TensorLoader::bare_linear(const std::string& name, int rows, int cols, Range part,
+                                 LinearWeights& out) {
   FileMatrix m;
   m.view = {QuantType::kF32, rows, cols, {}};
   if (!restores()) {  // else pack_rows() needs only this
@@ -456,7 +457,7 @@ Status TensorLoader::bare_linear(const std::string& name, int rows, int cols, Li
     RETURN_IF_ERROR(check_type(*m.tensor));
     m.view = {m.tensor->type, rows, cols, m.tensor->bytes};
   }
-  ASSIGN_OR_RETURN(out.weight, pack_rows(m, 0, rows, name));
+  ASSIGN_OR_RETURN(out.weight, pack_rows(m, part.first, part.count, name));
   if (m.tensor != nullptr) done(*m.tensor);
   return {};
 }

@@ -141,8 +141,8 @@ class TensorLoader {
   Status linear_rows(const std::string& stem, int rows, int cols, Range part, LinearWeights& out);
   Status linear_columns(const std::string& stem, int rows, int cols, Range part,
                         LinearWeights& out);
-  // As linear(), for a matrix without bias whose whole name is given.
-  Status bare_linear(const std::string& name, int rows, int cols, LinearWeights& out);
+  // As linear_rows(), for a matrix without bias whose whole name is given.
+  Status bare_linear(const std::string& name, int rows, int cols, Range part, LinearWeights& out);
   // Loads the matrices `own` of those in a tensor [n, rows, cols], transposed. name: whole
   Status turned_blocks(const std::string& name, const std::array<int, 3>& shape, Range own,
                        std::vector<std::unique_ptr<Weight>>& out);
