@@ -90,7 +90,7 @@ def bitnet_config(mode):
 def randomize(model, name):
     """Weights that keep every layer's effect visible: unit-gain matrices, norms away from one, biases away from zero."""
     generator = torch.Generator().manual_seed(1234)
-    biases = [(k, b) for k, b in model.named_buffers() if k.endswith(("e_score_correction_bias", "expert_bias", "layer_scalar"))]
+    biases = [(k, b) for k, b in model.named_buffers() if k.endswith(("e_score_correction_bias", "expert_bias", "layer_scalar", "balancing_biases"))]
     with torch.no_grad():
         for key, table in model.named_buffers():
             if key.endswith("tid2eid"):

@@ -1,4 +1,5 @@
 """The config.json files of published text models, for make_published.py, without keys about training, tokens or files."""
+import make_tiny_rwkv
 import tiny_newer_models
 import tiny_own_models
 import tiny_remote_encoders
@@ -110,6 +111,13 @@ PUBLISHED = {
         q_lora_rank=1536, qk_nope_head_dim=128, qk_rope_head_dim=64, rms_norm_eps=1e-6, rope_scaling=DEEPSEEK_ROPE, rope_theta=10000,
         routed_scaling_factor=2.5, scoring_func="sigmoid", tie_word_embeddings=False, topk_group=4, topk_method="noaux_tc", v_head_dim=128,
         vocab_size=163840),
+    "axk2_light": sizes(
+        "axk2", 2048, 5120, 48, 32, 32, 163840, 131072, architectures=["AXK2ForCausalLM"], attention_bias=False, first_k_dense_replace=1,
+        gated_norm_rank=16, head_dim=32, hidden_act="silu", index_head_dim=128, index_n_heads=16, index_topk=2048, kv_lora_rank=128,
+        layer_types=["indexed_attention"] * 48, mlp_layer_types=["dense"] + ["sparse"] * 47, moe_intermediate_size=512, moe_layer_freq=1,
+        n_group=None, n_routed_experts=128, n_shared_experts=1, norm_topk_prob=True, num_experts_per_tok=8, output_router_logits=False,
+        q_lora_rank=384, qk_head_dim=96, qk_nope_head_dim=64, qk_rope_head_dim=32, rms_norm_eps=1e-6, rope_parameters=dict(
+            rope_type="default", rope_theta=10000.0), routed_scaling_factor=2.5, tie_word_embeddings=False, topk_group=None, v_head_dim=64),
     "baichuan2_7b_chat": dict(
         model_type="baichuan", architectures=["BaichuanForCausalLM"], _from_model_config=True, hidden_act="silu", hidden_size=4096,
         initializer_range=0.02, intermediate_size=11008, max_position_embeddings=4096, model_max_length=4096, num_attention_heads=32,
@@ -469,6 +477,24 @@ PUBLISHED = {
             rope_type="yarn", rope_theta=10000.0, factor=2048.0, original_max_position_embeddings=512, beta_fast=32.0, beta_slow=1.0,
             attention_factor=1.0),
         routed_scaling_factor=1.0, tie_word_embeddings=False, topk_group=1, v_head_dim=128)),
+    "rwkv6_finch_1b6": dict(
+        model_type="rwkv6", architectures=["Rwkv6ForCausalLM"], attention_hidden_size=2048, bos_token_id=0, context_length=4096, eos_token_id=0,
+        head_size=64, head_size_divisor=8, hidden_size=2048, intermediate_size=None, layer_norm_epsilon=1e-5, model_version="6_0",
+        num_attention_heads=64, num_hidden_layers=24, rescale_every=6, tie_word_embeddings=False, use_cache=True, vocab_size=65536),
+    "rwkv7_goose_1b5": dict(
+        model_type="rwkv7", architectures=["RWKV7ForCausalLM"], a_low_rank_dim=96, attn=None, attn_mode="chunk", bos_token_id=0,
+        decay_low_rank_dim=96, eos_token_id=0, fuse_cross_entropy=True, fuse_norm=False, gate_low_rank_dim=256, head_dim=64, hidden_act="sqrelu",
+        hidden_ratio=4.0, hidden_size=2048, initializer_range=0.006, intermediate_size=8192, max_position_embeddings=2048, norm_bias=True,
+        norm_eps=1e-5, norm_first=True, num_heads=32, num_hidden_layers=24, tie_word_embeddings=False, use_cache=True, v_low_rank_dim=64,
+        value_dim=[2048] * 24, vocab_size=65536),
+    "zaya1_8b": dict(
+        model_type="zaya", architectures=["ZayaForCausalLM"], attention_bias=False, attention_dropout=0.0, cca_time0=2, cca_time1=2, head_dim=128,
+        hidden_act="silu", hidden_size=2048, initializer_range=0.02, layer_types=["hybrid"] * 40, lm_head_bias=False,
+        max_position_embeddings=131072, moe_intermediate_size=2048, num_attention_heads=8, num_experts=16, num_experts_per_tok=1,
+        num_hidden_layers=40, num_key_value_heads=2, output_router_logits=False, rms_norm_eps=1e-5, rope_parameters=dict(
+            hybrid=dict(partial_rotary_factor=0.5, rope_theta=5000000.0, rope_type="default"),
+            hybrid_sliding=dict(partial_rotary_factor=0.5, rope_theta=10000.0, rope_type="default"), rope_type="default"),
+        router_hidden_size=256, sliding_window=None, tie_word_embeddings=True, use_cache=True, vocab_size=262272),
     "hy4_preview": sizes(
         "hy_v4", 6144, 18432, 78, 64, 8, 120832, 262144, architectures=["HYV4ForCausalLM"], attention_bias=False, enable_ihc=True,
         enable_lm_head_fp32=True, gated_mla=True, gating_type="elementwise", hc_eps=1e-6, hc_magnitude=2.0, hc_mult=4, head_dim=256,
@@ -814,6 +840,9 @@ SMALL = {"dbrx": dict(d_model=24, n_heads=6, n_layers=2, vocab_size=53, attn_con
                               block_configs=[NAS | dict(attention=NAS["attention"] | dict(n_heads_in_group=group, no_op=not group),
                                                         ffn=NAS["ffn"] | dict(ffn_mult=multiplier, no_op=not multiplier))
                                              for group, multiplier in tiny_remote_models.DECI]),
+         "rwkv6_finch_1b6": dict(hidden_size=32, attention_hidden_size=32, head_size=8, num_hidden_layers=3, vocab_size=53),
+         "rwkv7_goose_1b5": dict(hidden_size=32, head_dim=8, num_heads=4, num_hidden_layers=3, vocab_size=53, intermediate_size=64, value_dim=[32] * 3,
+                                 a_low_rank_dim=6, decay_low_rank_dim=10, gate_low_rank_dim=12, v_low_rank_dim=4),
          "arctic_instruct": dict(hidden_size=32, intermediate_size=16, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=3,
                                  num_local_experts=5, vocab_size=53),
          **{name: dict(hidden_size=48, intermediate_size=40, num_attention_heads=6, num_key_value_heads=2, num_hidden_layers=3, num_local_experts=5,
@@ -911,6 +940,7 @@ CHANGED = {"inkling2": {("vision_config", "text_hidden_size"): 24},
            "aya_vision": {("vision_config", "num_attention_heads"): 16},
            "perception_lm": {("vision_config", "architecture"): "vit_pe_core_large_patch14_336",
                              ("vision_config", "model_args"): {"embed_dim": 1024}},
+           "muse_spark": {("audio_config", "out_hidden_size"): 24},
            "fun_asr_nano": {("adaptor_config", "hidden_size"): 32,
                             ("adaptor_config", "intermediate_size"): 8}}
 
@@ -961,7 +991,7 @@ LAYOUTS = {"dory_4b": lambda state, _: tiny_newer_models.dory_state(state),
 # Names and shapes by the description of models that no class of transformers has.
 # Without the vector that is zero in the checkpoint: the numbers that a test makes up would be refused.
 SHAPES = {"grok_1": tiny_own_models.grok_shapes, "grok_2": tiny_own_models.grok_shapes,
-          "arctic_instruct": tiny_remote_models.arctic_shapes,
+          "arctic_instruct": tiny_remote_models.arctic_shapes, "rwkv6_finch_1b6": make_tiny_rwkv.shapes, "rwkv7_goose_1b5": make_tiny_rwkv.shapes,
           "smallthinker_4b": tiny_remote_models.smallthinker_shapes,
           "jina_embeddings_v2_base_en": tiny_remote_encoders.jina_shapes, "jina_embeddings_v2_base_code": tiny_remote_encoders.jina_shapes,
           "neobert": tiny_remote_encoders.neo_shapes,

@@ -404,6 +404,12 @@ MODELS = {
     "axk1_released": lambda: (T.AXK1Config(**latent(
         num_attention_heads=2, mlp_layer_types=["sparse", "dense", "sparse"], n_group=1, topk_group=1, n_shared_experts=2,
         norm_topk_prob=False, rope_interleave=False, tie_word_embeddings=True)), False),
+    "axk2": lambda: (T.AXK2Config(**axk2()), False),
+    # Groups, whose experts left out compete as zeros.
+    "axk2_groups": lambda: (T.AXK2Config(**axk2(
+        num_hidden_layers=4, n_routed_experts=8, n_group=4, topk_group=2, num_experts_per_tok=3, n_shared_experts=2, norm_topk_prob=False,
+        mlp_layer_types=["sparse", "dense", "sparse", "sparse"], gated_norm_rank=3, index_topk=9, index_head_dim=8, index_n_heads=6,
+        v_head_dim=12, tie_word_embeddings=True, rope_parameters=YARN | dict(mscale=1.0, mscale_all_dim=1.0))), False),
     "bailing_hybrid": lambda: (ling3(num_hidden_layers=4, layer_group_size=2), True),
     "bailing_hybrid_latent": lambda: (ling3(
         num_hidden_layers=3, layer_types=["full_attention", "linear_attention", "full_attention"], q_lora_rank=12, kda_safe_gate=False,
@@ -414,6 +420,17 @@ MODELS = {
         num_hidden_layers=3, layer_types=["full_attention", "sliding_attention", "full_attention"], layer_rope_theta=[1e4, 0, 0],
         num_key_value_heads=1, sliding_window=7, post_norm_eps=0.02, qk_scale_factor=1.6, output_multiplier=0.7, final_logit_softcapping=2.5,
         attention_bias=True), False),
+    "muse_spark": lambda: (muse_spark(sliding_window=9, num_hidden_layers=5, output_multiplier=1.4, final_logit_softcapping=6.0), False),
+    "muse_spark_dense": lambda: (muse_spark(
+        num_hidden_layers=3, layer_types=["full_attention", "sliding_attention", "full_attention"], layer_rope_theta=[5e5, 0, 0],
+        mlp_layer_types=["dense", "sparse", "sparse"], num_key_value_heads=1, sliding_window=7, post_norm_eps=0.02, qk_scale_factor=1.6,
+        output_multiplier=0.7, final_logit_softcapping=2.5, residual_gate_temperature=0.8, routed_scaling_factor=1.7, attention_bias=True), False),
+    "zaya": lambda: (T.ZayaConfig(**zaya()), False),
+    # Convolutions over three and four tokens, biases, windows, one KV head, of which a half is delayed.
+    "zaya_sliding": lambda: (T.ZayaConfig(**zaya(
+        num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=1, cca_time0=3, cca_time1=4, sliding_window=9, attention_bias=True,
+        layer_types=["hybrid_sliding", "hybrid", "hybrid_sliding", "hybrid"], lm_head_bias=True, tie_word_embeddings=False, rope_parameters={
+            "hybrid": rope(1e5, partial_rotary_factor=0.5), "hybrid_sliding": rope(1e3, partial_rotary_factor=0.75)})), False),
     "lfm2": lambda: (T.Lfm2Config(**lfm2(layer_types=["conv", "conv", "full_attention", "conv"])), True),
     "lfm2_long_tail": lambda: (T.Lfm2Config(**lfm2(
         num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, layer_types=["full_attention", "conv", "full_attention"],
@@ -1291,6 +1308,29 @@ def kimi_linear(**more):
                     routed_scaling_factor=1.7) | more
     for key in ("n_routed_experts", "first_k_dense_replace", "rope_parameters"):
         config.pop(key, None)
+    return config
+
+
+def axk2(**more):
+    config = latent(q_lora_rank=10, kv_lora_rank=12, num_hidden_layers=3, n_routed_experts=6, n_shared_experts=1, index_topk=6,
+                    index_head_dim=12, index_n_heads=10, gated_norm_rank=5, rope_parameters=rope(1e5)) | more
+    if "mlp_layer_types" in more:
+        config.pop("first_k_dense_replace", None)
+    return config
+
+
+def muse_spark(**more):
+    sees = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, patch_size=2, patch_temporal=1,
+                pos_emb_height=2, pos_emb_width=2, max_position_embeddings=4)
+    hears = dict(patch_sizes=[2], hidden_sizes=[8], depths=[1], num_hidden_layers=1, out_hidden_size=24)
+    text = base(moe_intermediate_size=16, num_local_experts=6, num_experts_per_tok=2, moe_hidden_size=20)
+    return T.MuseSparkConfig(text_config=text | more, projector_hidden_size=8, out_hidden_size=24, vision_config=sees, audio_config=hears)
+
+
+def zaya(**more):
+    config = base(num_hidden_layers=3, moe_intermediate_size=16, num_experts=5, num_experts_per_tok=1, router_hidden_size=12,
+                  tie_word_embeddings=True) | more
+    del config["intermediate_size"]
     return config
 
 

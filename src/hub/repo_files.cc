@@ -39,9 +39,15 @@ constexpr std::string_view kSideFiles[] = {"config.json",
                                            "3_Dense/config.json",
                                            "3_Dense/model.safetensors",
                                            "3_Dense/pytorch_model.bin"};
-constexpr std::string_view kVocabularies[] = {
-    "tokenizer.json", "tokenizer.model",         "spiece.model", "spm.model", "vocab.json",
-    "vocab.txt",      "sentencepiece.bpe.model", "tekken.json"};
+constexpr std::string_view kVocabularies[] = {"tokenizer.json",
+                                              "tokenizer.model",
+                                              "spiece.model",
+                                              "spm.model",
+                                              "vocab.json",
+                                              "vocab.txt",
+                                              "sentencepiece.bpe.model",
+                                              "tekken.json",
+                                              "rwkv_vocab_v20230424.txt"};
 
 class Chooser {
  public:

@@ -56,7 +56,7 @@ struct AttentionParams {
   // layer has a window; there are no slopes, no relative terms, no selected tokens and no trees of drafts that branch.
   EntryParams entries = {};
 
-  // [tokens, n_heads] or no columns: attention sinks of each token. REQUIRES: can_select(); there are
+  // [tokens, n_heads] or no columns: attention sinks of each token. REQUIRES: has_all(); there are
   // no other sinks, no selected tokens and no entries.
   Tensor token_sinks = {};
 

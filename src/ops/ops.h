@@ -159,6 +159,9 @@ struct ExpertRouting {
   bool weigh_input = false;
   // The selection bias is added to logits, not to scores (Kolibri).
   bool by_logit = false;
+  // Experts of groups left out compete as if their scores with the bias were 0, which others may be
+  // below (A.X K2); backends with has_all(). False: they are never chosen.
+  bool left_out_as_zero = false;
   bool operator==(const ExpertRouting&) const = default;
 };
 
@@ -177,6 +180,12 @@ struct MoeParams {
   // [tokens of the vocabulary, n_active] or null: the experts of a token, whatever their scores, which
   // weigh them. REQUIRES: can_select().
   const Vector* token_experts = nullptr;
+  // [down's rows] or null: what each expert gives is multiplied by it and then divided by its root
+  // mean square, before the weights. REQUIRES: has_all(), no partial sums.
+  const Vector* result_scale = nullptr;
+  float result_eps = 0.0f;
+  // Experts behind those in `up` give nothing; false: their input.
+  bool idle_rest = false;
   ActivationFunction activation;
   // For a rank with a share of every expert's width: number of inputs of `down` before its own.
   // They are zeros.
@@ -390,8 +399,9 @@ class Ops {
   virtual void scale_by_position(Tensor x, const PositionScale& scale) = 0;
   // Announces moe() with these arguments: operations between the two may be computed beside it.
   virtual void start_moe(Tensor /*x*/, Tensor /*router_logits*/, const MoeParams& /*params*/) {}
-  // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)), or of weight * x where an
-  // expert is behind those in params (can_select()); router_logits: [n_tokens, n_experts].
+  // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)), or of weight * x, or of
+  // nothing (MoeParams::idle_rest), where an expert is behind those in params (can_select());
+  // router_logits: [n_tokens, n_experts].
   virtual void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) = 0;
   // --- Fused operations: sequences of the operations above that a backend may compute as one.
 
@@ -455,9 +465,13 @@ class Ops {
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params,
                       Tensor out) = 0;
   // Whether select(), AttentionParams::selected and entries, MoeParams::token_experts, embed_ngrams(),
-  // root_gates(), pool_keys(), mix_streams(), scale_heads_by_position(), bound_rows(), softmax_rows(),
-  // AttentionParams::token_sinks, ConvParams::of_token and experts without weights are there.
+  // root_gates(), pool_keys(), mix_streams(), scale_heads_by_position() and experts without weights are
+  // there.
   virtual bool can_select() const { return false; }
+  // Whether everything is there: also bound_rows(), softmax_rows(), add_columns(), wkv(),
+  // AttentionParams::token_sinks, ConvParams::of_token, MoeParams::result_scale, idle_rest and
+  // ExpertRouting::left_out_as_zero.
+  virtual bool has_all() const { return false; }
   // Selects the params.top_k tokens with the highest scores among those that a token sees; of equal
   // scores the lower position. q: [tokens, n_heads * head_dim]; weights: [tokens, n_heads], no
   // columns: ones; out: [tokens, params.cols()], ascending positions in the sequence as I32 for each
@@ -488,10 +502,15 @@ class Ops {
   // n_heads * features]; slopes, biases: [n_heads]. REQUIRES: can_select().
   virtual void scale_heads_by_position(Tensor /*x*/, const Vector& /*slopes*/,
                                        const Vector& /*biases*/) {}
-  // x[r] *= min(1, bound / (|x[r]| + 1e-6)). REQUIRES: can_select().
+  // x[r] *= min(1, bound / (|x[r]| + 1e-6)). REQUIRES: has_all().
   virtual void bound_rows(Tensor /*x*/, float /*bound*/) {}
-  // x[r] = softmax(x[r]). REQUIRES: can_select().
+  // x[r] = softmax(x[r]). REQUIRES: has_all().
   virtual void softmax_rows(Tensor /*x*/) {}
+  // x[t] += by. REQUIRES: has_all().
+  virtual void add_columns(Tensor /*x*/, const Vector& /*by*/) {}
+  // Computes RWKV's recurrence (WkvParams, WkvTensors). REQUIRES: has_all().
+  virtual void wkv(const WkvTensors& /*tensors*/, const WkvParams& /*params*/, KvCache& /*cache*/) {
+  }
   // rope_and_store() for the layer params.layer, then attend(), which a backend may fuse: q and k
   // are scratch afterwards. k and v are Tensor() if the layer attends to keys and values of an
   // earlier one.

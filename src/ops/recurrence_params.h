@@ -19,7 +19,7 @@ struct ConvParams {
   // channels].
   int64_t state_offset = 0;
   // [tokens, groups * taps] or no columns: added to the weights of a token, the same for all channels
-  // of a group of neighbours; for each group its taps, the token itself first. REQUIRES: can_select().
+  // of a group of neighbours; for each group its taps, the token itself first. REQUIRES: has_all().
   Tensor of_token = {};
 };
 
@@ -70,6 +70,27 @@ struct DeltaParams {
     const int64_t groups = (value_dim + kFeatureGroup - 1) / kFeatureGroup;
     return groups * kFeatureGroup * n_value_heads * key_dim;
   }
+};
+
+// RWKV 6 and 7. Each head keeps a state S [head_dim, head_dim] for every sequence, zeros before the
+// first token. For every token
+//   S' = diag(decay) S + b (a^T S) + k v^T;  out = S'^T r, or S^T r;  bonus = (sum of r u k) v;
+//   decay = exp(-exp(w)), or exp(-sigmoid(w) / sqrt(e)).
+struct WkvParams {
+  const Vector* u = nullptr;  // [n_heads * head_dim]
+  int n_heads = 0, head_dim = 0;
+  bool reads_before = false;  // out is of S
+  bool by_sigmoid = false;    // the second decay
+  int layer = 0;
+  // Offset in the layer's state of n_heads * head_dim * head_dim values.
+  int64_t state_offset = 0;
+};
+
+// Its inputs and outputs, [tokens, n_heads * head_dim] each.
+struct WkvTensors {
+  Tensor r, w, k, v;
+  Tensor a, b;  // no columns: zeros
+  Tensor out, bonus;
 };
 
 // A scan of Mamba 2. Each head keeps a state S [state_dim, head_dim] for every sequence, zeros

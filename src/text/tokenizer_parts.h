@@ -59,6 +59,9 @@ Status set_ranked_tokens(std::span<const TokenBytes> tokens, TokenizerParts& par
 // Loads BERT's vocab.txt.
 Result<TokenizerParts> load_word_piece_list(std::string_view text, bool lowercase);
 Result<TokenizerParts> load_gguf_tokenizer(const nlohmann::json& metadata);
+// Loads RWKV's list of tokens, rwkv_vocab_v20230424.txt.
+bool is_rwkv_list(std::string_view text);
+Result<TokenizerParts> load_rwkv_list(std::string_view text);
 
 // A SentencePiece vocabulary, from a protobuf or from GGUF metadata.
 enum class PieceType : uint8_t {
@@ -83,6 +86,8 @@ struct SentencePieceSpec {
   int unk = -1, bos = -1, eos = -1, pad = -1;  // -1 = none
 };
 Result<TokenizerParts> make_sentence_piece(SentencePieceSpec spec);
+// The same tokens as GGUF has them. REQUIRES: there is one.
+Result<TokenizerParts> load_rwkv_pieces(std::span<const ScoredPiece> pieces);
 // Parses the content of tokenizer.model. Errors: kCorruptFile, kUnsupported.
 Result<SentencePieceSpec> read_sentence_piece(std::string_view bytes);
 

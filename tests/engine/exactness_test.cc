@@ -231,7 +231,8 @@ INSTANTIATE_TEST_SUITE_P(Models, StateExactness,
                                            "olmo_hybrid", "lara_mini", "recurrent_gemma",
                                            "recurrent_gemma_wide", "zamba2", "zamba2_adapters",
                                            "qwen4_exp", "qwen4_exp_plain", "glm5_next",
-                                           "deepseek_v4", "deepseek_v4_yarn"),
+                                           "deepseek_v4", "deepseek_v4_yarn", "zaya",
+                                           "zaya_sliding", "rwkv6", "rwkv6_heads", "rwkv7"),
                          [](const auto& info) { return std::string(info.param); });
 
 // One of each kind of recurrence.
@@ -241,7 +242,8 @@ INSTANTIATE_TEST_SUITE_P(StatesInBf16, StateExactness,
                                            "kimi_linear/bfloat16", "jamba/bfloat16",
                                            "recurrent_gemma/bfloat16", "zamba2/bfloat16",
                                            "qwen4_exp/bfloat16", "glm5_next/bfloat16",
-                                           "deepseek_v4/bfloat16"),
+                                           "deepseek_v4/bfloat16", "zaya/bfloat16",
+                                           "rwkv6/bfloat16", "rwkv7/bfloat16"),
                          [](const auto& info) {
                            const std::string model(info.param);
                            return model.substr(0, model.find('/'));
@@ -251,10 +253,11 @@ INSTANTIATE_TEST_SUITE_P(Models, Exactness,
                          ::testing::Values("llama3", "mistral", "gemma3", "gpt2", "qwen3_moe",
                                            "gpt_oss", "deepseek_v3", "deepseek_v32", "glm_moe_dsa",
                                            "minimax_m3", "minimax_m3_text", "mistral_large4",
-                                           "mistral_large4_groups", "dots3_note",
-                                           "dots3_note_plain", "gemma4", "gemma4_experts",
-                                           "gemma3n", "gemma3n_apart", "gemma4_unified",
-                                           "diffllama", "apertus1p5", "cohere_compass"),
+                                           "mistral_large4_groups", "dots3_note", "axk2",
+                                           "muse_spark", "dots3_note_plain", "gemma4",
+                                           "gemma4_experts", "gemma3n", "gemma3n_apart",
+                                           "gemma4_unified", "diffllama", "apertus1p5",
+                                           "cohere_compass"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

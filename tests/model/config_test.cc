@@ -1229,6 +1229,94 @@ TEST(Config, GrokSaysWhatItCannotBe) {
   EXPECT_THAT(error_with("global_attn_every_n", 2), HasSubstr("global_attn_every_n"));
 }
 
+TEST(Config, Axk2SaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "axk2");
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_EQ(config.norm.gate_rank, 5);
+  EXPECT_EQ(config.experts.routing.n_groups, 1);
+  EXPECT_FALSE(config.layers[0].moe);
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("n_group", 2), HasSubstr("n_group and topk_group: expected both"));
+  EXPECT_THAT(error_with("q_lora_rank", 0), HasSubstr("q_lora_rank: expected a latent"));
+  EXPECT_THAT(error_with("gated_norm_rank", 0), HasSubstr("gated_norm_rank"));
+  EXPECT_THAT(error_with("layer_types", {"full"}), HasSubstr("layer_types: expected"));
+  Changed other(kModels / "llama2");
+  other.json_config()["gated_norm_rank"] = 16;
+  EXPECT_THAT(error_of(other), HasSubstr("gated_norm_rank: 16 is not understood"));
+}
+
+TEST(Config, MuseSparkSaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "muse_spark");
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_EQ(config.expert_dim(), 20);
+  EXPECT_EQ(config.layers[0].rope, -1);
+  EXPECT_EQ(config.layers[1].window, 9);
+  EXPECT_NEAR(config.residual.share_temperature, 0.3f, 1e-6);
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()["text_config"][key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("residual_gate_temperature", 0), HasSubstr("residual_gate_temperature"));
+  EXPECT_THAT(error_with("moe_hidden_size", 0), HasSubstr("moe_hidden_size"));
+  EXPECT_THAT(error_with("post_norm_eps", 0), HasSubstr("post_norm_eps: expected a positive"));
+  EXPECT_THAT(error_with("mlp_layer_types", {"sparse"}), HasSubstr("mlp_layer_types"));
+  EXPECT_THAT(error_with("layer_rope_theta", {1.0}), HasSubstr("layer_rope_theta: expected 5"));
+}
+
+TEST(Config, ZayaSaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "zaya_sliding");
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_EQ(config.layers[0].window, 9);
+  EXPECT_EQ(config.layers[1].window, 0);
+  EXPECT_EQ(config.ropes[0].theta, 1e5f);
+  EXPECT_EQ(config.ropes[1].rotary_dim, 6);
+  EXPECT_TRUE(config.has_states());
+  EXPECT_EQ(config.stage_dim(1), 24 + 12);
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("num_experts_per_tok", 2), HasSubstr("num_experts_per_tok: expected 1"));
+  EXPECT_THAT(error_with("hidden_act", "gelu"), HasSubstr("hidden_act: expected silu"));
+  EXPECT_THAT(error_with("sliding_window", nullptr), HasSubstr("sliding_window: expected"));
+  EXPECT_THAT(error_with("layer_types", {"hybrid", "mamba", "hybrid", "hybrid"}),
+              HasSubstr("layer_types: expected"));
+  EXPECT_THAT(error_with("cca_time1", 0), HasSubstr("cca_time1"));
+  EXPECT_THAT(error_with("router_hidden_size", 0), HasSubstr("router_hidden_size"));
+}
+
+TEST(Config, RwkvSaysWhatItCannotBe) {
+  const Changed sixth(kModels / "rwkv6"), seventh(kModels / "rwkv7");
+  const ModelConfig config = read_config(seventh).value();
+  EXPECT_TRUE(config.has_states());
+  EXPECT_EQ(config.carried_dim, config.model_dim);
+  EXPECT_FALSE(config.layers[0].attention);
+  const auto error_with = [](Changed changed, const char* key, const json& value) {
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(sixth), "");
+  EXPECT_EQ(error_of(seventh), "");
+  EXPECT_THAT(error_with(sixth, "head_size", 7), HasSubstr("expected a divisor of 24 features"));
+  EXPECT_THAT(error_with(sixth, "attention_hidden_size", 48),
+              HasSubstr("attention_hidden_size: expected hidden_size"));
+  EXPECT_THAT(error_with(seventh, "attn", {{"layers", {0}}}), HasSubstr("attn: expected no"));
+  EXPECT_THAT(error_with(seventh, "norm_first", false), HasSubstr("norm_first: expected true"));
+  EXPECT_THAT(error_with(seventh, "norm_bias", false), HasSubstr("norm_bias: expected true"));
+  EXPECT_THAT(error_with(seventh, "hidden_act", "relu"), HasSubstr("hidden_act: expected relu2"));
+  EXPECT_THAT(error_with(seventh, "value_dim", {48, 48, 48}), HasSubstr("value_dim: expected"));
+  EXPECT_THAT(error_with(seventh, "gate_low_rank_dim", 0), HasSubstr("gate_low_rank_dim"));
+}
+
 TEST(Config, SmallThinkerSaysWhatItCannotBe) {
   const Changed checkpoint(kModels / "smallthinker");
   const ModelConfig config = read_config(checkpoint).value();

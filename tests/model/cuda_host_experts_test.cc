@@ -36,7 +36,8 @@ std::vector<MixtureCase> mixtures_for_devices() {
         const auto source = open_weights(path);
         if (!source) continue;
         const ModelConfig config = read_config(**source).value();
-        if (!std::ranges::any_of(config.layers, &LayerConfig::moe)) continue;
+        if (!config.needs_all().empty() || !std::ranges::any_of(config.layers, &LayerConfig::moe))
+          continue;
         std::string name = std::string(kind) + "_" + entry.path().filename().string() +
                            (path == entry.path() ? "_hf" : "_gguf");
         std::ranges::replace(name, '.', '_');

@@ -318,6 +318,59 @@ TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
   }
 }
 
+// What experts give is scaled and normed before it is weighed; a choice behind the experts adds nothing.
+TEST_P(LinearTest, ResultsOfExpertsAreNormedAndIdleChoicesAddNothing) {
+  if (!GetParam().is_cpu()) return;
+  const auto ops = GetParam().make();
+  constexpr int kExperts = 3, kTokens = 7, kDim = 32, kHidden = 48;
+  constexpr float kEps = 0.1f;
+  std::vector<Matrix> up, down;
+  std::vector<std::unique_ptr<Weight>> ups, downs;
+  for (unsigned e = 0; e < kExperts; ++e) {
+    up.push_back(make_matrix(QuantType::kF32, kHidden, kDim, 20 + e));
+    down.push_back(make_matrix(QuantType::kF32, kDim, kHidden, 40 + e));
+    ups.push_back(ops->pack(up.back().view()).value());
+    downs.push_back(ops->pack(down.back().view()).value());
+  }
+  const auto x = random_floats(size_t{kTokens} * kDim, 1), scale = random_floats(kDim, 2);
+  const auto logits = random_floats(size_t{kTokens} * (kExperts + 1), 3);
+  const auto packed = ops->pack_vector(scale).value();
+  MoeParams params{.up = ups, .down = downs};
+  params.routing = {.n_active = 2, .score = RouterScore::kSigmoid, .normalize = false};
+  params.activation = Activation::kRelu;
+  params.result_scale = packed.get(), params.result_eps = kEps, params.idle_rest = true;
+  ops->begin_step(nullptr);
+  const Tensor out = ops->new_tensor(kTokens, kDim);
+  ops->moe(tensor_of(*ops, x, kTokens, kDim), tensor_of(*ops, logits, kTokens, kExperts + 1),
+           params, out);
+  const Values got = read(*ops, out);
+  int n_idle = 0;
+  for (int t = 0; t < kTokens; ++t) {
+    const float* const l = &logits[static_cast<size_t>(t) * (kExperts + 1)];
+    std::vector<int> order = {0, 1, 2, 3};
+    std::sort(order.begin(), order.end(), [&](int a, int b) { return l[a] > l[b]; });
+    std::vector<double> expected(kDim);
+    for (const int e : {order[0], order[1]}) {
+      if (e == kExperts) ++n_idle;
+      if (e == kExperts) continue;
+      std::vector<float> hidden(kHidden);
+      for (int h = 0; h < kHidden; ++h)
+        hidden[h] = std::max(
+            0.0f, static_cast<float>(dot(up[e].row(h), &x[static_cast<size_t>(t) * kDim], kDim)));
+      std::vector<double> result(kDim);
+      double square = 0;
+      for (int i = 0; i < kDim; ++i) {
+        result[i] = dot(down[e].row(i), hidden.data(), kHidden) * scale[i];
+        square += result[i] * result[i] / kDim;
+      }
+      for (int i = 0; i < kDim; ++i)
+        expected[i] += result[i] / std::sqrt(square + kEps) / (1 + std::exp(-l[e]));
+    }
+    for (int i = 0; i < kDim; ++i) ASSERT_NEAR(got.at(t, i), expected[i], 2e-5) << t << " " << i;
+  }
+  EXPECT_GT(n_idle, 0);
+}
+
 // Rows that are rounded once for all experts, or, where one expert reads floats, by each of them.
 TEST_P(LinearTest, InvariantMoeGivesEachTokenTheSameWhateverItsCompany) {
   if (!GetParam().config.batch_invariant) return;

@@ -97,6 +97,26 @@ TEST(Routing, EveryVariantIsItsDefinition) {
   }
 }
 
+// A.X K2: an expert whose score and bias are below 0 loses to one of a group left out.
+TEST(Routing, ExpertsLeftOutMayCompeteAsZeros) {
+  const std::vector<float> logits{3.0f, 2.0f, 0.0f, -1.0f}, bias{0.0f, -2.0f, 0.0f, 0.0f};
+  ExpertRouting routing{.n_active = 2,
+                        .score = RouterScore::kSigmoid,
+                        .n_groups = 2,
+                        .n_active_groups = 1,
+                        .group_top = 1,
+                        .normalize = false};
+  std::vector<ExpertChoice> got(2);
+  choose_experts(logits.data(), 4, routing, bias.data(), got.data());
+  EXPECT_EQ(got[0].expert, 0);
+  EXPECT_EQ(got[1].expert, 1);
+  routing.left_out_as_zero = true;
+  choose_experts(logits.data(), 4, routing, bias.data(), got.data());
+  EXPECT_EQ(got[0].expert, 0);
+  EXPECT_EQ(got[1].expert, 2);
+  EXPECT_NEAR(got[1].weight, 0.5f, 1e-6);
+}
+
 TEST(Routing, SparseMixerWeighsAmongTheNearThatAreLeft) {
   const std::vector<float> logits{1.0f, 2.0f, 1.98f, -3.0f};
   std::vector<ExpertChoice> got(2);

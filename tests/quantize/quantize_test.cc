@@ -263,7 +263,34 @@ INSTANTIATE_TEST_SUITE_P(Models, StaysInDirectories,
                                            std::pair("apertus1p5", "apertus1p5"),
                                            std::pair("cohere_compass", "cohere_compass"),
                                            std::pair("recurrent_gemma_wide", "recurrent_gemma"),
-                                           std::pair("zamba2_adapters", "zamba2")));
+                                           std::pair("zamba2_adapters", "zamba2"),
+                                           std::pair("axk2", "axk2"),
+                                           std::pair("muse_spark", "muse-spark")));
+
+// Its convolutions over heads have no place in files that are written.
+TEST(Quantize, ZayaIsReadAsPublishedAndNotRewritten) {
+  const TempDir dir;
+  const auto there = quantize(job_of(golden("zaya"), dir / "a.gguf", "f32"));
+  EXPECT_THAT(there ? "" : there.error().message,
+              ::testing::HasSubstr("GGUF files of architecture zaya are not known"));
+  const auto again = quantize(job_of(golden("zaya"), dir / "b", "f32"));
+  EXPECT_THAT(again ? "" : again.error().message, ::testing::HasSubstr("not rewritten"));
+  EXPECT_FALSE(fs::exists(dir / "b"));
+}
+
+TEST(Quantize, RwkvIsReadFromBothFormatsAndNotRewritten) {
+  const TempDir dir;
+  for (const char* model : {"rwkv6", "rwkv7"}) {
+    SCOPED_TRACE(model);
+    for (const fs::path& in : {golden(model), golden(model) / "model.gguf"}) {
+      for (const char* to : {"a.gguf", "b"}) {
+        const auto refused = quantize(job_of(in, dir / to, "f32"));
+        EXPECT_THAT(refused ? "" : refused.error().message, ::testing::HasSubstr("not rewritten"));
+        EXPECT_FALSE(fs::exists(dir / to));
+      }
+    }
+  }
+}
 
 TEST(Quantize, SomeAreReadAsPublishedAndNotRewritten) {
   const TempDir dir;

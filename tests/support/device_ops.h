@@ -342,6 +342,12 @@ class DeviceOps : public Ops {
   void scale_heads_by_position(Tensor x, const Vector& slopes, const Vector& biases) override {
     act([this, x, &slopes, &biases] { inner_->scale_heads_by_position(x, slopes, biases); });
   }
+  void add_columns(Tensor x, const Vector& by) override {
+    act([this, x, &by] { inner_->add_columns(x, by); });
+  }
+  void wkv(const WkvTensors& tensors, const WkvParams& params, KvCache& cache) override {
+    act([this, tensors, params, &cache] { inner_->wkv(tensors, params, cache); });
+  }
   void embed_ngrams(const NgramParams& params, KvCache& cache, Tensor out) override {
     act([this, params, &cache, out] { inner_->embed_ngrams(params, cache, out); });
   }

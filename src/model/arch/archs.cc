@@ -19,6 +19,10 @@ extern const Architecture kDeepSeekMoe;
 extern const Architecture kBailing;
 extern const Architecture kOpenElm;
 extern const Architecture kMuseGlimmer;
+extern const Architecture kMuseSpark;
+extern const Architecture kZaya;
+extern const Architecture kRwkv6;
+extern const Architecture kRwkv7;
 extern const Architecture kDeci;
 extern const Architecture kInternLm3;
 extern const Architecture kIQuestCoder;
@@ -99,6 +103,7 @@ extern const Architecture kOlmo;
 extern const Architecture kMixtral;
 extern const Architecture kDbrx;
 extern const Architecture kAxk1;
+extern const Architecture kAxk2;
 extern const Architecture kLing3;
 extern const Architecture kQwen3Moe;
 extern const Architecture kQwen3VlMoe;
@@ -192,6 +197,10 @@ constexpr const Architecture* kArchitectures[] = {
     &kBailing,
     &kOpenElm,
     &kMuseGlimmer,
+    &kMuseSpark,
+    &kZaya,
+    &kRwkv6,
+    &kRwkv7,
     &kDeci,
     &kInternLm3,
     &kIQuestCoder,
@@ -294,6 +303,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kGlm5Next,
     &kGlm4MoeLite,
     &kAxk1,
+    &kAxk2,
     &kLing3,
     &kLlama4,
     &kGptOss,

@@ -173,8 +173,10 @@ void mixtral_names(NameTable& names, const ModelConfig& config);
 void granite_moe_names(NameTable& names, const ModelConfig& config);
 void glm4_moe_gguf_names(NameTable& names, const ModelConfig& config);
 void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config);  // deepseek.cc
-// Whether each layer has an indexer of its own; in deepseek.cc, like the two that follow.
+// Whether each layer has an indexer of its own; in deepseek.cc, like the three that follow.
 std::vector<bool> read_indexer_types(ConfigReader& reader, const ModelConfig& config);
+// Reads an indexer of latent attention in every layer.
+void read_indexers_of_all(ConfigReader& reader, ModelConfig& config, bool interleaved);
 // Reads indexers of latent attention, in all layers but those that use the selection before them.
 void read_indexers(ConfigReader& reader, ModelConfig& config);
 void describe_glm_dsa(ConfigWriter& writer, const ModelConfig& config);
@@ -213,6 +215,10 @@ StepOutputs qwen4_forward(const ModelConfig& config, const ModelWeights& weights
 StepOutputs mixed_streams_forward(const ModelConfig& config, const ModelWeights& weights,
                                   StepShape shape, KvCache& cache, Ops& ops,
                                   const ForwardOptions& options);
+// Sub-layers join a weighted stream (WeightedResidual).
+StepOutputs weighted_forward(const ModelConfig& config, const ModelWeights& weights,
+                             StepShape shape, KvCache& cache, Ops& ops,
+                             const ForwardOptions& options);
 StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& weights,
                               StepShape shape, KvCache& cache, Ops& ops,
                               const ForwardOptions& options);

@@ -244,6 +244,8 @@ void mistral4_gguf_names(NameTable& names, const ModelConfig&) {
   names[tensor::kExpertGateUp] = "ffn_gate_up_exps.weight";
 }
 
+}  // namespace
+
 // An indexer in every layer.
 void read_indexers_of_all(ConfigReader& reader, ModelConfig& config, bool interleaved) {
   constexpr int kMostSelected = 1 << 16;
@@ -264,6 +266,8 @@ void read_indexers_of_all(ConfigReader& reader, ModelConfig& config, bool interl
   for (size_t i = 0; i < config.layers.size(); ++i)
     config.layers[i].selecting_layer = static_cast<int>(i);
 }
+
+namespace {
 
 void describe_indexer(ConfigWriter& writer, const ModelConfig& config) {
   describe_deepseek(writer, config);

@@ -1,9 +1,11 @@
 // Muse Glimmer (text): a normed embedding, norms without weights on the heads of queries and keys,
 // factors of queries and of bounded logits, gates of attended values, norms around each sub-layer;
-// layers without a window are not rotated.
+// layers without a window are not rotated. Muse Spark (text): experts that read a normed latent, and a
+// stream that keeps a share of each column where a sub-layer joins it.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "model/arch/archs.h"
 
 namespace penstock {
@@ -63,6 +65,38 @@ void muse_names(NameTable& names, const ModelConfig&) {
   names[tensor::kQNorm] = names[tensor::kKNorm] = "";
 }
 
+void configure_muse_spark(ConfigReader& reader, ModelConfig& config) {
+  constexpr int kMostSparkLatent = 1 << 20;
+  if (reader.gguf())
+    return reader.fail(ErrorCode::kUnsupported,
+                       "GGUF files of this architecture are not known: expected a directory");
+  configure_muse(reader, config);
+  config.residual.norms = NormPlacement::kPre;
+  config.residual.weighing = ResidualWeighing::kShares;
+  config.residual.share_temperature =
+      reader.number({"", "residual_gate_temperature"}, 1e-3f, 1e3f, 0.3f);
+  config.norm.bare_final = true;
+  config.attention.attended_norm = true;
+  read_experts(reader, config);
+  read_mlp_layer_types(reader, config);
+  ExpertsConfig& experts = config.experts;
+  experts.latent_dim = reader.integer({"", "moe_hidden_size"}, 1, kMostSparkLatent, 4096);
+  experts.normed_latent = experts.selection_bias = true;
+  experts.router_factor = config.output.scale;
+  experts.routing.score = RouterScore::kSigmoid;
+  experts.routing.sum_eps = 1e-15f;
+  experts.routing.scale = reader.number({"", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);
+}
+
+void muse_spark_names(NameTable& names, const ModelConfig& config) {
+  muse_names(names, config);
+  names[tensor::kFfnNorm] = "pre_feedforward_layernorm";
+  names[tensor::kExpertsIn] = "mlp.pre_expert_proj";
+  names[tensor::kExpertsOut] = "mlp.post_expert_proj";
+  names[tensor::kExpertGateUp] = "mlp.experts.gate_up_proj";
+  names[tensor::kFusedExpertDown] = "mlp.experts.down_proj";
+}
+
 void describe_muse(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"logit_scale", "output_multiplier"}, config.output.scale);
   writer.set({"final_logit_softcapping", "final_logit_softcapping"}, config.output.softcap);
@@ -82,6 +116,51 @@ extern constinit const Architecture kMuseGlimmer = {
     .describe = describe_muse,
     .hf_norms_less_one = true,
     .gguf_pairs = true,
+};
+
+StepOutputs weighted_forward(const ModelConfig& config, const ModelWeights& weights,
+                             StepShape shape, KvCache& cache, Ops& ops,
+                             const ForwardOptions& options) {
+  PENSTOCK_CHECK(options.stream == nullptr);  // LayerRunner refuses such models
+  const auto [first_layer, end_layer] = layers_of(config, weights, options);
+  const Tensor x = ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream),
+               normed = ops.new_tensor(shape.tokens, config.model_dim);
+  DecoderParts decoder(config, weights, shape, cache, ops);
+  WeightedResidual stream(config, shape.tokens, ops);
+  const bool by_shares = config.residual.weighing == ResidualWeighing::kShares;
+  decoder.begin(x, options);
+  if (first_layer == 0 && !by_shares) stream.begin(weights.input, x);
+  const auto input = [&](const NormWeights& norm) {
+    ops.norm(x, norm_params(config, norm), normed);
+    return NormedInput{normed, {}, normed};
+  };
+  for (int i = first_layer; i < end_layer; ++i) {
+    const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];
+    const WeightedResidualWeights& w = layer.weighted;
+    const Tensor attended = stream.cleared();
+    decoder.attention(i, input(layer.attn_norm), attended, nullptr);
+    if (by_shares) stream.norm(nullptr, attended);
+    stream.join(w.attention, attended, x);
+    const Tensor fed = stream.cleared();
+    decoder.feed_forward(i, input(layer.ffn_norm), fed, nullptr);
+    if (by_shares) stream.norm(w.ffn_scale.weight.get(), fed);
+    stream.join(w.feed_forward, fed, x);
+  }
+  return decoder.end(x, options);
+}
+
+extern constinit const Architecture kMuseSpark = {
+    .name = "muse-spark",
+    .title = "Muse Spark (text, also of `muse_spark`; CPU)",
+    .hf_types = {"muse_spark_text", "MuseSparkForConditionalGeneration", "muse_spark"},
+    .directories_only = true,
+    .configure = configure_muse_spark,
+    .hf_names = muse_spark_names,
+    .forward = weighted_forward,
+    .hf_defaults = R"({"tie_word_embeddings": false, "rms_norm_eps": 1e-5, "head_dim": 64,
+    "num_key_value_heads": 16, "qk_scale_factor": 5.4730064863875, "output_multiplier": 0.1767766952966369,
+    "moe_intermediate_size": 4096, "num_local_experts": 256, "num_experts_per_tok": 8, "rope_theta": 500000.0})",
+    .hf_norms_less_one = true,
 };
 
 }  // namespace penstock

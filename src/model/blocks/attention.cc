@@ -60,7 +60,7 @@ std::string_view difference(const AttentionConfig& a, const AttentionConfig& b) 
   const PositionScale &x = a.query_scale, &y = b.query_scale;
   return first_difference(
       {{"norms", a.qk_norm == b.qk_norm && a.rope_before_norm == b.rope_before_norm &&
-                     a.value_norm == b.value_norm},
+                     a.value_norm == b.value_norm && a.attended_norm == b.attended_norm},
        {"sizes of values", a.value_dim == b.value_dim},
        {"clamped values", nearly(a.clip, b.clip)},
        {"gates of heads", a.gated == b.gated && a.head_gates == b.head_gates &&
@@ -187,6 +187,10 @@ void AttentionBlock::forward(int i, const NormedInput& h, Tensor x, const Normed
     s_.ops.attend(heads.q, s_.cache, params, attended);
   } else {
     s_.ops.store_and_attend(heads.q, heads.k, heads.v, rope, s_.cache, params, attended);
+  }
+  if (s_.config.attention.attended_norm) {
+    const Tensor by_head = attended.reshaped(s_.config.value_dim_of(i));
+    s_.ops.norm(by_head, {nullptr, nullptr, s_.config.norm.eps}, by_head);
   }
   if (s_.config.attention.gated) {
     const Tensor by_head = attended.reshaped(s_.config.head_dim);

@@ -6,9 +6,27 @@
 
 namespace penstock {
 
+std::string_view ModelConfig::needs_select() const {
+  if (indexer().top_k > 0 || compressed.query_rank > 0)
+    return "selects the tokens that it attends to";
+  if (mixed_streams.count > 0) return "has streams that are read by shares";
+  return experts.n_identities > 0 ? "has experts without weights" : "";
+}
+
+std::string_view ModelConfig::needs_all() const {
+  if (block_residuals.layers > 0) return "has residuals over blocks of layers";
+  if (experts.normed_latent) return "norms what its experts give";
+  if (experts.routing.left_out_as_zero) return "chooses experts of groups that are left out";
+  if (convolved.taps > 0) return "convolves queries and keys over heads";
+  if (residual.weighing != ResidualWeighing::kNone) return "weighs the columns of its stream";
+  const bool of_mixers = std::ranges::any_of(
+      layers, [](const LayerConfig& layer) { return layer.mixer && layer.mixer->needs_all(); });
+  return of_mixers ? "has RWKV's recurrence" : "";
+}
+
 bool ModelConfig::has_states() const {
   return std::ranges::any_of(layers, &LayerConfig::carries_state) || indexer().pool > 1 ||
-         !ngrams.hashes.empty() || has_entries() || profiles.width > 0;
+         !ngrams.hashes.empty() || has_entries() || profiles.width > 0 || convolved.taps > 0;
 }
 
 int64_t ModelConfig::state_values_of(int i) const {
@@ -17,6 +35,8 @@ int64_t ModelConfig::state_values_of(int i) const {
   if (compressed.query_rank > 0) return entry_state_values(*this, i);
   if (layer.attention && layer.selecting_layer == i) values += indexer().state_values();
   values += profile_state_values(*this, i);
+  if (layer.attention && convolved.taps > 0)
+    values += convolved.state_values(q_dim_of(i), kv_dim_of(i));
   if (layer.ngrams >= 0) values += ngrams.state_values(n_streams() * model_dim);
   return values;
 }
@@ -51,7 +71,7 @@ int ModelConfig::largest(int (ModelConfig::*size)(int) const, int least) const {
 }
 
 int ModelConfig::stage_dim(int first_layer) const {
-  return model_dim * n_streams() + (n_layers - first_layer) * per_layer.dim;
+  return model_dim * n_streams() + (n_layers - first_layer) * per_layer.dim + carried_dim;
 }
 
 CacheSpec ModelConfig::cache_spec(CacheTypes types, int block_size) const {

@@ -17,6 +17,7 @@
 #include "model/blocks/attention.h"
 #include "model/blocks/block_residuals.h"
 #include "model/blocks/compressed_attention.h"
+#include "model/blocks/convolved_attention.h"
 #include "model/blocks/embedding.h"
 #include "model/blocks/experts.h"
 #include "model/blocks/gated_streams.h"
@@ -170,6 +171,8 @@ struct ModelConfig {
   int n_next_token_layers = 0;
   // Rows of an encoder that the layers of each sequence attend to (cross_attention.h); 0 = none.
   int encoder_rows = 0;
+  // Values of a token that layers hand on to later ones beside the streams (Sublayer::carried).
+  int carried_dim = 0;
   // Number of layers after which the model was also trained to predict (early exit); 0 = none.
   int exit_layer = 0;
 
@@ -187,6 +190,7 @@ struct ModelConfig {
   ProfileConfig profiles;
   BlockResidualsConfig block_residuals;
   SphereConfig sphere;
+  ConvolvedConfig convolved;
   FeedForwardConfig ffn;
   ExpertsConfig experts;
   PerLayerConfig per_layer;
@@ -246,6 +250,10 @@ struct ModelConfig {
     const int of = layers[static_cast<size_t>(layer)].weights_layer;
     return of >= 0 && of < layer;
   }
+  // What the model does that only backends with Ops::can_select(), or with Ops::has_all(), compute; "" =
+  // nothing.
+  std::string_view needs_select() const;
+  std::string_view needs_all() const;
   bool has_states() const;
   bool has_entries() const;
   // Number of values of a sequence's state in a layer: of its mixer, of an indexer's open block, of

@@ -61,6 +61,7 @@ bool ModelCuts::can_cut_heads() const {
       whole_.attention.qk_norm == QkNorm::kRow || whole_.norm.sub_norms ||
       whole_.rounding.activations)
     return false;
+  if (whole_.convolved.taps > 0) return false;
   if (whole_.compressed.query_rank > 0 && shard_.n_ranks > whole_.compressed.n_groups) return false;
   bool attends = false;
   for (int i = 0; i < whole_.n_layers; ++i) {

@@ -13,7 +13,9 @@ std::string_view difference(const ExpertsConfig& a, const ExpertsConfig& b) {
                        a.shared_factor == b.shared_factor && a.router_softcap == b.router_softcap &&
                        a.beside_dense == b.beside_dense && a.normed == b.normed &&
                        a.n_identities == b.n_identities && a.n_pinned == b.n_pinned &&
-                       a.scaled == b.scaled && a.shortcut == b.shortcut &&
+                       a.scaled == b.scaled && a.idle == b.idle &&
+                       a.router_factor == b.router_factor && a.router_dim == b.router_dim &&
+                       a.normed_latent == b.normed_latent && a.shortcut == b.shortcut &&
                        a.routes_early == b.routes_early && a.reads_early == b.reads_early},
        {"choice of experts",
         (a.count == 0 || a.routing == b.routing) && a.selection_bias == b.selection_bias}});
@@ -47,17 +49,25 @@ void visit_shared_experts(TensorVisitor& v, MixtureWeights& w) {
 void visit(TensorVisitor& v, MixtureWeights& w) {
   const auto& c = v.config();
   const int dim = c.model_dim, read = c.expert_dim();
-  v.linear({.name = &tensor::kRouter,
-            .role = WeightRole::kRouter,
-            .rows = c.experts.n_routed(),
-            .cols = dim,
-            .site = Site::kFeedForward,
-            .part = Part::kRouter,
-            .bare = c.experts.bare_router},
-           w.router);
+  if (c.experts.router_dim > 0) {
+    visit(v, w.router_mlp);
+  } else {
+    v.linear({.name = &tensor::kRouter,
+              .role = WeightRole::kRouter,
+              .rows = c.experts.n_routed(),
+              .cols = dim,
+              .site = Site::kFeedForward,
+              .part = Part::kRouter,
+              .bare = c.experts.bare_router},
+             w.router);
+  }
   if (c.experts.latent_dim > 0) {
     v.linear({&tensor::kExpertsIn, WeightRole::kLatent, read, dim}, w.in);
     v.linear({&tensor::kExpertsOut, WeightRole::kLatent, dim, read}, w.out);
+  }
+  if (c.experts.normed_latent) {
+    v.norm({&tensor::kExpertsInNorm, read}, w.in_norm);
+    v.norm({&tensor::kExpertResultNorm, read}, w.result_norm);
   }
   v.experts({c.experts.count, c.experts.ffn_dim, read, c.ffn.gated, c.experts.routing.n_active},
             w.gate, w.up, w.down);
@@ -118,6 +128,7 @@ ExpertsBlock::ExpertsBlock(Sublayer& sublayer) : s_(sublayer) {
   const ModelConfig& config = s_.config;
   const int n = s_.n;
   router_ = s_.ops.new_tensor(n, config.experts.n_routed(), TensorRole::kLogits);
+  if (config.experts.router_dim > 0) router_mlp_.emplace(s_);
   if (config.experts.latent_dim > 0) {
     latent_in_ = s_.ops.new_tensor(n, config.experts.latent_dim);
     latent_out_ = s_.ops.new_tensor(n, config.experts.latent_dim);
@@ -165,10 +176,13 @@ void ExpertsBlock::beside_dense(int i, const NormedInput& h, DenseBlock& dense, 
 }
 
 void ExpertsBlock::choose(int i, const NormedInput& h) {
-  const LinearTarget router =
-      s_.weights.layers[static_cast<size_t>(i)].experts.router.into(router_);
+  const MixtureWeights& w = s_.weights.layers[static_cast<size_t>(i)].experts;
+  if (router_mlp_) return router_mlp_->forward(i, h, w.router_mlp, router_);
+  const LinearTarget router = w.router.into(router_);
   s_.ops.norm_linear(h, {&router, 1});
-  if (const float cap = s_.config.experts.router_softcap; cap > 0) s_.ops.scale(router_, 1.0f, cap);
+  const ExpertsConfig& c = s_.config.experts;
+  if (c.router_softcap > 0 || c.router_factor != 1.0f)
+    s_.ops.scale(router_, c.router_factor, c.router_softcap);
 }
 
 // Announces the mixture of what was chosen.
@@ -191,12 +205,17 @@ MoeParams ExpertsBlock::begin(int i, const NormedInput& h) {
   params.down_lead = layer.experts.down.lead;
   params.mapped = layer.experts.down.mapped;
   params.on_host = layer.experts.down.on_host;
+  params.idle_rest = s_.config.experts.idle;
+  params.result_scale = layer.experts.result_norm.weight.get();
+  params.result_eps = s_.config.norm.post_eps;
   Tensor x = latent_in_;
   if (layer.experts.in.weight == nullptr) {
     x = s_.ops.materialize(h);
   } else {
     const LinearTarget in = layer.experts.in.into(latent_in_);
     s_.ops.norm_linear(h, {&in, 1});
+    if (layer.experts.in_norm)
+      s_.ops.norm(latent_in_, norm_params(s_.config, layer.experts.in_norm), latent_in_);
   }
   s_.ops.start_moe(x, router_, params);
   return params;

@@ -3,8 +3,10 @@
 #pragma once
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "model/blocks/dense.h"
+#include "model/blocks/router_mlp.h"
 #include "model/tensors/specs.h"
 
 namespace penstock {
@@ -19,6 +21,8 @@ namespace tensor {
 inline constexpr TensorName kRouter{"ffn_gate_inp", "mlp.gate"};
 inline constexpr TensorName kExpertsIn{"ffn_latent_down", ""};
 inline constexpr TensorName kExpertsOut{"ffn_latent_up", ""};
+inline constexpr TensorName kExpertsInNorm{"", "mlp.pre_expert_norm"};
+inline constexpr TensorName kExpertResultNorm{"", "mlp.experts.post_expert_norm"};
 inline constexpr TensorName kExpertGate{"ffn_gate_exps", "mlp.experts.{}.gate_proj"};
 inline constexpr TensorName kExpertUp{"ffn_up_exps", "mlp.experts.{}.up_proj"};
 inline constexpr TensorName kExpertDown{"ffn_down_exps", "mlp.experts.{}.down_proj"};
@@ -55,6 +59,8 @@ struct ExpertsConfig {
   int ffn_dim = 0;
   // Experts without weights that give their input, behind the others in the router (LongCat).
   int n_identities = 0;
+  // Those without weights give nothing (ZAYA).
+  bool idle = false;
   // The last of them, which every token uses, with weights like those of chosen ones: they are
   // among routing.n_active, and files have tensors of their own for them (Inkling).
   int n_pinned = 0;
@@ -62,6 +68,10 @@ struct ExpertsConfig {
   ExpertRouting routing;
   // Soft bound of the router's logits, cap * tanh(logit / cap); 0 = no bound (Laguna).
   float router_softcap = 0.0f;
+  // Factor of the router's logits (Muse Spark).
+  float router_factor = 1.0f;
+  // The router is a RouterMlp of this width, ModelConfig::carried_dim; 0: a matrix.
+  int router_dim = 0;
   // The file has a vector that is added to scores for the choice of experts only.
   bool selection_bias = false;
   // In directories the name of the router is whole: a tensor ".bias" beside it is no bias of it.
@@ -69,6 +79,9 @@ struct ExpertsConfig {
   // Size of the latent that experts read and return instead of the stream, between two projections;
   // 0 = none.
   int latent_dim = 0;
+  // The latent is normed, and what an expert gives is multiplied by a vector and normed without
+  // weights, by NormConfig::post_eps (Muse Spark).
+  bool normed_latent = false;
   // Features of all shared experts together; 0 = none.
   int shared_dim = 0;
   // The output of shared experts is multiplied by the sigmoid of a projection.
@@ -101,9 +114,11 @@ struct MixtureWeights {
   std::unique_ptr<Vector> selection_bias;  // [n_routed] or null
   float factor = 1.0f;                     // of the experts' weights
   std::unique_ptr<Vector> token_experts;   // [vocab_size, n_active] with hashed_experts, or null
+  RouterMlpWeights router_mlp;             // in place of router, with ExpertsConfig::router_dim
   // [expert_latent_dim, model_dim] and back, or empty
   LinearWeights in, out;
-  ExpertWeights gate, up, down;  // gate is empty for experts without gates
+  NormWeights in_norm, result_norm;  // [expert_latent_dim], with ExpertsConfig::normed_latent
+  ExpertWeights gate, up, down;      // gate is empty for experts without gates
   // Of shared experts, or empty; shared_gate may be empty alone.
   LinearWeights shared_gate, shared_up, shared_down;
   LinearWeights shared_router;  // [1, model_dim] or empty
@@ -137,6 +152,7 @@ class ExpertsBlock {
   void compute_shared(const LayerWeights& layer, const NormedInput& h);
 
   Sublayer& s_;
+  std::optional<RouterMlp> router_mlp_;
   Tensor router_;                   // [n, n_routed]
   Tensor shared_gate_, shared_up_;  // [n, shared_ffn_dim]
   Tensor shared_weight_;            // [n, 1]

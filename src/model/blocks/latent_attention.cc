@@ -78,6 +78,23 @@ void visit_latent(TensorVisitor& v, const LatentConfig& l, LatentWeights& w) {
   if (l.norms_rotated) v.norm({&tensor::kLatentRopeNorm, l.rope_dim}, w.rope_norm);
 }
 
+// Of each head its query, then its gates.
+void visit_gated_queries(TensorVisitor& v, const LatentConfig& l, LatentWeights& w) {
+  const int each = l.plain_dim + l.rope_dim, n = v.config().n_heads_of(v.layer()),
+            cols = 2 * l.query_rank;
+  const Shard::Range heads = v.cuts().heads(v.layer());
+  const WeightRole role = WeightRole::kLatent;
+  JoinedSpec both{&tensor::kQueryB, role};
+  const int stride = each + l.value_dim;
+  for (int h = 0; h < n; ++h)
+    for (int d = 0; d < each; ++d) both.order.push_back(h * stride + d);
+  for (int h = 0; h < n; ++h)
+    for (int d = 0; d < l.value_dim; ++d) both.order.push_back(h * stride + each + d);
+  v.joined(both, {{{kNoName, role, n * each, cols, rows_of(times(heads, each))}, &w.q},
+                  {{kNoName, role, n * l.value_dim, cols, rows_of(times(heads, l.value_dim))},
+                   &w.gates}});
+}
+
 }  // namespace
 
 void visit(TensorVisitor& v, LatentWeights& w) {
@@ -92,13 +109,17 @@ void visit(TensorVisitor& v, LatentWeights& w) {
   if (l.query_rank > 0) {
     v.linear({&tensor::kQueryA, role, l.query_rank, dim, {}, Site::kAttention}, w.query);
     v.norm({&tensor::kQueryANorm, l.query_rank}, w.query_norm);
-    v.linear({.name = &tensor::kQueryB,
-              .role = role,
-              .rows = n * each,
-              .cols = l.query_rank,
-              .cut = own,
-              .tails = tails},
-             w.q);
+    if (l.gates_of_latent) {
+      visit_gated_queries(v, l, w);
+    } else {
+      v.linear({.name = &tensor::kQueryB,
+                .role = role,
+                .rows = n * each,
+                .cols = l.query_rank,
+                .cut = own,
+                .tails = tails},
+               w.q);
+    }
   } else {
     v.linear({.name = &tensor::kQ,
               .role = WeightRole::kQ,
@@ -121,7 +142,7 @@ void visit(TensorVisitor& v, LatentWeights& w) {
   if (c.attention.head_gates)
     v.linear({&tensor::kGates, WeightRole::kRouter, n, dim, rows_of(heads), Site::kAttention},
              w.gates);
-  if (c.attention.value_gates)
+  if (c.attention.value_gates && !l.gates_of_latent)
     v.linear({&tensor::kGates, role, n * l.value_dim, dim, rows_of(times(heads, l.value_dim)),
               Site::kAttention},
              w.gates);
@@ -134,8 +155,9 @@ LatentAttentionBlock::LatentAttentionBlock(Sublayer& sublayer) : s_(sublayer) {
   const ModelConfig& c = s_.config;
   q_ = s_.ops.new_tensor(s_.n, c.q_dim());
   k_ = s_.ops.new_tensor(s_.n, c.kv_dim());
-  if (const int rank = widest([](int, const LatentConfig& l) { return l.query_rank; }); rank > 0)
-    query_latent_ = s_.ops.new_tensor(s_.n, rank);
+  const int rank =
+      widest([](int, const LatentConfig& l) { return (l.gates_of_latent ? 2 : 1) * l.query_rank; });
+  if (rank > 0) query_latent_ = s_.ops.new_tensor(s_.n, rank);
   queries_ = s_.ops.new_tensor(s_.n, widest([&](int i, const LatentConfig& l) {
                                  return c.n_heads_of(i) * (l.plain_dim + l.rope_dim);
                                }));
@@ -180,16 +202,18 @@ void LatentAttentionBlock::project(int i, const NormedInput& h) {
   const int heads = s_.config.n_heads_of(i);
   const Tensor k = k_.narrowed(s_.config.kv_dim_of(i)), latent = k.columns(0, l.kv_rank),
                turned = k.columns(l.kv_rank, l.rope_dim),
-               query_latent = query_latent_.narrowed(l.query_rank),
+               query_latent = query_latent_.narrowed((l.gates_of_latent ? 2 : 1) * l.query_rank),
                queries = queries_.narrowed(heads * (l.plain_dim + l.rope_dim));
   const bool from_latent = l.query_rank > 0, indexes = has_indexer(i);
   const bool own = s_.config.layers[static_cast<size_t>(i)].kv_layer < 0;
-  std::array<LinearTarget, 7> targets = {from_latent ? w.query.into(query_latent)
-                                                     : w.q.into(queries)};
+  const int raw = l.gates_of_latent ? l.query_rank : 0;
+  std::array<LinearTarget, 7> targets = {
+      from_latent ? w.query.into(query_latent.columns(raw, l.query_rank)) : w.q.into(queries)};
   size_t n = 1;
   if (own) targets[n++] = w.latent.into(latent);
   if (own && l.rope_dim > 0) targets[n++] = w.rope.into(turned);
-  if (const AttentionConfig& c = s_.config.attention; c.head_gates || c.value_gates)
+  const AttentionConfig& c = s_.config.attention;
+  if (c.head_gates || (c.value_gates && !l.gates_of_latent))
     targets[n++] = w.gates.into(gates_.narrowed(c.head_gates ? heads : heads * l.value_dim));
   if (indexes) {
     targets[n++] = w.indexer.key.into(indexer.gated ? token_keys_ : index_k_);
@@ -205,9 +229,26 @@ void LatentAttentionBlock::project(int i, const NormedInput& h) {
   if (own && l.norms_rotated) norm(w.rope_norm, 1.0f, turned);
   if (indexes && indexer.from_input) project_index_queries(i, h);
   if (!from_latent) return;
+  if (l.gates_of_latent) return project_queries(i, queries);
   norm(w.query_norm, l.query_factor, query_latent);
   const LinearTarget both[] = {w.q.into(queries), w.indexer.query.into(index_q_)};
   s_.ops.linear(query_latent, std::span(both).first(indexes && !indexer.from_input ? 2 : 1));
+}
+
+// Of layers with LatentConfig::gates_of_latent: queries, gates and the indexer's queries.
+void LatentAttentionBlock::project_queries(int i, Tensor queries) {
+  const LatentWeights& w = s_.weights.layers[i].latent;
+  const LatentConfig& l = s_.config.latent_of(i);
+  const Tensor both = query_latent_.narrowed(2 * l.query_rank),
+               normed = both.columns(0, l.query_rank);
+  s_.ops.norm(both.columns(l.query_rank, l.query_rank),
+              {w.query_norm.weight.get(), nullptr, l.norm_eps, false}, normed);
+  const LinearTarget targets[] = {
+      w.q.into(queries), w.gates.into(gates_.narrowed(s_.config.n_heads_of(i) * l.value_dim))};
+  s_.ops.linear(both, targets);
+  if (!has_indexer(i)) return;
+  const LinearTarget index = w.indexer.query.into(index_q_);
+  s_.ops.linear(normed, {&index, 1});
 }
 
 void LatentAttentionBlock::project_index_queries(int i, const NormedInput& h) {

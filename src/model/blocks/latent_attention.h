@@ -62,6 +62,9 @@ struct LatentConfig {
   float query_factor = 1.0f, latent_factor = 1.0f;
   // The rotated part of keys is normed too, before its rotation.
   bool norms_rotated = false;
+  // Queries are projected from the normed latent and the raw one behind it; each head's query is
+  // followed by its gates (AttentionConfig::value_gates; A.X K2).
+  bool gates_of_latent = false;
   IndexerConfig indexer;
   bool operator==(const LatentConfig&) const = default;
 };
@@ -87,7 +90,7 @@ struct IndexerWeights {
 };
 
 struct LatentWeights {
-  // [n_heads * (plain_dim + rope_dim), query_rank or model_dim]
+  // [n_heads * (plain_dim + rope_dim), query_rank, 2 * query_rank or model_dim]
   LinearWeights q;
   LinearWeights query;     // [query_rank, model_dim] or empty
   NormWeights query_norm;  // [query_rank]
@@ -102,7 +105,7 @@ struct LatentWeights {
   ByHead absorb, values;
   LinearWeights o;  // [model_dim, n_heads * value_dim]
   // With AttentionConfig::head_gates [n_heads, model_dim], with value_gates [n_heads * value_dim,
-  // model_dim], or empty.
+  // model_dim or, with LatentConfig::gates_of_latent, 2 * query_rank], or empty.
   LinearWeights gates;
   std::unique_ptr<Vector> sinks;  // [n_heads], with AttentionConfig::sinks
   IndexerWeights indexer;
@@ -118,6 +121,7 @@ class LatentAttentionBlock {
  private:
   void project(int layer, const NormedInput& h);
   void project_index_queries(int layer, const NormedInput& h);
+  void project_queries(int layer, Tensor queries);
   void select(int layer);
   void store(int layer);
   int widest(const std::function<int(int layer, const LatentConfig&)>& size) const;
@@ -128,7 +132,7 @@ class LatentAttentionBlock {
   // All of the widest layer. [n, n_heads * head_dim], [n, head_dim]: in the layout of the cache
   Tensor q_, k_;
   Tensor attended_;      // [n, n_heads * kv_rank]
-  Tensor query_latent_;  // [n, query_rank]
+  Tensor query_latent_;  // [n, query_rank], or 2 * query_rank: normed, then raw
   Tensor queries_;       // [n, n_heads * (plain_dim + rope_dim)]
   Tensor values_;        // [n, n_heads * value_dim]
   Tensor gates_;         // [n, n_heads] or [n, n_heads * value_dim]

@@ -16,6 +16,8 @@ void visit_mixer(TensorVisitor& v, LayerWeights& w) {
     visit(v, w.profiles, w.ffn_norm);
   } else if (kind.attention && c.compressed.query_rank > 0) {
     visit(v, w.compressed);
+  } else if (kind.attention && c.convolved.taps > 0) {
+    visit(v, w.convolved);
   } else if (kind.attention && c.latent.kv_rank > 0) {
     visit(v, w.latent);
   } else if (kind.attention && c.attention.differential) {
@@ -64,13 +66,18 @@ void visit_layer(TensorVisitor& v, LayerWeights& w) {
   const bool begins = c.residual.one_mixer || !kind.has_no_mixer();
   if (pre && begins && (i > 0 || c.residual.first_norm))
     v.norm({&tensor::kAttnNorm, dim, Part::kAttentionNorm}, w.attn_norm);
+  if (c.norm.gate_rank > 0) visit_attention_gate(v, w.attn_gate);
   visit_mixer(v, w);
   if (c.residual.adds_twice) v.norm({&tensor::kAttnAgainNorm, dim}, w.attn_again_norm);
   if (post) v.norm({&tensor::kAttnPostNorm, dim}, w.attn_post_norm);
   if (c.residual.column_scales) visit_scale(v, &tensor::kAttnScale, w.attn_post_norm);
   if (pre && (!c.residual.parallel || c.residual.parallel_norms) && !c.residual.one_mixer &&
-      kind.feed_forward)
-    v.norm({&tensor::kFfnNorm, dim, Part::kFeedForwardNorm}, w.ffn_norm);
+      kind.feed_forward) {
+    const bool gated = c.norm.gate_rank > 0 && kind.moe;
+    v.norm({gated ? &tensor::kGatedFfnNorm : &tensor::kFfnNorm, dim, Part::kFeedForwardNorm},
+           w.ffn_norm);
+    if (gated) visit_experts_gate(v, w.experts_gate);
+  }
   if (c.has_feed_forward(i)) visit_feed_forward(v, w);
   if (post || (c.experts.normed && kind.moe)) v.norm({&tensor::kFfnPostNorm, dim}, w.ffn_post_norm);
   if (c.experts.normed && !kind.moe) v.unused(&tensor::kFfnPostNorm);
@@ -80,6 +87,7 @@ void visit_layer(TensorVisitor& v, LayerWeights& w) {
   if (c.streams.count > 0) visit(v, w.streams);
   if (c.mixed_streams.count > 0) visit(v, w.mixed_streams);
   if (kind.ngrams >= 0) visit(v, w.ngrams);
+  if (c.residual.weighing != ResidualWeighing::kNone) visit(v, w.weighted);
   if (c.residual.layer_scales) v.number(&tensor::kOutputScale, w.output_scale);
 }
 

@@ -42,6 +42,8 @@ class Mixer {
   // It is computed behind the attention of its layer: x += attention(norm(x)); x += mixer(x). False:
   // beside it. Of layers that also have attention (LayerConfig::attention).
   virtual bool follows_attention() const { return false; }
+  // It uses operations of backends with Ops::has_all() alone.
+  virtual bool needs_all() const { return false; }
   // Factor of its input in layers that also have attention (LayerConfig::attention).
   virtual float input_factor() const { return 1.0f; }
   // Largest number of inputs of its products on this rank (Sublayer::padded).

@@ -8,9 +8,11 @@
 namespace penstock {
 
 std::string_view difference(const NormConfig& a, const NormConfig& b) {
-  return first_difference({{"norms", nearly(a.eps, b.eps) && nearly(a.post_eps, b.post_eps) &&
-                                         a.layer_norm == b.layer_norm && a.biases == b.biases &&
-                                         a.bare == b.bare && a.sub_norms == b.sub_norms}});
+  return first_difference(
+      {{"norms", nearly(a.eps, b.eps) && nearly(a.post_eps, b.post_eps) &&
+                     a.layer_norm == b.layer_norm && a.biases == b.biases && a.bare == b.bare &&
+                     a.bare_final == b.bare_final && a.gate_rank == b.gate_rank &&
+                     a.sub_norms == b.sub_norms}});
 }
 
 std::string_view difference(const ResidualConfig& a, const ResidualConfig& b) {
@@ -23,7 +25,9 @@ std::string_view difference(const ResidualConfig& a, const ResidualConfig& b) {
        {"loops",
         a.recalls == b.recalls && a.stack_layers == b.stack_layers && a.low_passes == b.low_passes},
        {"residual scale", nearly(a.scale, b.scale)},
-       {"scales of layers", a.layer_scales == b.layer_scales}});
+       {"scales of layers", a.layer_scales == b.layer_scales},
+       {"weights of the stream",
+        a.weighing == b.weighing && nearly(a.share_temperature, b.share_temperature)}});
 }
 
 std::string_view difference(const RoundingConfig& a, const RoundingConfig& b) {
@@ -43,6 +47,7 @@ Sublayer::Sublayer(const ModelConfig& model, const ModelWeights& all, StepShape 
       n(shape.tokens),
       n_encoded(shape.encoded) {
   out = ops.new_tensor(n, config.model_dim);
+  if (config.carried_dim > 0) carried = ops.new_tensor(n, config.carried_dim, TensorRole::kStream);
   if (weights.padding == 0) return;
   int values = 0;
   for (int i = 0; i < config.n_layers; ++i)

@@ -24,6 +24,10 @@ struct NormConfig {
   bool biases = true;
   // Norms without weights (OLMo).
   bool bare = false;
+  // The final norm has no weights (Muse Spark).
+  bool bare_final = false;
+  // > 0: norms before attention and before experts have gates of this rank (NormGate).
+  int gate_rank = 0;
   // Added to stored weights: 1 in files that store them less one (Gemma).
   float offset = 0.0f;
   // The final norm's weights are stored as applied, whatever the offset of the others (Muse
@@ -41,6 +45,9 @@ enum class NormPlacement : uint8_t {
   kNone,   // x += f(x): other blocks norm the stream
 };
 
+// How columns of the residual stream are weighed where a sub-layer joins it (weighted_residual.h).
+enum class ResidualWeighing : uint8_t { kNone, kShares, kScales };
+
 // How sub-layers f read the residual stream x and add to it.
 struct ResidualConfig {
   NormPlacement norms = NormPlacement::kPre;
@@ -57,6 +64,8 @@ struct ResidualConfig {
   // The normed stream replaces the residual: x = norm_factor n + f(n), where n = norm(x).
   bool adds_to_norm = false;
   float norm_factor = 1.0f;
+  ResidualWeighing weighing = ResidualWeighing::kNone;
+  float share_temperature = 1.0f;
   // What attention and feed-forward add is multiplied by a vector each (InternVL).
   bool column_scales = false;
   // Layers of one sub-layer: attention, a mixer or a feed-forward, with one norm before it.
@@ -116,6 +125,8 @@ class Sublayer {
   const int n_encoded;  // sequences that bring rows of an encoder
   // [n, model_dim]: output of a sub-layer before it is added
   Tensor out;
+  // [n, ModelConfig::carried_dim] or empty
+  Tensor carried;
 
  private:
   // [n, most inputs of a product + ModelWeights::padding]

@@ -11,7 +11,9 @@
 #include "model/blocks/dense.h"
 #include "model/blocks/differential_attention.h"
 #include "model/blocks/experts.h"
+#include "model/blocks/norm_gate.h"
 #include "model/blocks/per_layer.h"
+#include "model/blocks/weighted_residual.h"
 #include "model/tensors/weights.h"
 #include "ops/ops.h"
 #include "parallel/shard.h"
@@ -28,6 +30,7 @@ struct LayerWeights {
   BlockQueries block_queries;
   SphereWeights sphere;
   DifferentialWeights differential;
+  ConvolvedWeights convolved;
   std::unique_ptr<MixerWeights> mixer;  // of LayerConfig::mixer, or null
   DenseWeights dense;
   ActivationFunction activation;
@@ -39,7 +42,9 @@ struct LayerWeights {
   MixedStreamsWeights mixed_streams;
   NgramWeights ngrams;
   SharedWeights shared;
-  float output_scale = 1.0f;  // multiplies the stream after the layer
+  NormGateWeights attn_gate, experts_gate;  // with NormConfig::gate_rank
+  WeightedResidualWeights weighted;         // with ResidualConfig::weighing
+  float output_scale = 1.0f;                // multiplies the stream after the layer
 };
 
 // The weights of layers by index. Layers may be one in memory (LayerConfig::weights_layer).
@@ -97,6 +102,7 @@ struct ModelWeights {
   StreamMixWeights last_shares;  // the sum at the end of mixed streams
   std::unique_ptr<Weight>
       last_block_query;  // [1, model_dim]: the mean at the end of block residuals
+  ColumnWeights input;           // of embeddings, with ResidualWeighing::kScales
   // [vocab_size, model_dim]; null = the embedding
   std::unique_ptr<Weight> lm_head;
   std::unique_ptr<Vector> output_bias;   // [vocab_size] or null

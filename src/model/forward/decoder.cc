@@ -9,12 +9,14 @@ namespace penstock {
 
 DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                            KvCache& cache, Ops& ops)
-    : sublayer_(config, weights, shape, cache, ops) {
+    : sublayer_(config, weights, shape, cache, ops), shape_(shape) {
   const bool attends = std::ranges::any_of(config.layers, &LayerConfig::attention);
   if (attends && config.profiles.width > 0) {
     profiles_.emplace(sublayer_);
   } else if (attends && config.compressed.query_rank > 0) {
     compressed_.emplace(sublayer_);
+  } else if (attends && config.convolved.taps > 0) {
+    convolved_.emplace(sublayer_);
   } else if (attends && config.latent.kv_rank > 0) {
     latent_.emplace(sublayer_);
   } else if (attends && config.attention.differential) {
@@ -45,6 +47,7 @@ const MixerScratch& DecoderParts::scratch_of(const Mixer& mixer) const {
 
 void DecoderParts::attend(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   if (compressed_) return compressed_->forward(i, h, x, next);
+  if (convolved_) return convolved_->forward(i, h, x, next);
   if (latent_) return latent_->forward(i, h, x, next);
   if (differential_) return differential_->forward(i, h, x, next);
   attention_->forward(i, h, x, next);
@@ -145,6 +148,24 @@ StepOutputs end_stage(std::span<const Tensor> parts, Ops& ops) {
     cols += part.cols;
   }
   return result;
+}
+
+void DecoderParts::begin(Tensor x, const ForwardOptions& options) {
+  const ModelConfig& config = sublayer_.config;
+  const ModelWeights& weights = sublayer_.weights;
+  Ops& ops = sublayer_.ops;
+  if (config.carried_dim == 0 || weights.layers_of(config).first == 0)
+    return begin_stream(config, weights, shape_, x, ops, options);
+  const Tensor all = stage_input(config, weights, shape_, ops, options);
+  ops.copy(all.columns(0, x.cols), x);
+  ops.copy(all.columns(x.cols, config.carried_dim), sublayer_.carried);
+}
+
+StepOutputs DecoderParts::end(Tensor x, const ForwardOptions& options) {
+  const ModelConfig& config = sublayer_.config;
+  if (config.carried_dim > 0 && goes_on(config, sublayer_.weights))
+    return end_stage(std::array{x, sublayer_.carried}, sublayer_.ops);
+  return output_head(config, sublayer_.weights, x, shape_, sublayer_.ops, options);
 }
 
 StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,

@@ -34,6 +34,10 @@ class DecoderParts {
   void dense_beside_experts(int layer, const NormedInput& h, Tensor x);
   // Of models with profiles over distances, which convolve what sub-layers give.
   ProfileAttentionBlock& profiles() { return *profiles_; }
+  // For models whose layers hand on values beside their one stream (Sublayer::carried): x = input of the
+  // first of these layers, as begin_stream(); and the output after the last.
+  void begin(Tensor x, const ForwardOptions& options);
+  StepOutputs end(Tensor x, const ForwardOptions& options);
 
  private:
   void attend(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
@@ -47,12 +51,14 @@ class DecoderParts {
   const MixerScratch& scratch_of(const Mixer& mixer) const;
 
   Sublayer sublayer_;
+  StepShape shape_;
   std::array<MixerOfStep, kMostMixers> mixers_;
   std::optional<AttentionBlock> attention_;
   std::optional<LatentAttentionBlock> latent_;
   std::optional<CompressedAttentionBlock> compressed_;
   std::optional<ProfileAttentionBlock> profiles_;
   std::optional<DifferentialAttention> differential_;
+  std::optional<ConvolvedAttentionBlock> convolved_;
   std::optional<DenseBlock> dense_;
   std::optional<ExpertsBlock> experts_;
   // [n, model_dim]: input of mixers beside attention

@@ -303,7 +303,7 @@ Status ExpertLoader::load_fused(const std::string& at, ExpertWeights& gates, Exp
   const std::string gate_up = at + std::string(names_[tensor::kExpertGateUp]),
                     down = at + std::string(names_[tensor::kExpertDown]) +
                            (tensors_.source().naming() == Naming::kGguf ? ".weight" : "");
-  const int dim = config_.model_dim, ffn = config_.experts.ffn_dim;
+  const int dim = config_.expert_dim(), ffn = config_.experts.ffn_dim;
   const int step = names_.experts_interleaved ? 2 : 1, up = names_.experts_interleaved ? 1 : ffn;
   Part wide{.rows = tensors_.cuts().expert_ffn(), .columns = {0, dim}, .experts = true},
       narrow{.rows = {0, dim}, .columns = tensors_.cuts().expert_ffn(), .experts = true};
@@ -333,7 +333,7 @@ Status ExpertLoader::load_pinned(const std::string& at, Part& wide, Part& narrow
 // Loads matrices of all experts that are one each.
 Status ExpertLoader::load_flat(const std::string& at, bool gated, ExpertWeights& gates,
                                ExpertWeights& ups, ExpertWeights& downs) {
-  const int dim = config_.model_dim, ffn = config_.experts.ffn_dim;
+  const int dim = config_.expert_dim(), ffn = config_.experts.ffn_dim;
   Part wide{.rows = tensors_.cuts().expert_ffn(), .columns = {0, dim}, .experts = true},
       narrow{.rows = {0, dim}, .columns = tensors_.cuts().expert_ffn(), .experts = true};
   const auto name = [&](const TensorName& part) { return at + std::string(names_[part]); };

@@ -136,7 +136,10 @@ Status FrameLoader::load(ModelWeights& weights) {
     visit_last(loader, weights.last_shares);
     RETURN_IF_ERROR(loader.status());
   }
-  if (!names_.final_norm.empty()) {
+  if (config_.norm.bare_final) {
+    const std::vector<float> ones(static_cast<size_t>(dim), 1.0f);
+    ASSIGN_OR_RETURN(weights.final_norm.weight, tensors_.ops().pack_vector(ones));
+  } else if (!names_.final_norm.empty()) {
     const float offset = config_.norm.plain_final ? 0.0f : config_.norm.offset;
     RETURN_IF_ERROR(
         tensors_.norm(tensors_.name(names_.final_norm), dim, weights.final_norm, offset));
@@ -193,6 +196,11 @@ Status FrameLoader::load_streams(ModelWeights& weights) {
     RETURN_IF_ERROR(tensors_.linear(tensors_.name(names_.embedding_projection), dim, width,
                                     weights.embedding_projection));
   if (config_.per_layer.dim > 0) RETURN_IF_ERROR(load_per_layer(weights.per_layer));
+  if (config_.residual.weighing == ResidualWeighing::kScales) {
+    LayerLoader loader(tensors_, tensors_.name(""), 0);
+    visit_input(loader, weights.input);
+    RETURN_IF_ERROR(loader.status());
+  }
   if (others < 0) return {};
   return ExpertLoader(tensors_).many_weights(tensors_.name(names_[tensor::kStreamsIn]), others, dim,
                                              dim, weights.streams_in);
@@ -260,7 +268,7 @@ void FrameLoader::pass_over_other_stages(Range own) {
     frame({names_.embedding, names_.positions, names_.token_types, names_.embedding_norm,
            names_.embedding_projection, names_[tensor::kPerLayerTable],
            names_[tensor::kPerLayerFrame], names_[tensor::kPerLayerFrameNorm],
-           names_[tensor::kStreamsIn]});
+           names_[tensor::kStreamsIn], names_[tensor::kInputScale], names_[tensor::kInputOffset]});
   }
   if (stage_.last()) return;
   frame({names_.final_norm, names_[tensor::kStreamsOut], names_[tensor::kLastStreamsNorm],

@@ -59,7 +59,14 @@ void LayerLoader::linear(const LinearSpec& spec, LinearWeights& out) {
     state_ = load_turned(spec, stem, out);
     return;
   }
-  if (spec.bare && tensors_.source().naming() == Naming::kHuggingFace) {
+  const bool hf = tensors_.source().naming() == Naming::kHuggingFace;
+  if (spec.inputs_first && hf) {
+    ByHead one;
+    state_ = inputs_first(spec, stem, 1, one);
+    if (ok()) out.weight = std::move(one[0]);
+    return;
+  }
+  if (spec.bare && hf) {
     state_ = tensors_.bare_linear(stem, spec.rows, spec.cols, own_rows(spec.cut, spec.rows), out);
     return;
   }
@@ -142,6 +149,7 @@ Result<std::vector<float>> LayerLoader::numbers(const VectorSpec& spec, const st
     return tensors_.vector(name, std::span<const int64_t>(deep).subspan(depth == 2 ? 2 : 0));
   if (depth == 2 && spec.shape == Shape::kMatrix) return tensors_.vector(name, matrix);
   if (depth == 2 && spec.shape == Shape::kRow) return tensors_.vector(name, row);
+  if (spec.shape == Shape::kDeepRow) return with_leading(name, 1, spec.size);
   return tensors_.vector(name, n);
 }
 
@@ -173,7 +181,94 @@ Status LayerLoader::load_vector(const VectorSpec& spec, std::unique_ptr<Vector>&
     if (spec.form == VectorSpec::Form::kMagnitudes) value = std::abs(value);
   }
   values.resize(values.size() + static_cast<size_t>(spec.n_more), spec.more);
-  ASSIGN_OR_RETURN(out, tensors_.ops().pack_vector(part_of(values, spec.part)));
+  const auto own = part_of(values, spec.part);
+  std::vector<float> repeated;
+  for (size_t i = 0; spec.repeats > 1 && i < own.size(); ++i)
+    repeated.insert(repeated.end(), static_cast<size_t>(spec.repeats), own[i]);
+  ASSIGN_OR_RETURN(
+      out, tensors_.ops().pack_vector(spec.repeats > 1 ? std::span<const float>(repeated) : own));
+  return {};
+}
+
+void LayerLoader::shares(const SharesSpec& spec, std::unique_ptr<Vector>& kept,
+                         std::unique_ptr<Vector>& added) {
+  if (ok()) state_ = load_shares(spec, kept, added);
+}
+
+Status LayerLoader::load_shares(const SharesSpec& spec, std::unique_ptr<Vector>& kept,
+                                std::unique_ptr<Vector>& added) {
+  ASSIGN_OR_RETURN(std::vector<float> values, tensors_.vector(name_of(spec.name), spec.size));
+  std::vector<float> rest;
+  for (float& value : values) {
+    const float against = 1.0f / (1.0f + std::exp(value / spec.temperature));
+    value = 1.0f / (1.0f + std::exp(-value / spec.temperature));
+    rest.push_back(std::sqrt(std::max(against * (1.0f + value), spec.least)));
+  }
+  ASSIGN_OR_RETURN(kept, tensors_.ops().pack_vector(rest));
+  ASSIGN_OR_RETURN(added, tensors_.ops().pack_vector(values));
+  return {};
+}
+
+// n vectors [size] in one tensor, one after the other: with dimensions of 1 before the last one.
+Result<std::vector<float>> LayerLoader::with_leading(const std::string& name, int n, int size) {
+  const TensorInfo* found = tensors_.find(name);
+  const int64_t all = int64_t{n} * size;
+  const bool fits = found != nullptr && !found->shape.empty() && found->n_elements() == all &&
+                    found->shape.back() == size;
+  return fits ? tensors_.vector(name, found->shape) : tensors_.vector(name, all);
+}
+
+void LayerLoader::token_shifts(const TokenShiftSpec& spec,
+                               std::span<std::unique_ptr<Vector>* const> mixtures,
+                               std::unique_ptr<Vector>* shares) {
+  if (ok()) state_ = load_token_shifts(spec, mixtures, shares);
+}
+
+Status LayerLoader::load_token_shifts(const TokenShiftSpec& spec,
+                                      std::span<std::unique_ptr<Vector>* const> mixtures,
+                                      std::unique_ptr<Vector>* shares) {
+  const auto size = static_cast<size_t>(spec.size);
+  const std::string together = name_of(spec.together);
+  std::vector<float> all;
+  if (!together.empty() && tensors_.find(together) != nullptr) {
+    ASSIGN_OR_RETURN(all, with_leading(together, static_cast<int>(spec.each.size()), spec.size));
+  } else {
+    for (const TensorName* each : spec.each) {
+      ASSIGN_OR_RETURN(const std::vector<float> one, with_leading(name_of(each), 1, spec.size));
+      all.insert(all.end(), one.begin(), one.end());
+    }
+  }
+  if (shares != nullptr) {
+    ASSIGN_OR_RETURN(*shares, tensors_.ops().pack_vector(all));
+    return {};
+  }
+  for (size_t i = 0; i < mixtures.size(); ++i) {
+    std::vector<float> taps(all.begin() + static_cast<ptrdiff_t>(i * size),
+                            all.begin() + static_cast<ptrdiff_t>((i + 1) * size));
+    for (size_t c = 0; c < size; ++c) taps.push_back(1.0f - taps[c]);
+    ASSIGN_OR_RETURN(*mixtures[i], tensors_.ops().pack_vector(taps));
+  }
+  return {};
+}
+
+void LayerLoader::affine(const AffineSpec& spec, std::span<std::unique_ptr<Vector>* const> scales,
+                         std::unique_ptr<Vector>& offset) {
+  if (ok()) state_ = load_affine(spec, scales, offset);
+}
+
+Status LayerLoader::load_affine(const AffineSpec& spec,
+                                std::span<std::unique_ptr<Vector>* const> scales,
+                                std::unique_ptr<Vector>& offset) {
+  std::vector<float> sum(static_cast<size_t>(spec.size));
+  for (size_t i = 0; i < spec.parts.size(); ++i) {
+    ASSIGN_OR_RETURN(const std::vector<float> by,
+                     tensors_.vector(name_of(spec.parts[i].scale), spec.size));
+    ASSIGN_OR_RETURN(const std::vector<float> plus,
+                     tensors_.vector(name_of(spec.parts[i].offset), spec.size));
+    for (size_t c = 0; c < sum.size(); ++c) sum[c] += by[c] * plus[c];
+    ASSIGN_OR_RETURN(*scales[i], tensors_.ops().pack_vector(by));
+  }
+  ASSIGN_OR_RETURN(offset, tensors_.ops().pack_vector(sum));
   return {};
 }
 
@@ -288,6 +383,14 @@ void LayerLoader::diagonal(const LinearSpec& spec, int n_blocks, ByHead& w) {
 
 Status LayerLoader::load_diagonal(const LinearSpec& spec, int n_blocks, ByHead& w) {
   const std::string stem = name_of(spec.name);
+  const bool hf = tensors_.source().naming() == Naming::kHuggingFace;
+  if (spec.inputs_first && hf) return inputs_first(spec, stem, n_blocks, w);
+  if (spec.inputs_first)  // GGUF files have matrices of three dimensions
+    return ExpertLoader(tensors_).many_weights(stem, n_blocks, spec.rows / n_blocks, spec.cols, w);
+  const bool reorders = spec.taps > 1 && !tensors_.restores();
+  ASSIGN_OR_RETURN(const FileMatrix all,
+                   reorders ? taps_in_order(spec, stem)
+                            : tensors_.matrix(stem, spec.rows, spec.cols, WeightUse::kProjection));
   const Range own = own_rows(spec.cut, spec.rows);
   const int each = spec.rows / n_blocks;
   if (spec.turned_blocks && tensors_.source().naming() == Naming::kHuggingFace)
@@ -300,6 +403,55 @@ Status LayerLoader::load_diagonal(const LinearSpec& spec, int n_blocks, ByHead& 
   }
   if (all.tensor != nullptr) tensors_.done(*all.tensor);
   return {};
+}
+
+// Turns n_blocks matrices [cols, rows / n_blocks] of one tensor.
+Status LayerLoader::inputs_first(const LinearSpec& spec, const std::string& name, int n_blocks,
+                                 ByHead& w) {
+  const int each = spec.rows / n_blocks;
+  FileMatrix m;
+  m.view = {QuantType::kF32, n_blocks * spec.cols, each, {}};
+  if (!tensors_.restores()) {
+    const int64_t shape[] = {n_blocks, spec.cols, each};
+    ASSIGN_OR_RETURN(m.tensor,
+                     tensors_.require(name, std::span(shape).subspan(n_blocks > 1 ? 0 : 1)));
+    RETURN_IF_ERROR(tensors_.check_type(*m.tensor));
+    m.view = {m.tensor->type, n_blocks * spec.cols, each, m.tensor->bytes};
+  }
+  for (int i = 0; i < n_blocks; ++i) {
+    ASSIGN_OR_RETURN(w.emplace_back(), tensors_.transposed_rows(m, i * spec.cols, spec.cols, name));
+  }
+  if (m.tensor != nullptr) tensors_.done(*m.tensor);
+  return {};
+}
+
+// The inputs of a token become neighbours. Plain numbers keep their type; codes become F32.
+Result<FileMatrix> LayerLoader::taps_in_order(const LinearSpec& spec, const std::string& stem) {
+  const int64_t per_tap = spec.cols / spec.taps, shape[] = {spec.rows, per_tap, spec.taps};
+  FileMatrix m;
+  ASSIGN_OR_RETURN(m.tensor, tensors_.require(stem + ".weight", shape));
+  RETURN_IF_ERROR(tensors_.check_type(*m.tensor));
+  const QuantType type =
+      quant_info(m.tensor->type).block_size == 1 ? m.tensor->type : QuantType::kF32;
+  const size_t from_bytes = quant_bytes(m.tensor->type, spec.cols),
+               to_bytes = quant_bytes(type, spec.cols);
+  if (m.tensor->bytes.size() != from_bytes * static_cast<size_t>(spec.rows))
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected {} bytes, got {}",
+                  tensors_.source().path().string(), m.tensor->name,
+                  from_bytes * static_cast<size_t>(spec.rows), m.tensor->bytes.size());
+  m.storage.resize(to_bytes * static_cast<size_t>(spec.rows));
+  std::vector<float> stored(static_cast<size_t>(spec.cols)), ordered(stored.size());
+  const auto taps = static_cast<size_t>(spec.taps), n = static_cast<size_t>(per_tap);
+  tensors_.read_ahead({m.tensor->bytes});
+  for (size_t r = 0; r < static_cast<size_t>(spec.rows); ++r) {
+    dequantize_row(m.tensor->type, m.tensor->bytes.data() + r * from_bytes, stored.data(),
+                   spec.cols);
+    for (size_t i = 0; i < n; ++i)
+      for (size_t k = 0; k < taps; ++k) ordered[k * n + i] = stored[i * taps + k];
+    quantize_row(type, ordered.data(), m.storage.data() + r * to_bytes, spec.cols);
+  }
+  m.view = {type, spec.rows, spec.cols, m.storage};
+  return m;
 }
 
 void LayerLoader::number(const TensorName* name, float& out) {

@@ -29,6 +29,12 @@ class LayerLoader final : public TensorVisitor {
   void diagonal(const LinearSpec& spec, int n_blocks, ByHead& w) override;
   void number(const TensorName* name, float& out) override;
   void activation(ActivationFunction& out) override;
+  void shares(const SharesSpec& spec, std::unique_ptr<Vector>& kept,
+              std::unique_ptr<Vector>& added) override;
+  void token_shifts(const TokenShiftSpec& spec, std::span<std::unique_ptr<Vector>* const> mixtures,
+                    std::unique_ptr<Vector>* shares) override;
+  void affine(const AffineSpec& spec, std::span<std::unique_ptr<Vector>* const> scales,
+              std::unique_ptr<Vector>& offset) override;
   void constants(std::vector<float> values, std::unique_ptr<Vector>& out) override;
   void table(const TableSpec& spec, RowTable& out) override;
   void values(const VectorSpec& spec, std::vector<float>& out) override;
@@ -56,6 +62,16 @@ class LayerLoader final : public TensorVisitor {
   Status load_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values);
   Status split_heads(const HeadsSpec& spec, ByHead& keys, ByHead& values);
   Status load_diagonal(const LinearSpec& spec, int n_blocks, ByHead& w);
+  Status load_token_shifts(const TokenShiftSpec& spec,
+                           std::span<std::unique_ptr<Vector>* const> mixtures,
+                           std::unique_ptr<Vector>* shares);
+  Status inputs_first(const LinearSpec& spec, const std::string& name, int n_blocks, ByHead& w);
+  Result<std::vector<float>> with_leading(const std::string& name, int n, int size);
+  Result<FileMatrix> taps_in_order(const LinearSpec& spec, const std::string& stem);
+  Status load_shares(const SharesSpec& spec, std::unique_ptr<Vector>& kept,
+                     std::unique_ptr<Vector>& added);
+  Status load_affine(const AffineSpec& spec, std::span<std::unique_ptr<Vector>* const> scales,
+                     std::unique_ptr<Vector>& offset);
   Status load_activation(ActivationFunction& out);
   Status load_table(const TableSpec& spec, RowTable& out);
   Status append_rows(const TensorInfo& tensor, int cols, RowTable& out);

@@ -108,14 +108,11 @@ Result<std::unique_ptr<ModelWeights>> load_all(TensorLoader& tensors, const Shar
   auto weights = std::make_unique<ModelWeights>();
   FrameLoader frame(tensors, shard);
   const ModelConfig& config = tensors.config();
-  const std::string_view what =
-      config.indexer().top_k > 0 || config.compressed.query_rank > 0
-          ? "selects the tokens that it attends to"
-      : config.mixed_streams.count > 0    ? "has streams that are read by shares"
-      : config.block_residuals.layers > 0 ? "has residuals over blocks of layers"
-      : config.experts.n_identities > 0   ? "has experts without weights"
-                                          : "";
-  if (!what.empty() && !tensors.ops().can_select()) {
+  const std::string_view what = !tensors.ops().can_select() && !config.needs_select().empty()
+                                    ? config.needs_select()
+                                : !tensors.ops().has_all() ? config.needs_all()
+                                                           : "";
+  if (!what.empty()) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: architecture {} {}, which backend {} cannot: expected backend cpu",
                   tensors.source().path().string(), config.arch, what, tensors.ops().name());

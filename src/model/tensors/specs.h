@@ -125,6 +125,11 @@ struct LinearSpec {
   int zeros = 0;
   // Of diagonal(): directories have the matrices transposed, as [n_blocks, cols, rows of one].
   bool turned_blocks = false;
+  // > 1: inputs are those of so many tokens, one after the other; files store [rows, cols / taps,
+  // taps]. Of diagonal() alone.
+  int taps = 1;
+  // Directories have the matrix, or each block of a diagonal(), as [inputs, outputs]; with `bare`.
+  bool inputs_first = false;
 };
 
 // Linear layers with the same input that a file may store as one fused tensor, row after row. In a
@@ -163,9 +168,9 @@ struct VectorSpec {
   Shard::Range part;
   std::string_view suffix = "";  // appended to a name that lacks it
   // Shape in files, beside [size].
-  enum class Shape : uint8_t { kLine, kRow, kMatrix, kDeepColumn } shape = Shape::kLine;
+  enum class Shape : uint8_t { kLine, kRow, kMatrix, kDeepColumn, kDeepRow } shape = Shape::kLine;
   // kMatrix: [size / per_row, per_row]; kDeepColumn: [1, 1, size, 1], [size, 1] or
-  // [size]; kRow: [1, size].
+  // [size]; kRow: [1, size]; kDeepRow: [1, 1, size], with any number of ones.
   int per_row = 1;
   // Conversion of the stored numbers. kRate: GGUF files store the negative rate, Hugging Face
   // directories its logarithm; kPositiveRate: GGUF files store the rate. kIgnored: files have the
@@ -189,6 +194,32 @@ struct VectorSpec {
   bool is_bias = false;  // not counted by n_parameters()
   GroupedHeads heads = {};
   bool with_experts = false;  // is where the layer's experts are
+  int repeats = 1;            // the loaded vector has each number so many times
+};
+
+// Two vectors that a file stores as one, of numbers g: added = sigmoid(g / temperature), kept =
+// sqrt(max(1 - added^2, least)). The name is whole.
+struct SharesSpec {
+  const TensorName* name;
+  int size;
+  float temperature, least;
+};
+
+// Shares mu of the token before in mixtures mu x[t - 1] + (1 - mu) x[t], in one tensor of whole name or
+// in several.
+struct TokenShiftSpec {
+  const TensorName* together;
+  std::vector<const TensorName*> each;
+  int size;
+};
+
+// The sum of functions scale_i * (x_i + offset_i), whose whole names these are, by column.
+struct AffineSpec {
+  struct Part {
+    const TensorName *scale, *offset;
+  };
+  int size;
+  std::vector<Part> parts;
 };
 
 // A depthwise convolution over the last `taps` tokens. Files store [channels, taps], in one tensor
@@ -275,6 +306,31 @@ class TensorVisitor {
     (void)n_blocks, (void)w;
     LinearWeights whole;
     linear(spec, whole);
+  }
+  virtual void shares(const SharesSpec& spec, std::unique_ptr<Vector>& kept,
+                      std::unique_ptr<Vector>& added) {
+    (void)kept;
+    vector({.name = spec.name, .size = spec.size, .part = {0, spec.size}}, added);
+  }
+  // mixtures [2, size]: convolutions that mix, one for each share; or, if it is not null, shares [n *
+  // size]: the shares one after the other.
+  virtual void token_shifts(const TokenShiftSpec& spec,
+                            std::span<std::unique_ptr<Vector>* const> mixtures,
+                            std::unique_ptr<Vector>* shares) {
+    (void)mixtures;
+    std::unique_ptr<Vector> none;
+    const int n = static_cast<int>(spec.each.size()) * spec.size;
+    vector({.name = spec.together, .size = n, .part = {0, n}}, shares == nullptr ? none : *shares);
+  }
+  // scales: one for each part. offset: the sum of scale_i * offset_i.
+  virtual void affine(const AffineSpec& spec, std::span<std::unique_ptr<Vector>* const> scales,
+                      std::unique_ptr<Vector>& offset) {
+    for (size_t i = 0; i < spec.parts.size(); ++i) {
+      const AffineSpec::Part& part = spec.parts[i];
+      vector({.name = part.scale, .size = spec.size, .part = {0, spec.size}}, *scales[i]);
+      vector({.name = part.offset, .size = spec.size, .part = {0, spec.size}, .is_bias = true},
+             offset);
+    }
   }
   // A vector of numbers that no file stores.
   virtual void constants(std::vector<float> /*values*/, std::unique_ptr<Vector>&) {}

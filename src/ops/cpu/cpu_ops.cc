@@ -320,6 +320,15 @@ void CpuOps::scale_columns(Tensor x, const Vector& by) {
   });
 }
 
+void CpuOps::add_columns(Tensor x, const Vector& by) {
+  PENSTOCK_CHECK(x.cols == by.size());
+  const float* const values = values_of(by).data();
+  for_elements(x, [&](int row, int first, int n) {
+    float* const to = f32(x, row) + first;
+    for (int i = 0; i < n; ++i) to[i] += values[first + i];
+  });
+}
+
 void CpuOps::add_mixed(Tensor from, Tensor by, int width, Tensor to) {
   const int n_from = from.cols / width, n_to = to.cols / width;
   PENSTOCK_CHECK(from.cols == n_from * width && to.cols == n_to * width &&

@@ -93,6 +93,7 @@ class CpuOps final : public Ops {
       cpu_gather_logits(*config_.ranks, pool_, *kernels_.scans, batch_.row_tops, x);
   }
   void scale_columns(Tensor x, const Vector& by) override;
+  void add_columns(Tensor x, const Vector& by) override;
   void add_mixed(Tensor from, Tensor by, int width, Tensor to) override;
   void match_magnitude(Tensor x, Tensor like, float least) override;
   void keep_above(Tensor x, float deviations) override;
@@ -103,6 +104,7 @@ class CpuOps final : public Ops {
                    KvCache& cache, Tensor out) override;
   void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                    Tensor out) override;
+  void wkv(const WkvTensors& tensors, const WkvParams& params, KvCache& cache) override;
   bool can_cross_attend() const override { return true; }
   void put_encoded(int index, Tensor rows) override;
   void store_encoded(int index, Tensor k, Tensor v, const EncodedParams& params,
@@ -120,6 +122,7 @@ class CpuOps final : public Ops {
                       int layer) override;
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override;
   bool can_select() const override { return true; }
+  bool has_all() const override { return true; }
   void select(Tensor q, Tensor weights, const KvCache& cache, const SelectParams& params,
               Tensor out) override {
     cpu_select(attention_, q, weights, batch_, static_cast<const CpuKvCache&>(cache), params, out);

@@ -31,7 +31,7 @@ Tensor arena_tensor(Arena& arena, int rows, int cols) {
 // arena's.
 struct SortedTokens {
   int n_tokens, n_experts, top_k;
-  int n_computed;    // experts that have weights; those behind them give their input
+  int n_computed;    // experts that have weights; those behind them give their input or nothing
   int* firsts;       // [n_experts + 1]
   int* token_of;     // [rows]
   float* weight_of;  // [rows]
@@ -357,6 +357,7 @@ class ExpertGroup {
     products.make([](int, int) {});
     adapt(products, tensors_.hidden);
     products.run([](std::span<const LinearTarget>, int, int) {});
+    if (params_.result_scale != nullptr) norm_result();
   }
 
   // out[t] += the results of its experts of this group.
@@ -377,6 +378,19 @@ class ExpertGroup {
   }
 
  private:
+  // result = norm(result_scale * result).
+  void norm_result() const {
+    const float* const scale = data_of(params_.result_scale);
+    const int n = tensors_.result.cols;
+    context_.pool.for_ranges(tokens_.n_rows(begin_, end_), 2, [&](int64_t begin, int64_t end, int) {
+      for (auto row = static_cast<int>(begin); row < end; ++row) {
+        float* const x = f32(tensors_.result, row);
+        for (int i = 0; i < n; ++i) x[i] *= scale[i];
+        context_.kernels.vector->rms_norm(x, nullptr, params_.result_eps, n, x);
+      }
+    });
+  }
+
   Tensor own_hidden() const { return tensors_.hidden.columns(params_.down_lead, tensors_.up.cols); }
 
   // add(expert, first row in the group, rows, products) for each expert that has rows.
@@ -491,7 +505,7 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
     group.to_result();
     group.add_to(out);
   }
-  if (tokens.n_computed < n_experts) add_identities(context, x, tokens, out);
+  if (tokens.n_computed < n_experts && !params.idle_rest) add_identities(context, x, tokens, out);
 }
 
 }  // namespace penstock

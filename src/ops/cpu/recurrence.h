@@ -35,6 +35,9 @@ struct DeltaTensors {
 void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tensors,
                      const DeltaParams& params);
 
+// See Ops::wkv.
+void cpu_wkv(const RecurrenceContext& context, const WkvTensors& tensors, const WkvParams& params);
+
 // See Ops::state_space, whose scratch is `a` and dt is `b`.
 void cpu_state_space(const RecurrenceContext& context, const DeltaTensors& tensors,
                      const StateSpaceParams& params);

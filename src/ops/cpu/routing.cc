@@ -109,7 +109,8 @@ class Router {
       for (int other = 0; other < routing_.n_groups; ++other)
         better += scores[other] > scores[g] || (scores[other] == scores[g] && other < g) ? 1 : 0;
       if (better >= routing_.n_active_groups)
-        std::fill_n(merits_ + g * group_size_, group_size_, kNever);
+        std::fill_n(merits_ + g * group_size_, group_size_,
+                    routing_.left_out_as_zero ? 0.0f : kNever);
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include "model/arch/archs.h"
 #include "model/blocks/layer_tensors.h"
+#include "model/blocks/rwkv.h"
 #include "model/next_token_layer.h"
 #include "model/sources/synthetic.h"
 #include "quantize/map/tensor_mapper.h"
@@ -88,7 +89,13 @@ Status Mapper::check_writable() const {
         "{}: architecture {} is an encoder, which is read from both formats and not rewritten",
         source_.path().string(), config_.arch);
   }
-  if (config_.compressed.query_rank > 0 || config_.profiles.width > 0 || config_.residual.recalls) {
+  if (rwkv_config(config_) != nullptr) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: architecture {} is read from both formats and not rewritten",
+                  source_.path().string(), config_.arch);
+  }
+  if (config_.compressed.query_rank > 0 || config_.convolved.taps > 0 ||
+      config_.profiles.width > 0 || config_.residual.recalls) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: architecture {} is read from directories as published, and not rewritten",
                   source_.path().string(), config_.arch);

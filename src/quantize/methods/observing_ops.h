@@ -158,6 +158,7 @@ class ObservingOps final : public Ops {
   }
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override;
   bool can_select() const override { return inner_.can_select(); }
+  bool has_all() const override { return inner_.has_all(); }
   void select(Tensor q, Tensor weights, const KvCache& cache, const SelectParams& params,
               Tensor out) override {
     if (!stopped_ && product_ >= pass_.first && !recorded(product_))
@@ -169,6 +170,12 @@ class ObservingOps final : public Ops {
   void pool_keys(Tensor keys, Tensor scores, const PoolParams& params, KvCache& cache,
                  Tensor out) override {
     if (!stopped_) inner_.pool_keys(keys, scores, params, cache, out);
+  }
+  void add_columns(Tensor x, const Vector& by) override {
+    if (!stopped_) inner_.add_columns(x, by);
+  }
+  void wkv(const WkvTensors& tensors, const WkvParams& params, KvCache& cache) override {
+    if (!stopped_) inner_.wkv(tensors, params, cache);
   }
   void mix_streams(Tensor z, const StreamMixParams& params) override {
     if (!stopped_) inner_.mix_streams(z, params);

@@ -308,7 +308,7 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       a.n_layers == b.n_layers && a.head_dim == b.head_dim && a.latent == b.latent &&
       a.model_dim == b.model_dim && a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size &&
       a.streams == b.streams && a.mixed_streams == b.mixed_streams && a.ngrams == b.ngrams &&
-      a.compressed == b.compressed && a.profiles == b.profiles &&
+      a.compressed == b.compressed && a.convolved == b.convolved && a.profiles == b.profiles &&
       a.block_residuals == b.block_residuals && a.sphere == b.sphere && a.shared == b.shared &&
       a.per_layer.dim == b.per_layer.dim && a.per_layer_rows() == b.per_layer_rows();
   if (!same_sizes_of_all) return "sizes";

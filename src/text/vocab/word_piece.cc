@@ -1,5 +1,8 @@
 #include "text/vocab/word_piece.h"
 
+#include <algorithm>
+
+#include "base/work.h"
 #include "text/unicode/unicode.h"
 
 namespace penstock {
@@ -31,6 +34,16 @@ void WordPiece::encode(std::string_view word, WordScratch*, std::vector<TokenId>
   if (known) return;
   out.resize(before);
   if (unk_ != kNoToken) out.push_back(unk_);
+}
+
+void LongestPieces::encode(std::string_view word, WordScratch*, std::vector<TokenId>& out) const {
+  constexpr size_t kOften = 1024;  // tokens
+  while (!word.empty()) {
+    const Trie::Found found = pieces_.longest(word);
+    if (found.length > 0) out.push_back(found.value);
+    word.remove_prefix(std::max<size_t>(found.length, 1));
+    if (out.size() % kOften == 0) give_way();
+  }
 }
 
 void WordLevel::encode(std::string_view word, WordScratch*, std::vector<TokenId>& out) const {

@@ -1,5 +1,5 @@
-// WordPiece (BERT), which cuts a word greedily into the longest known pieces, and WordLevel, where
-// every word is one token.
+// WordPiece (BERT), which cuts a word greedily into the longest known pieces, LongestPieces (RWKV), which
+// does that with a whole text, and WordLevel, where every word is one token.
 #pragma once
 #include <string>
 
@@ -36,6 +36,17 @@ class WordPiece final : public WordModel {
   WordPieces pieces_;
   TokenId unk_;
   int max_chars_;
+};
+
+// Cuts a text greedily into the longest known pieces (RWKV). Bytes that begin none are dropped.
+class LongestPieces final : public WordModel {
+ public:
+  explicit LongestPieces(Trie pieces) : pieces_(std::move(pieces)) {}
+  void encode(std::string_view word, WordScratch* scratch,
+              std::vector<TokenId>& out) const override;
+
+ private:
+  Trie pieces_;
 };
 
 class WordLevel final : public WordModel {
