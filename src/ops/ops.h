@@ -464,13 +464,11 @@ class Ops {
   // window. q: [tokens, n_heads * head_dim], out: [tokens, n_heads * the layer's value_dim()].
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params,
                       Tensor out) = 0;
-  // Whether select(), AttentionParams::selected and entries, MoeParams::token_experts, embed_ngrams(),
-  // root_gates(), pool_keys(), mix_streams(), scale_heads_by_position() and experts without weights are
-  // there.
+  // Whether these are there: select(), AttentionParams::selected and entries, MoeParams::token_experts,
+  // experts without weights, embed_ngrams(), root_gates(), pool_keys(), mix_streams(), scale_heads_by_position().
   virtual bool can_select() const { return false; }
-  // Whether everything is there: also bound_rows(), softmax_rows(), add_columns(), wkv(),
-  // AttentionParams::token_sinks, ConvParams::of_token, MoeParams::result_scale, idle_rest and
-  // ExpertRouting::left_out_as_zero.
+  // Whether all is there: bound_rows(), softmax_rows(), add_columns(), wkv(), AttentionParams::token_sinks,
+  // ConvParams::of_token, MoeParams::result_scale, idle_rest, ExpertRouting::left_out_as_zero, too.
   virtual bool has_all() const { return false; }
   // Selects the params.top_k tokens with the highest scores among those that a token sees; of equal
   // scores the lower position. q: [tokens, n_heads * head_dim]; weights: [tokens, n_heads], no

@@ -13,7 +13,6 @@
 #include "kernels/vector_kernels.h"
 #include "ops/cpu/gemm_choice.h"
 #include "ops/cpu/host_tensor.h"
-#include "ops/cpu/mix_streams.h"
 #include "ops/cpu/ngrams.h"
 #include "ops/cpu/recurrence.h"
 
@@ -548,14 +547,6 @@ void CpuOps::pool_keys(Tensor keys, Tensor scores, const PoolParams& params, KvC
                        Tensor out) {
   cpu_pool_keys(recurrence(cache), keys, scores, params, out);
   clear_rows(out, batch_.n_tokens());
-}
-
-void CpuOps::bound_rows(Tensor x, float bound) { cpu_bound_rows(pool_, x, bound); }
-
-void CpuOps::softmax_rows(Tensor x) { cpu_softmax_rows(pool_, x); }
-
-void CpuOps::mix_streams(Tensor z, const StreamMixParams& params) {
-  cpu_mix_streams(pool_, z, params);
 }
 
 void CpuOps::attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) {

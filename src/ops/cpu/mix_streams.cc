@@ -1,10 +1,11 @@
-#include "ops/cpu/mix_streams.h"
+// Rows that are small matrices or distributions: mixtures of streams, softmax, bounds of length.
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "base/check.h"
+#include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/host_tensor.h"
 
 namespace penstock {
@@ -50,21 +51,21 @@ void mix_row(const StreamMixParams& params, const float* scale, const float* bas
 
 }  // namespace
 
-void cpu_mix_streams(ThreadPool& pool, Tensor z, const StreamMixParams& params) {
+void CpuOps::mix_streams(Tensor z, const StreamMixParams& params) {
   const int n = params.count, n_scales = params.scale->size();
   PENSTOCK_CHECK(n > 0 && n <= kMaxMixedStreams && n_scales >= 1 && n_scales <= 3 &&
                  z.cols == (n_scales == 3 ? (2 + n) * n : n_scales * n) &&
                  params.base->size() == z.cols);
   const float *scale = data_of(params.scale), *base = data_of(params.base);
-  pool.for_ranges(z.rows, kRowsTogether, [&](int64_t begin, int64_t end, int) {
+  pool_.for_ranges(z.rows, kRowsTogether, [&](int64_t begin, int64_t end, int) {
     for (auto row = static_cast<int>(begin); row < end; ++row)
       mix_row(params, scale, base, f32(z, row));
   });
 }
 
-void cpu_bound_rows(ThreadPool& pool, Tensor x, float bound) {
+void CpuOps::bound_rows(Tensor x, float bound) {
   constexpr float kLeast = 1e-6f;
-  pool.for_ranges(x.rows, kRowsTogether, [&](int64_t begin, int64_t end, int) {
+  pool_.for_ranges(x.rows, kRowsTogether, [&](int64_t begin, int64_t end, int) {
     for (auto row = static_cast<int>(begin); row < end; ++row) {
       float* const values = f32(x, row);
       const float length =
@@ -74,8 +75,8 @@ void cpu_bound_rows(ThreadPool& pool, Tensor x, float bound) {
   });
 }
 
-void cpu_softmax_rows(ThreadPool& pool, Tensor x) {
-  pool.for_ranges(x.rows, kRowsTogether, [&](int64_t begin, int64_t end, int) {
+void CpuOps::softmax_rows(Tensor x) {
+  pool_.for_ranges(x.rows, kRowsTogether, [&](int64_t begin, int64_t end, int) {
     for (auto row = static_cast<int>(begin); row < end; ++row) {
       float* const values = f32(x, row);
       const float most = *std::max_element(values, values + x.cols);
