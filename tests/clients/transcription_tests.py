@@ -141,6 +141,8 @@ class Abuse(unittest.TestCase):
         file = ("file", "a.wav", SOUNDS[0])
         self.refused([], "file: required")
         self.refused([file, file], "file: given twice")
+        self.refused([file, ("language", None, b"de"), ("language", None, b"fr")], "language: given twice")
+        self.refused([file, ("timestamp_granularities[]", None, b"segment")], "timestamp_granularities: expected response_format")
         body, headers = form([file, ("colour", None, b"red")])
         status, answered, reply = server.request("POST", "/v1/audio/transcriptions", body, headers)
         self.assertEqual(status, 200, reply[:300])
@@ -154,7 +156,7 @@ class Abuse(unittest.TestCase):
 
     def test_timeouts(self):
         body, headers = form([("file", "c.mp3", SOUNDS[2])])
-        for timeout, wanted, message in [("0", 400, "x-request-timeout"), ("soon", 400, "x-request-timeout"), ("0.001", 504, "deadline")]:
+        for timeout, wanted, message in [("0", 400, "x-request-timeout"), ("soon", 400, "x-request-timeout"), ("0.001", 504, "deadline"), ("0.001", 504, "deadline")]:
             got, _, reply = server.request("POST", "/v1/audio/transcriptions", body, headers | {"x-request-timeout": timeout})
             self.assertEqual(got, wanted, reply[:300])
             self.assertIn(message, reply.decode())

@@ -55,8 +55,11 @@ redisReplyObjectFunctions without_arrays(const redisReplyObjectFunctions& all) {
   return functions;
 }
 
+// What a server says stands in the log: without lines of its own and sequences of a terminal.
 Status refused(const redisReply& reply) {
-  const std::string text(reply.str, reply.len);
+  std::string text(reply.str, reply.len);
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ' || c == 127) c = '?';
   const bool full = text.starts_with("OOM");
   return make_error(full ? ErrorCode::kResourceExhausted : ErrorCode::kIo, text);
 }

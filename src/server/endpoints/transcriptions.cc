@@ -5,6 +5,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include "base/memory.h"
 #include "frontend/transcripts/formats.h"
@@ -34,6 +35,7 @@ struct AudioForm {
   Format format = Format::kJson;
   std::optional<float> temperature;
   bool stream = false;
+  bool wants_segments = false;
 };
 
 Status read_temperature(std::string_view text, AudioForm& form) {
@@ -73,6 +75,7 @@ Result<bool> read_field(const FormPart& part, AudioForm& form) {
       return errorf(ErrorCode::kUnsupported, "{}: times of words are not there, only of segments",
                     part.name);
     if (value != "segment") return wrong("segment");
+    form.wants_segments = true;
   } else {
     return false;
   }
@@ -82,10 +85,12 @@ Result<bool> read_field(const FormPart& part, AudioForm& form) {
 Result<AudioForm> read_audio_form(const Services& services, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const auto parts, read_form(request.header("content-type"), request.body));
   AudioForm form;
+  std::set<std::string_view> seen;
   for (const FormPart& part : parts) {
+    if (!seen.insert(part.name).second && !part.name.starts_with("timestamp_granularities"))
+      return errorf(ErrorCode::kInvalidArgument, "{}: given twice", part.name.substr(0, 100));
     if (part.name == "file") {
-      if (std::exchange(form.has_file, true))
-        return errorf(ErrorCode::kInvalidArgument, "file: given twice");
+      form.has_file = true;
       form.file = part.content;
       continue;
     }
@@ -105,6 +110,9 @@ Result<AudioForm> read_audio_form(const Services& services, const HttpRequest& r
   }
   if (!form.has_file) return errorf(ErrorCode::kInvalidArgument, "file: required, a sound");
   const bool plain = form.format == Format::kJson || form.format == Format::kText;
+  if (form.wants_segments && plain)
+    return errorf(ErrorCode::kInvalidArgument,
+                  "timestamp_granularities: expected response_format verbose_json, srt or vtt");
   if (form.stream && !plain)
     return errorf(ErrorCode::kInvalidArgument, "stream: expected response_format json or text");
   return form;
@@ -126,6 +134,7 @@ struct AudioCall {
     return spectrum.values.size() / n_frames * static_cast<size_t>(ear().window_frames()) *
            sizeof(float);
   }
+  bool late() const { return deadline && Clock::now() >= *deadline; }
   bool times() const { return form.format != Format::kJson && form.format != Format::kText; }
 };
 
@@ -314,6 +323,10 @@ net::awaitable<bool> wait_for_place(Exchange& exchange, const AudioCall& call, i
   co_return !exchange.gone();
 }
 
+Error late_error() {
+  return {ErrorCode::kDeadlineExceeded, "the request's deadline has passed"};
+}
+
 // Writes all windows. What was written is not lost where the queue is full, or a quota of a minute
 // is used up, in the middle of a sound: the next window waits.
 net::awaitable<Result<std::string>> write_windows(Services& services, Exchange& exchange,
@@ -327,6 +340,7 @@ net::awaitable<Result<std::string>> write_windows(Services& services, Exchange& 
                            call.ear().window_frames(), call.ear().seconds_per_frame()});
   int n_tries = 0;
   while (!transcriber.done() && !exchange.gone()) {
+    if (call.late()) co_return tl::unexpected(late_error());
     GenerationCall generation;
     // The window is copied and hashed.
     co_await services.run_apart(exchange, call.window_bytes(), [&] {
@@ -419,6 +433,7 @@ net::awaitable<Status> hear(Services& services, Exchange& exchange, AudioCall& c
     }
   });
   if (!heard) co_return heard;
+  if (call.late()) co_return tl::unexpected(late_error());
   co_await services.run_apart(exchange, static_cast<size_t>(bytes), [&] {
     auto spectrum = call.ear().spectrum(file);
     if (spectrum) {

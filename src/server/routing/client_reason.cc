@@ -15,7 +15,8 @@ std::string without_folders(std::string_view message) {
     const size_t end = path.find_last_not_of('/');
     const bool absolute = path.front() == '/' && end != std::string_view::npos;
     const size_t slash = absolute ? path.find_last_of('/', end) : std::string_view::npos;
-    text += slash == std::string_view::npos ? path : path.substr(slash + 1);
+    const bool in_folder = slash != std::string_view::npos && slash > 0;  // not /wake_up
+    text += in_folder ? path.substr(slash + 1) : path;
   }
   return text;
 }
