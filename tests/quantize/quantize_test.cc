@@ -297,7 +297,9 @@ TEST(Quantize, SomeAreReadAsPublishedAndNotRewritten) {
   for (const char* model : {"deepseek_v4", "inkling", "inkling2", "hrm_text", "dory"}) {
     for (const char* out : {"a.gguf", "b"}) {
       const auto there = quantize(job_of(golden(model), dir / out, "f32"));
-      EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("not rewritten"))
+      EXPECT_THAT(there ? "" : there.error().message,
+                  ::testing::AnyOf(::testing::HasSubstr("not rewritten"),
+                                   ::testing::HasSubstr("are not known: write a directory")))
           << model;
       EXPECT_FALSE(fs::exists(dir / out));
     }

@@ -76,7 +76,8 @@ void describe_grok(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"router_logit_softcapping", "router_logit_softcapping"},
              config.experts.router_softcap);
   writer.set({"", "residual_moe"}, both);
-  writer.erase({"expert_weights_norm", ""});
+  writer.erase({"expert_weights_norm", "norm_topk_prob"});
+  writer.erase({"", "num_experts"});
 }
 
 void grok_names(NameTable& names, const ModelConfig& config) {
