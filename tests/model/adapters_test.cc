@@ -273,6 +273,23 @@ TEST(Adapters, OfOtherExpertsAreRefusedByName) {
   expect_refused(testing::golden("qwen3_moe"), fewer, "expected pairs for 6 experts, got 3");
 }
 
+// Layers of other parts have names that end like those of the text.
+TEST(Adapters, OfOtherPartsAreRefused) {
+  const auto named = [](const std::string& prefix) {
+    LoraAdapter adapter = peft_adapter("llama2");
+    for (LoraModule& module : adapter.modules) {
+      EXPECT_TRUE(module.weight.starts_with("model.layers."));
+      module.weight = prefix + module.weight.substr(std::string("model.").size());
+    }
+    return adapter;
+  };
+  const AdaptedBase base = load_base(testing::golden("llama2"));
+  for (const char* prefix : {"", "model.", "model.language_model.", "language_model.model."})
+    EXPECT_TRUE(base.model->check_adapter(named(prefix)).has_value()) << prefix;
+  for (const char* prefix : {"mtp.", "model.vision_tower.encoder.", "anything.at.all.", "model.model."})
+    expect_refused(testing::golden("llama2"), named(prefix), "is not of the layers");
+}
+
 // Gate and up of the tiny model are a square; what is not shows which way the adapter lies.
 TEST(Adapters, OfSquareExpertsNeedAVersion) {
   const auto saved_by = [](const char* version, bool only_squares) {

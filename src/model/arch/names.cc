@@ -224,6 +224,12 @@ bool is_of_a_head(std::string_view name) {
   return false;
 }
 
+bool is_text_prefix(std::string_view prefix, const NameTable& names) {
+  return prefix.empty() || prefix == "model." || prefix == "transformer." ||
+         std::ranges::find(names.prefixes, prefix) != names.prefixes.end() ||
+         std::ranges::find(kTextModels, prefix, &TextModel::prefix) != std::end(kTextModels);
+}
+
 bool is_of_another_modality(std::string_view name, std::string_view prefix) {
   if (is_of_further_tokens(name)) return false;
   const auto* const text = std::ranges::find(kTextModels, prefix, &TextModel::prefix);

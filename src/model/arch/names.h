@@ -30,6 +30,9 @@ bool is_ignorable_tensor(std::string_view name);
 // Whether the tensor belongs to layers that predict further tokens, for formats that name these
 // apart.
 bool is_of_further_tokens(std::string_view name);
+// Whether names of the text model's tensors may begin with it, in a checkpoint of the model or in one
+// around it; names: of the same format.
+bool is_text_prefix(std::string_view prefix, const NameTable& names);
 // Whether the tensor belongs to another modality (images, sound). prefix: that of the text model;
 // if it is nested in a larger model, everything without the prefix belongs to other modalities.
 bool is_of_another_modality(std::string_view name, std::string_view prefix);
