@@ -119,6 +119,9 @@ bool is_not_read(const std::string& name, const ModelConfig& config) {
   const int n_layers = config.n_layers;
   if (!config.output.has_head && (is_of_a_head(name) || name == "token_types.weight")) return true;
   if (is_of_another_modality(name, "")) return true;
+  // llama.cpp's RWKV 7: the first layer has no values before it
+  for (const char* first : {"v0", "v1", "v2"})
+    if (name == fmt::format("blk.0.time_mix_{}.weight", first)) return true;
   return is_ignorable_tensor(name) || name.starts_with(fmt::format("blk.{}.", n_layers)) ||
          name.starts_with(fmt::format("model.layers.{}.", n_layers));
 }
@@ -1429,12 +1432,12 @@ TEST(Config, MessagesSayWhatWhereExpectedGot) {
   EXPECT_THAT(with("num_key_value_heads", 3), HasSubstr("multiple of the 3 KV heads"));
   EXPECT_THAT(with("rms_norm_eps", std::nan("")), HasSubstr("rms_norm_eps"));
   EXPECT_THAT(with("hidden_act", "softplus"), HasSubstr("'softplus'"));
-  EXPECT_THAT(with("model_type", "rwkv6"), "");  // the class name still says Llama
+  EXPECT_THAT(with("model_type", "rwkv5"), "");  // the class name still says Llama
   EXPECT_THAT(with("rope_parameters", {{"rope_type", "spiral"}}), HasSubstr("'spiral'"));
   EXPECT_THAT(with("quantization_config", {{"quant_method", "hqq"}}), HasSubstr("hqq"));
   EXPECT_THAT(
-      with("general.architecture", "rwkv6", "model.gguf"),
-      AllOf(HasSubstr("general.architecture"), HasSubstr("llama, mistral"), HasSubstr("'rwkv6'")));
+      with("general.architecture", "rwkv5", "model.gguf"),
+      AllOf(HasSubstr("general.architecture"), HasSubstr("llama, mistral"), HasSubstr("'rwkv5'")));
   EXPECT_THAT(with("llama.attention.head_count", "four", "model.gguf"),
               HasSubstr("llama.attention.head_count: expected an integer"));
   EXPECT_THAT(with("llama.attention.head_count", json::array({4}), "model.gguf"),

@@ -75,7 +75,6 @@ void configure_muse_spark(ConfigReader& reader, ModelConfig& config) {
   config.residual.weighing = ResidualWeighing::kShares;
   config.residual.share_temperature =
       reader.number({"", "residual_gate_temperature"}, 1e-3f, 1e3f, 0.3f);
-  config.norm.bare_final = true;
   config.attention.attended_norm = true;
   read_experts(reader, config);
   read_mlp_layer_types(reader, config);

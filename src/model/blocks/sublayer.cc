@@ -11,8 +11,7 @@ std::string_view difference(const NormConfig& a, const NormConfig& b) {
   return first_difference(
       {{"norms", nearly(a.eps, b.eps) && nearly(a.post_eps, b.post_eps) &&
                      a.layer_norm == b.layer_norm && a.biases == b.biases && a.bare == b.bare &&
-                     a.bare_final == b.bare_final && a.gate_rank == b.gate_rank &&
-                     a.sub_norms == b.sub_norms}});
+                     a.gate_rank == b.gate_rank && a.sub_norms == b.sub_norms}});
 }
 
 std::string_view difference(const ResidualConfig& a, const ResidualConfig& b) {

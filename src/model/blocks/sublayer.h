@@ -24,8 +24,6 @@ struct NormConfig {
   bool biases = true;
   // Norms without weights (OLMo).
   bool bare = false;
-  // The final norm has no weights (Muse Spark).
-  bool bare_final = false;
   // > 0: norms before attention and before experts have gates of this rank (NormGate).
   int gate_rank = 0;
   // Added to stored weights: 1 in files that store them less one (Gemma).

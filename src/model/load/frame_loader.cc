@@ -136,10 +136,7 @@ Status FrameLoader::load(ModelWeights& weights) {
     visit_last(loader, weights.last_shares);
     RETURN_IF_ERROR(loader.status());
   }
-  if (config_.norm.bare_final) {
-    const std::vector<float> ones(static_cast<size_t>(dim), 1.0f);
-    ASSIGN_OR_RETURN(weights.final_norm.weight, tensors_.ops().pack_vector(ones));
-  } else if (!names_.final_norm.empty()) {
+  if (!names_.final_norm.empty()) {
     const float offset = config_.norm.plain_final ? 0.0f : config_.norm.offset;
     RETURN_IF_ERROR(
         tensors_.norm(tensors_.name(names_.final_norm), dim, weights.final_norm, offset));

@@ -387,17 +387,15 @@ Status LayerLoader::load_diagonal(const LinearSpec& spec, int n_blocks, ByHead& 
   if (spec.inputs_first && hf) return inputs_first(spec, stem, n_blocks, w);
   if (spec.inputs_first)  // GGUF files have matrices of three dimensions
     return ExpertLoader(tensors_).many_weights(stem, n_blocks, spec.rows / n_blocks, spec.cols, w);
+  const Range own = own_rows(spec.cut, spec.rows);
+  const int each = spec.rows / n_blocks;
+  if (spec.turned_blocks && hf)
+    return tensors_.turned_blocks(stem, {n_blocks, spec.cols, each},
+                                  {own.first / each, own.count / each}, w);
   const bool reorders = spec.taps > 1 && !tensors_.restores();
   ASSIGN_OR_RETURN(const FileMatrix all,
                    reorders ? taps_in_order(spec, stem)
                             : tensors_.matrix(stem, spec.rows, spec.cols, WeightUse::kProjection));
-  const Range own = own_rows(spec.cut, spec.rows);
-  const int each = spec.rows / n_blocks;
-  if (spec.turned_blocks && tensors_.source().naming() == Naming::kHuggingFace)
-    return tensors_.turned_blocks(stem, {n_blocks, spec.cols, each},
-                                  {own.first / each, own.count / each}, w);
-  ASSIGN_OR_RETURN(const FileMatrix all,
-                   tensors_.matrix(stem, spec.rows, spec.cols, WeightUse::kProjection));
   for (int first = own.first; first < own.first + own.count; first += each) {
     ASSIGN_OR_RETURN(w.emplace_back(), tensors_.pack_rows(all, first, each, stem + ".weight"));
   }
