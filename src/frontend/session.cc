@@ -83,8 +83,14 @@ Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
                        session->eyes_->ear().hears_windows();
     if (session->engine_info().encoder_rows > 0 && hears) {
       ASSIGN_OR_RETURN(session->whisper_, WhisperTokens::read(*tower.model, *session->tokenizer_));
-      int& most = session->whisper_->max_tokens;
-      most = std::min(most, session->engine_info().max_model_len);
+      const int most = session->whisper_->max_tokens, room = session->engine_info().max_model_len;
+      if (room < most) {
+        return errorf(
+            ErrorCode::kInvalidArgument,
+            "max_model_len: a window of a sound is written with up to {} tokens: expected "
+            "at least as many, got {}",
+            most, room);
+      }
     }
   }
   return session;

@@ -221,19 +221,17 @@ TEST_P(StateExactness, GuessesOfItsOwnFirstLayersAreRefusedByName) {
   EXPECT_NE(engine.error().message.find("spec early-exit: architecture "), std::string::npos);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StateExactness,
-                         ::testing::Values("lfm2", "lfm2_moe", "lfm2_long_tail", "qwen3_next",
-                                           "qwen3_5_moe", "qwen3_5_text_plain", "granitemoehybrid",
-                                           "bamba_biases", "mamba2", "mamba2_groups", "nemotron_h",
-                                           "nemotron_h_moe_groups", "nemotron_h_moe_latent",
-                                           "falcon_h1", "falcon_h1_biases", "kimi_linear",
-                                           "kimi_linear_odd", "mamba", "falcon_mamba", "jamba",
-                                           "olmo_hybrid", "lara_mini", "recurrent_gemma",
-                                           "recurrent_gemma_wide", "zamba2", "zamba2_adapters",
-                                           "qwen4_exp", "qwen4_exp_plain", "glm5_next",
-                                           "deepseek_v4", "deepseek_v4_yarn", "zaya",
-                                           "zaya_sliding", "rwkv6", "rwkv6_heads", "rwkv7"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, StateExactness,
+    ::testing::Values("lfm2", "lfm2_moe", "lfm2_long_tail", "qwen3_next", "qwen3_5_moe",
+                      "qwen3_5_text_plain", "granitemoehybrid", "bamba_biases", "mamba2",
+                      "mamba2_groups", "nemotron_h", "nemotron_h_moe_groups",
+                      "nemotron_h_moe_latent", "falcon_h1", "falcon_h1_biases", "kimi_linear",
+                      "kimi_linear_odd", "mamba", "falcon_mamba", "jamba", "olmo_hybrid",
+                      "lara_mini", "recurrent_gemma", "recurrent_gemma_wide", "zamba2",
+                      "zamba2_adapters", "qwen4_exp", "qwen4_exp_plain", "glm5_next", "deepseek_v4",
+                      "deepseek_v4_yarn", "zaya", "zaya_sliding", "rwkv6", "rwkv6_heads", "rwkv7"),
+    [](const auto& info) { return std::string(info.param); });
 
 // One of each kind of recurrence.
 INSTANTIATE_TEST_SUITE_P(StatesInBf16, StateExactness,
@@ -249,16 +247,14 @@ INSTANTIATE_TEST_SUITE_P(StatesInBf16, StateExactness,
                            return model.substr(0, model.find('/'));
                          });
 
-INSTANTIATE_TEST_SUITE_P(Models, Exactness,
-                         ::testing::Values("llama3", "mistral", "gemma3", "gpt2", "qwen3_moe",
-                                           "gpt_oss", "deepseek_v3", "deepseek_v32", "glm_moe_dsa",
-                                           "minimax_m3", "minimax_m3_text", "mistral_large4",
-                                           "mistral_large4_groups", "dots3_note", "axk2",
-                                           "muse_spark", "dots3_note_plain", "gemma4",
-                                           "gemma4_experts", "gemma3n", "gemma3n_apart",
-                                           "gemma4_unified", "diffllama", "apertus1p5",
-                                           "cohere_compass"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, Exactness,
+    ::testing::Values("llama3", "mistral", "gemma3", "gpt2", "qwen3_moe", "gpt_oss", "deepseek_v3",
+                      "deepseek_v32", "glm_moe_dsa", "minimax_m3", "minimax_m3_text",
+                      "mistral_large4", "mistral_large4_groups", "dots3_note", "axk2", "muse_spark",
+                      "dots3_note_plain", "gemma4", "gemma4_experts", "gemma3n", "gemma3n_apart",
+                      "gemma4_unified", "diffllama", "apertus1p5", "cohere_compass"),
+    [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace penstock

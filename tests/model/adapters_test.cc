@@ -286,7 +286,8 @@ TEST(Adapters, OfOtherPartsAreRefused) {
   const AdaptedBase base = load_base(testing::golden("llama2"));
   for (const char* prefix : {"", "model.", "model.language_model.", "language_model.model."})
     EXPECT_TRUE(base.model->check_adapter(named(prefix)).has_value()) << prefix;
-  for (const char* prefix : {"mtp.", "model.vision_tower.encoder.", "anything.at.all.", "model.model."})
+  for (const char* prefix :
+       {"mtp.", "model.vision_tower.encoder.", "anything.at.all.", "model.model."})
     expect_refused(testing::golden("llama2"), named(prefix), "is not of the layers");
 }
 

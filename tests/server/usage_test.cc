@@ -240,11 +240,18 @@ TEST_F(UsageTest, WhatARequestHasUsedItselfIsNotWaitedFor) {
   ASSERT_TRUE(refused);
   EXPECT_TRUE(refused->for_good);
   EXPECT_THAT(refused->reply.message, HasSubstr("197 are used"));
-  // Another request's end may.
-  const auto waits = other->claim(next);
+  // Nor does the end of this one to another: two that wait for each other would wait for ever.
+  const auto other_refused = other->claim(next);
+  ASSERT_TRUE(other_refused);
+  EXPECT_TRUE(other_refused->for_good);
+  SpendingClaim large{.prompt_tokens = 60, .n_replies = 1, .max_tokens = 40};
+  ASSERT_FALSE(other->claim(large));
+  const auto waits = spending->claim(large);  // until what is reserved is not needed
   ASSERT_TRUE(waits);
   EXPECT_FALSE(waits->for_good);
-  SpendingClaim small{.prompt_tokens = 100, .n_replies = 1, .max_tokens = 6};
+  other->charge(10, 0);
+  other->settle();
+  SpendingClaim small{.prompt_tokens = 90, .n_replies = 1, .max_tokens = 6};
   EXPECT_FALSE(spending->claim(small)) << "what is left";
 }
 
@@ -268,14 +275,14 @@ TEST_F(UsageTest, WhatTheQuotaRefusesIsNotReserved) {
     EXPECT_FALSE(refused->for_good);
     EXPECT_THAT(refused->reply.message, Not(HasSubstr("budget"))) << i;
   }
-  std::optional<UseCounts> reserved;
-  usage_->reserve("a",
-                  [&](const Usage::Spent&, const UseCounts& of_all) {
-                    reserved = of_all;
-                    return false;
-                  },
-                  {});
-  EXPECT_EQ(reserved->tokens(), 80);
+  int64_t spent = -1, reserved = -1;
+  const auto look = [&](const Usage::Spent& of_key, const UseCounts& of_all) {
+    spent = of_key.today.tokens(), reserved = of_all.tokens();
+    return false;
+  };
+  usage_->reserve("a", look, {});
+  EXPECT_EQ(spent, 80);
+  EXPECT_EQ(reserved, 0);
 }
 
 TEST_F(UsageTest, AuditLog) {

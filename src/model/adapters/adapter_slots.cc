@@ -92,10 +92,11 @@ Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& 
     const std::string_view prefix =
         std::string_view(module.weight).substr(0, module.weight.size() - inner.size());
     if (!is_text_prefix(prefix, other_names)) {
-      return errorf(ErrorCode::kInvalidArgument,
-                    "{}: is for a part that adapters cannot add to: {} is not of the layers of this "
-                    "{}'s text",
-                    where, quote_name(module.weight), config_.arch);
+      return errorf(
+          ErrorCode::kInvalidArgument,
+          "{}: is for a part that adapters cannot add to: {} is not of the layers of this "
+          "{}'s text",
+          where, quote_name(module.weight), config_.arch);
     }
     if (const auto role = expert_role_of(module.weight, other, other_names)) {
       match.expert = role->expert, match.both = role->both;

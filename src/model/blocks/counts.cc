@@ -111,8 +111,7 @@ class ParameterCounter final : public TensorVisitor {
 int64_t frame_parameters(const ModelConfig& c, bool active) {
   const int64_t dim = c.model_dim, beside = c.per_layer.dim, streams = c.altup.n_streams;
   const int64_t width = c.embedding.width > 0 ? c.embedding.width : dim;
-  int64_t total =
-      dim + width * c.vocab_size + (c.embedding.tied ? 0 : dim) * c.output_rows();
+  int64_t total = dim + width * c.vocab_size + (c.embedding.tied ? 0 : dim) * c.output_rows();
   if (c.embedding.width > 0) total += width * dim;
   // an embedding lookup reads one row
   if (active && !c.embedding.tied) total -= dim * c.vocab_size;

@@ -102,7 +102,7 @@ struct ModelWeights {
   StreamMixWeights last_shares;  // the sum at the end of mixed streams
   std::unique_ptr<Weight>
       last_block_query;  // [1, model_dim]: the mean at the end of block residuals
-  ColumnWeights input;           // of embeddings, with ResidualWeighing::kScales
+  ColumnWeights input;   // of embeddings, with ResidualWeighing::kScales
   // [vocab_size, model_dim]; null = the embedding
   std::unique_ptr<Weight> lm_head;
   std::unique_ptr<Vector> output_bias;   // [vocab_size] or null

@@ -245,10 +245,10 @@ Status FrameLoader::load_head(ModelWeights& weights) {
                   "{}: norm_head: expected an output layer of its own, got tie_word_embeddings",
                   tensors_.source().path().string());
   if (config_.embedding.tied) return {};
-  const Range own = config_.output.rows > 0 ? Range{0, config_.output_rows()}
-                                            : tensors_.cuts().vocabulary();
-  ASSIGN_OR_RETURN(weights.lm_head, tensors_.weight_rows(head, config_.output_rows(), dim, own,
-                                                         WeightUse::kOutput));
+  const Range own =
+      config_.output.rows > 0 ? Range{0, config_.output_rows()} : tensors_.cuts().vocabulary();
+  ASSIGN_OR_RETURN(weights.lm_head,
+                   tensors_.weight_rows(head, config_.output_rows(), dim, own, WeightUse::kOutput));
   return {};
 }
 

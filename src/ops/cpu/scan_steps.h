@@ -12,7 +12,7 @@ inline float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x));
 
 // Steps of RG-LRU. Inputs are divided by them, since scans multiply by steps.
 inline void prepare_levels(const DeltaTensors& tensors, const StateSpaceParams& params, int t,
-                    bool begins) {
+                           bool begins) {
   constexpr float kLeast = 1e-20f;
   const float *rate = data_of(params.rate), *bias = data_of(params.bias);
   float *const dt = f32(tensors.b, t), *const x = f32(tensors.qkv, t);

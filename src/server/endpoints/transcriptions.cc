@@ -323,9 +323,7 @@ net::awaitable<bool> wait_for_place(Exchange& exchange, const AudioCall& call, i
   co_return !exchange.gone();
 }
 
-Error late_error() {
-  return {ErrorCode::kDeadlineExceeded, "the request's deadline has passed"};
-}
+Error late_error() { return {ErrorCode::kDeadlineExceeded, "the request's deadline has passed"}; }
 
 // Writes all windows. What was written is not lost where the queue is full, or a quota of a minute
 // is used up, in the middle of a sound: the next window waits.

@@ -23,6 +23,7 @@ class KeySpending final : public Spending {
       : key_(std::move(key)), usage_(usage), with_quota_(with_quota) {}
   ~KeySpending() override {
     usage_.release(key_->payer(), held_);
+    usage_.unsettle(key_->payer(), settled_);
     give_back_quota(quota_held_);
   }
   KeySpending(const KeySpending&) = delete;
@@ -56,14 +57,16 @@ class KeySpending final : public Spending {
   }
 
   void settle() override {
-    UseCounts needed = most_of(price_, charged_.input_tokens, charged_.output_tokens);
-    needed.input_tokens = std::min(needed.input_tokens, held_.input_tokens);
-    needed.output_tokens = std::min(needed.output_tokens, held_.output_tokens);
-    needed.nano_cost = std::min(needed.nano_cost, held_.nano_cost);
-    UseCounts unneeded = held_;
-    unneeded -= needed;
-    usage_.release(key_->payer(), unneeded);
-    held_ = needed;
+    UseCounts used = most_of(price_, charged_.input_tokens, charged_.output_tokens);
+    used -= settled_;
+    used.input_tokens = std::clamp<int64_t>(used.input_tokens, 0, held_.input_tokens);
+    used.output_tokens = std::clamp<int64_t>(used.output_tokens, 0, held_.output_tokens);
+    used.nano_cost = std::clamp<int64_t>(used.nano_cost, 0, held_.nano_cost);
+    usage_.settle(key_->payer(), used);
+    settled_ += used;
+    held_ -= used;
+    usage_.release(key_->payer(), held_);
+    held_ = {};
     give_back_quota(std::exchange(quota_held_, 0));
   }
 
@@ -77,13 +80,7 @@ class KeySpending final : public Spending {
     if (!budget.limited()) return std::nullopt;
     std::optional<BudgetState> short_of;
     UseCounts most;
-    // What this exchange has used already is reserved until it ends, and counts as used: waiting for
-    // the end of others gives nothing of it back.
-    const auto fits = [&](const Usage::Spent& of_ended, const UseCounts& of_all) {
-      Usage::Spent spent = of_ended;
-      spent.today += held_, spent.month += held_;
-      UseCounts reserved = of_all;
-      reserved -= held_;
+    const auto fits = [&](const Usage::Spent& spent, const UseCounts& reserved) {
       if (claim.may_be_shorter) shorten(claim, budget, spent, reserved);
       most = most_of(claim.price, claim.prompt_tokens, claim.n_replies * claim.max_tokens);
       short_of = short_budget(budget, spent, reserved, most, usage_.now());
@@ -134,7 +131,8 @@ class KeySpending final : public Spending {
   const bool with_quota_;
   TokenPrice price_;       // highest price among the claims
   UseCounts held_;         // reserved in the budgets
-  UseCounts charged_;      // used part of the reservation
+  UseCounts settled_;      // used of what was reserved, by calls that have ended
+  UseCounts charged_;      // used by all calls
   double quota_held_ = 0;  // tokens reserved in the quota
 };
 

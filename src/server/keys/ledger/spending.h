@@ -34,7 +34,8 @@ class Spending {
   virtual std::optional<Refusal> claim(SpendingClaim& claim) = 0;
   // Charges computed tokens.
   virtual void charge(int prompt_tokens, int completion_tokens) = 0;
-  // Releases the unused part of the reservation, when everything claimed is computed.
+  // Releases the unused part of the reservation, when everything claimed is computed; the used part
+  // counts as spent from then on.
   virtual void settle() = 0;
   // Returns a new object for another exchange of the same payer.
   virtual std::shared_ptr<Spending> renewed() const = 0;

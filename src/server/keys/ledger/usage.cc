@@ -175,7 +175,9 @@ bool Usage::reserve(const std::string& key, const Fits& fits, const UseCounts& m
   const std::scoped_lock lock(mutex_);
   Balance& balance = balances_[key];
   renew(balance, today);
-  if (!fits(balance.spent, balance.reserved)) return false;
+  Spent spent = balance.spent;
+  spent.today += balance.settled, spent.month += balance.settled;
+  if (!fits(spent, balance.reserved)) return false;
   balance.reserved += most;
   return true;
 }
@@ -184,6 +186,19 @@ void Usage::release(const std::string& key, const UseCounts& held) {
   const std::scoped_lock lock(mutex_);
   if (const auto found = balances_.find(key); found != balances_.end())
     found->second.reserved -= held;
+}
+
+void Usage::settle(const std::string& key, const UseCounts& used) {
+  const std::scoped_lock lock(mutex_);
+  Balance& balance = balances_[key];
+  balance.reserved -= used;
+  balance.settled += used;
+}
+
+void Usage::unsettle(const std::string& key, const UseCounts& used) {
+  const std::scoped_lock lock(mutex_);
+  if (const auto found = balances_.find(key); found != balances_.end())
+    found->second.settled -= used;
 }
 
 // REQUIRES: writing_.

@@ -81,6 +81,10 @@ class Usage {
   using Fits = std::function<bool(const Spent& spent, const UseCounts& reserved)>;
   bool reserve(const std::string& key, const Fits& fits, const UseCounts& most);
   void release(const std::string& key, const UseCounts& held);
+  // Makes a part of what is reserved use of a request that goes on: spent for everybody until
+  // unsettle(), when the request ends and is noted.
+  void settle(const std::string& key, const UseCounts& used);
+  void unsettle(const std::string& key, const UseCounts& used);
   int64_t now() const { return clock_(); }
   // Returns all use, including the last second's and what a full disk does not take.
   Result<std::vector<UseRow>> rows(const UseQuery& query);
@@ -90,7 +94,7 @@ class Usage {
   struct Balance {
     int64_t day = 0;
     Spent spent;
-    UseCounts reserved;
+    UseCounts reserved, settled;
   };
 
   Usage(std::shared_ptr<Store> store, Warn warn, Clock clock)
