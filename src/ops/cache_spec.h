@@ -101,12 +101,13 @@ struct CacheSpec {
       case KvDType::kF32: return values * 4;
       case KvDType::kI8:
       case KvDType::kF8: return values + rows * 4;
+      // Keys are padded to 16 features, values to 32, 16 tokens together to 64 bytes.
       case KvDType::kI4: {
-        const auto row_bytes = [](int64_t features) {
-          return (features + 1) / 2 + (features + 31) / 32 + 4;
-        };
-        const int64_t value_bytes = stores_values ? row_bytes(layer.value_dim()) : 0;
-        return layer.n_kv_heads * (row_bytes(layer.head_dim) + value_bytes);
+        const int64_t keys = (layer.head_dim + 15) / 16 * 16,
+                      value_groups = stores_values ? (layer.value_dim() + 31) / 32 : 0;
+        const int64_t row =
+            keys / 2 + (keys + 31) / 32 + 17 * value_groups + (stores_values ? 8 : 4);
+        return layer.n_kv_heads * ((row + 3) / 4 * 4);
       }
       default: return values * 2;
     }

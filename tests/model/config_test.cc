@@ -1162,6 +1162,8 @@ TEST(Config, DoryIsReadByTheNamesOfItsOtherPrograms) {
   EXPECT_EQ(config.layers[0].window, 9);
   EXPECT_EQ(config.ropes[static_cast<size_t>(config.layers[1].rope)].theta, 5e5f);
   EXPECT_EQ(config.ropes[static_cast<size_t>(config.layers[0].rope)].theta, 2e4f);
+  object["rope_profile_layers"] = {2, 2, 1, 1, 1, 2, 1, 1};
+  EXPECT_THAT(error_of(checkpoint), HasSubstr("rope_type"));
 }
 
 TEST(Config, HrmTextSaysWhatItCannotBe) {
@@ -1181,6 +1183,9 @@ TEST(Config, HrmTextSaysWhatItCannotBe) {
   EXPECT_THAT(error_with("num_key_value_heads", 2), HasSubstr("num_key_value_heads"));
   EXPECT_THAT(error_with("H_cycles", 1000), HasSubstr("at most 1024"));
   EXPECT_THAT(error_with("L_cycles", -1), HasSubstr("L_cycles"));
+  Changed tied = checkpoint;
+  tied.json_config()["tie_word_embeddings"] = true, tied.json_config()["L_cycles"] = 0;
+  EXPECT_THAT(error_of(tied), HasSubstr("L_cycles"));
   // A file that counts the layers of a stack.
   Changed stack = checkpoint;
   stack.json_config().erase("num_layers_per_stack");
@@ -1228,6 +1233,8 @@ TEST(Config, GrokSaysWhatItCannotBe) {
   };
   EXPECT_EQ(error_of(checkpoint), "");
   EXPECT_THAT(error_with("rope_type", "yarn_log"), HasSubstr("rope_type: expected original"));
+  EXPECT_THAT(error_with("rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}),
+              HasSubstr("rope_scaling: expected none"));
   EXPECT_THAT(error_with("sliding_window_size", 512), HasSubstr("sliding_window_size"));
   EXPECT_THAT(error_with("global_attn_every_n", 2), HasSubstr("global_attn_every_n"));
 }
@@ -1294,6 +1301,8 @@ TEST(Config, ZayaSaysWhatItCannotBe) {
   EXPECT_THAT(error_with("layer_types", {"hybrid", "mamba", "hybrid", "hybrid"}),
               HasSubstr("layer_types: expected"));
   EXPECT_THAT(error_with("cca_time1", 0), HasSubstr("cca_time1"));
+  EXPECT_THAT(error_with("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}),
+              HasSubstr("rope_type"));
   EXPECT_THAT(error_with("router_hidden_size", 0), HasSubstr("router_hidden_size"));
 }
 
@@ -1619,7 +1628,8 @@ TEST(Shapes, AllAreReadable) {
   EXPECT_EQ(config_from_shape("granite-4-tiny:6")->layers.size(), 6u);
   EXPECT_NEAR(static_cast<double>(config_from_shape("gpt-oss-120b")->n_parameters()) / 1e9, 116.8,
               1);
-  for (const char* wrong : {"llama-3.1-8b:0", "llama-3.1-8b:33", "llama-3.1-8b:", "llama-3.1-8b:x"})
+  for (const char* wrong :
+       {"llama-3.1-8b:0", "llama-3.1-8b:33", "llama-3.1-8b:", "llama-3.1-8b:x", "gpt2:6"})
     EXPECT_EQ(config_from_shape(wrong).error().code, ErrorCode::kInvalidArgument) << wrong;
   EXPECT_THAT(config_from_shape("llama-9-1t").error().message,
               AllOf(HasSubstr("llama-9-1t"), HasSubstr("gpt2")));

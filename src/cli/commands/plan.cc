@@ -47,7 +47,7 @@ struct PlanCommand {
         ->check(CLI::PositiveNumber);
     app.add_option("--type", type, "encoding of the weights of a --shape")->capture_default_str();
     app.add_option("--kv-cache-dtype", kv_dtype, "f32, f16, bf16, int8, int4 or fp8")
-        ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "fp8"}))
+        ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4", "fp8"}))
         ->capture_default_str();
     app.add_option("--mamba-ssm-cache-dtype", states,
                    "type of the states of recurrent layers: float32 or bfloat16")

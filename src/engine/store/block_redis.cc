@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -15,12 +16,18 @@ Result<RedisReply> call(RedisConnection& connection, Words words, int64_t most =
   return connection.call(std::span(words.begin(), words.size()), most);
 }
 
+// The writer's thread may wait: a block that is not written is lost.
+RedisTimes patient(RedisTimes times) {
+  times.longest_connecting = std::max(times.longest_connecting, times.longest_answer);
+  return times;
+}
+
 }  // namespace
 
 BlockRedis::BlockRedis(const RedisAddress& address, BlockImages images, RedisTimes times)
     : images_(std::move(images)),
       reads_{{}, RedisConnection(address, times)},
-      writes_{{}, RedisConnection(address, times)} {}
+      writes_{{}, RedisConnection(address, patient(times))} {}
 
 std::string BlockRedis::name_of(const BlockKey& key) const {
   const BlockHash& print = images_.fingerprint();

@@ -275,17 +275,22 @@ Status RedisConnection::connect() {
   const auto latest =
       Clock::now() + (dial_ == nullptr ? times_.longest_connecting : std::chrono::milliseconds(0));
   if (dial_ == nullptr) {
-    dial_ = std::make_shared<Dial>();
     try {
+      auto made = std::make_shared<Dial>();
       // It owns what it works with: a name server that does not answer holds it alone.
-      std::thread([dial = dial_, address = address_, times = times_] {
-        auto line = RedisLine::open(address, times);
-        const std::lock_guard lock(dial->mutex);
-        dial->line = std::move(line);
-        dial->ended.notify_one();
+      std::thread([made, address = address_, times = times_] {
+        Result<std::unique_ptr<RedisLine>> line;
+        try {
+          line = RedisLine::open(address, times);
+        } catch (const std::exception&) {
+          line = tl::unexpected(Error{ErrorCode::kResourceExhausted, "no memory"});
+        }
+        const std::lock_guard lock(made->mutex);
+        made->line = std::move(line);
+        made->ended.notify_one();
       }).detach();
+      dial_ = std::move(made);
     } catch (const std::system_error& error) {
-      dial_.reset();
       return make_error(ErrorCode::kResourceExhausted, error.what());
     }
   }
@@ -312,9 +317,9 @@ Result<RedisReply> RedisConnection::call(std::span<const std::string_view> comma
     if (line_ == nullptr) RETURN_IF_ERROR(connect());
     return line_->exchange(command, most);
   };
-  const bool idle = line_ != nullptr;  // the server may have closed it meanwhile
+  const bool idle = line_ != nullptr || dial_ != nullptr;  // it may have been closed meanwhile
   Result<RedisReply> reply = attempt();
-  if (!reply && idle && line_->closed()) {
+  if (!reply && idle && line_ != nullptr && line_->closed()) {
     line_.reset();
     reply = attempt();
   }

@@ -99,6 +99,7 @@ std::string_view within_layers(std::string_view name, std::string_view layer_pat
 std::optional<InLayer> in_layer(std::string_view name, const NameTable& names) {
   const std::string_view pattern = names.layer;
   const size_t number = pattern.find("{}");
+  if (number == std::string_view::npos) return std::nullopt;
   name = within_layers(name, pattern);
   if (!name.starts_with(pattern.substr(0, number))) return std::nullopt;
   name = name.substr(number);

@@ -42,17 +42,19 @@ json dory_kinds(const json& object) {
 }
 
 // Rotations of both kinds: rope_theta, or rope_theta_2 where rope_profile_layers says 2 for a kind's
-// first layer.
+// layers. A kind that has both is refused by its rope_type.
 json dory_ropes(const json& object, const json& kinds) {
   const json profiles = object.value("rope_profile_layers", json());
   json ropes;
   for (size_t i = 0; i < kinds.size(); ++i) {
-    if (!kinds[i].is_string() || kinds[i] == "mlp" || ropes.contains(kinds[i])) continue;
+    if (!kinds[i].is_string() || kinds[i] == "mlp") continue;
     const auto& kind = kinds[i].get_ref<const std::string&>();
     json theta = kind == "full_attention" ? 1e7 : 1e4;
     if (profiles.is_array() && i < profiles.size())
       theta = object.value(profiles[i] == 2 ? "rope_theta_2" : "rope_theta", theta);
-    ropes[kind] = {{"rope_type", "default"}, {"rope_theta", theta}};
+    const json rope = {{"rope_type", "default"}, {"rope_theta", theta}};
+    if (!ropes.contains(kind)) ropes[kind] = rope;
+    if (ropes[kind] != rope) ropes[kind]["rope_type"] = "of several rope_profile_layers";
   }
   return ropes;
 }

@@ -20,7 +20,9 @@ constexpr float kGrokCap = 30.0f;
 // Behind this many tokens Grok 2's bounded scores grow with the position.
 constexpr Key kGrokTemperature{"attention.temperature_length", "attn_temperature_len"};
 
-void check_grok(ConfigReader& reader) {
+void check_grok(ConfigReader& reader, const ModelConfig& config) {
+  if (config.ropes[0].scaling != RopeScaling::kNone)
+    reader.fail(ErrorCode::kUnsupported, "rope_scaling: expected none");
   const std::string rope = reader.text({"", "rope_type"}, "original");
   if (rope != "original")
     reader.fail(ErrorCode::kUnsupported, fmt::format("rope_type: expected original, got {}", rope));
@@ -33,7 +35,7 @@ void check_grok(ConfigReader& reader) {
 }
 
 void configure_grok(ConfigReader& reader, ModelConfig& config) {
-  if (!reader.gguf()) check_grok(reader);
+  if (!reader.gguf()) check_grok(reader, config);
   config.ffn.activation = Activation::kGeluTanh;
   config.residual.norms = NormPlacement::kBoth;
   RopeConfig& rope = config.ropes[0];

@@ -294,7 +294,8 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
   config.attention.qkv_by_group = architecture.hf_qkv_by_group && !reader.gguf();
   architecture.configure(reader, config);
   // As transformers does: two different matrices are not tied, whatever the configuration says.
-  const bool tied = !reader.gguf() && config.embedding.tied && config.output.has_head;
+  const bool tied =
+      reader.status() && !reader.gguf() && config.embedding.tied && config.output.has_head;
   if (tied && source != nullptr && head_differs(*source, config)) config.embedding.tied = false;
   check_all_understood(reader, architecture);
   finish(reader, config);
@@ -453,7 +454,10 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
 
 // Cuts a shape to its first `text` layers.
 Status keep_layers(std::string_view text, nlohmann::json& fields) {
-  const auto all = fields["num_hidden_layers"].get<size_t>();
+  const auto given = fields.find("num_hidden_layers");
+  if (given == fields.end() || !given->is_number_unsigned())
+    return make_error(ErrorCode::kInvalidArgument, "shape: its layers are not cut");
+  const auto all = given->get<size_t>();
   size_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (error != std::errc() || end != text.data() + text.size() || n < 1 || n > all)

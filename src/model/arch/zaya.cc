@@ -31,6 +31,11 @@ void usual_zaya(json& object) {
             ? json(*found)
             : json{{"rope_type", "default"}, {"rope_theta", theta}, {"partial_rotary_factor", 0.5}};
   }
+  // One rotation for both kinds is not what the published code has; it is refused by its rope_type.
+  const bool flat = given && !ropes->contains("hybrid") && !ropes->contains("hybrid_sliding") &&
+                    ropes->contains("rope_theta");
+  if (flat || object.contains("rope_theta"))
+    of_kinds["full_attention"]["rope_type"] = "one of both kinds of layers";
   object["rope_parameters"] = of_kinds;
 }
 

@@ -100,9 +100,13 @@ std::optional<Place> place_of_experts(std::string_view name, const NameTable& na
     const auto split = split_layer(name.substr(prefix.size()), names.layer);
     if (!split) continue;
     const std::string_view part = split->second;
-    if (part == names[tensor::kExpertDown]) return Place{WeightRole::kDown, split->first};
-    const bool wide = part == names[tensor::kExpertGate] || part == names[tensor::kExpertUp];
-    if (apart ? wide : part == names[tensor::kExpertGateUp])
+    const auto is = [&](const TensorName& name) {
+      return !names[name].empty() && part == names[name];
+    };
+    if (is(tensor::kExpertDown) || is(tensor::kFusedExpertDown) || is(tensor::kPinnedDown))
+      return Place{WeightRole::kDown, split->first};
+    const bool wide = is(tensor::kExpertGate) || is(tensor::kExpertUp);
+    if (apart ? wide : is(tensor::kExpertGateUp) || is(tensor::kPinnedGateUp))
       return Place{WeightRole::kGateUp, split->first};
   }
   return {};
@@ -328,7 +332,7 @@ Result<EncodedMatrix> QuantizingSource::encode_expert(const TensorInfo& tensor,
 
 // Inputs of matrices that several experts have in one tensor.
 int inputs_of(const Place& place, const ModelConfig& config) {
-  return place.role == WeightRole::kDown ? config.experts.ffn_dim : config.model_dim;
+  return place.role == WeightRole::kDown ? config.experts.ffn_dim : config.expert_dim();
 }
 
 // Never a wider encoding than the file's.
@@ -388,6 +392,12 @@ Result<Plan> make_plan(const WeightSource& source, std::string_view type) {
                   where);
   Plan plan;
   plan.names = tensor_names(config, source.naming());
+  if (!plan.names.layer_prefixes.empty() || !plan.names.first_blocks.empty()) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: quantize: layers of {} are computed several times, and are not encoded at load", where,
+        config.arch);
+  }
   if (const GroupType* group_type = find_group_type(type); group_type != nullptr) {
     if (group_type->codebook == "ternary" ||
         group_type->activations == ActivationCoding::Kind::kInt8Static) {

@@ -10,7 +10,7 @@ namespace penstock::cuda {
 namespace {
 
 // Of the scores of rows that are computed together.
-constexpr int64_t kMostScoreBytes = int64_t{64} << 20;
+constexpr int64_t kMostScoreBytes = int64_t{64} << 20, kMostSumBytes = int64_t{128} << 20;
 constexpr int kMostKept = 1 << 15;    // scores of a selection that stay in shared memory
 constexpr int kManyScores = 1 << 14;  // are selected from by blocks of 1,024 threads
 
@@ -142,10 +142,11 @@ void SparseAttention::attend_by(const AttentionOnDevice& attention, const Chosen
   const int rows = attention.q.rows, n_kv_heads = attention.layer.n_kv_heads;
   const int heads = n_kv_heads * head_tiles;
   const int n_pieces = ceil_div(longest_list(chosen, attention.window), kPiece);
-  if (n_pieces == 1 || rows * heads >= kEnoughBlocks)
-    return device_.launch(Whole{attention, chosen}, Grid{rows, heads, shared_bytes});
   const auto of_row = static_cast<size_t>(n_kv_heads * attention.n_queries) *
                       static_cast<size_t>(attention.layer.value_dim + 2);
+  const int64_t bytes = int64_t{rows} * n_pieces * static_cast<int64_t>(of_row * sizeof(float));
+  if (n_pieces == 1 || rows * heads >= kEnoughBlocks || bytes > kMostSumBytes)
+    return device_.launch(Whole{attention, chosen}, Grid{rows, heads, shared_bytes});
   auto* const sums = scratch_.take<float>(static_cast<size_t>(rows * n_pieces) * of_row);
   if (sums == nullptr) return;
   device_.launch(Pieces{attention, chosen, n_pieces, sums},

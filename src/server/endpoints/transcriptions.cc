@@ -281,7 +281,10 @@ net::awaitable<Result<std::vector<TokenId>>> generate(Services& services, Exchan
   if (const Status reserved = reserve(exchange, call); !reserved)
     co_return tl::unexpected(reserved.error());
   auto started = co_await Generation::start(services, exchange, call);
-  if (!started) co_return tl::unexpected(started.error());
+  if (!started) {
+    if (const auto& spending = record_of(exchange).spending) spending->settle();
+    co_return tl::unexpected(started.error());
+  }
   Generation& generation = **started;
   const Generation::Take gather = [](const std::vector<ChoiceDelta>&) { return true; };
   while (co_await generation.pass(gather, services.config.keep_alive_interval)) {
@@ -466,7 +469,8 @@ net::awaitable<void> answer_audio(Services& services, Exchange& exchange, bool t
   if (const Status known = check_language(call); !known)
     co_return co_await exchange.reply(error_reply(known.error(), "language"));
   if (const Status heard = co_await hear(services, exchange, call); !heard) {
-    HttpReply refused = error_reply(heard.error(), "file");
+    const bool late = heard.error().code == ErrorCode::kDeadlineExceeded;
+    HttpReply refused = late ? error_reply(heard.error()) : error_reply(heard.error(), "file");
     if (refused.status == 429) set_retry_after(refused, call.model->seconds_of_queue());
     co_return co_await exchange.reply(std::move(refused));
   }

@@ -190,10 +190,11 @@ net::awaitable<bool> BackgroundRuns::try_once(Task& task) {
   request.record = record_of(request).of_same_caller();
   if (task.spending != nullptr) request.record->spending = task.spending->renewed();
   // A model that has to go ends the run, as it ends other requests.
-  request.record->cut = [this, weak = std::weak_ptr(task.run)] {
+  const auto attempt = std::make_shared<BackgroundRun*>(&run);  // of the lease that is cut
+  request.record->cut = [this, weak = std::weak_ptr(attempt)] {
     post_surely(thread_.get_executor(), [weak] {
       const auto one = weak.lock();
-      if (one != nullptr && one->leave_) one->leave_();
+      if (one != nullptr && (*one)->leave_) (*one)->leave_();
     });
   };
   BackgroundRun::Away exchange(thread_.get_executor(), std::move(request), run, *task.room);
