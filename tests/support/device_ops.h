@@ -315,6 +315,7 @@ class DeviceOps : public Ops {
     act([this, q, params, &cache, out] { inner_->attend_encoded(q, params, cache, out); });
   }
   bool can_select() const override { return inner_->can_select(); }
+  bool has_all() const override { return inner_->has_all(); }
   void select(Tensor q, Tensor weights, const KvCache& cache, const SelectParams& params,
               Tensor out) override {
     act([this, q, weights, &cache, params, out] {
