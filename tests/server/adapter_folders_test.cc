@@ -66,7 +66,7 @@ TEST_F(AdapterFoldersTest, AFolderIsThere) {
 TEST(ClientReason, PathsHaveNoFolders) {
   EXPECT_EQ(without_folders("/srv/models/a.gguf: expected a, got 1/2 of b"),
             "a.gguf: expected a, got 1/2 of b");
-  EXPECT_EQ(without_folders("x (/a/b/c/), \"/d/e\" and /f"), "x (c/), \"e\" and f");
+  EXPECT_EQ(without_folders("x (/a/b/c/), \"/d/e\" and /f"), "x (c/), \"e\" and /f");
   EXPECT_EQ(without_folders("relative/path stays, and / too"), "relative/path stays, and / too");
   EXPECT_EQ(without_folders(""), "");
   EXPECT_EQ(without_folders(" a: "), " a: ");
