@@ -228,7 +228,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "mamba2_groups", "nemotron_h", "nemotron_h_moe_groups",
                       "nemotron_h_moe_latent", "falcon_h1", "falcon_h1_biases", "kimi_linear",
                       "kimi_linear_odd", "mamba", "falcon_mamba", "jamba", "olmo_hybrid",
-                      "lara_mini", "recurrent_gemma", "recurrent_gemma_wide", "zamba2",
+                      "lara_mini_plain", "recurrent_gemma", "recurrent_gemma_wide", "zamba2",
                       "zamba2_adapters", "qwen4_exp", "qwen4_exp_plain", "glm5_next", "deepseek_v4",
                       "deepseek_v4_yarn", "zaya", "zaya_sliding", "rwkv6", "rwkv6_heads", "rwkv7"),
     [](const auto& info) { return std::string(info.param); });
