@@ -40,6 +40,8 @@ BackgroundRuns::Work background_work(Services& services, const SharedCall& call)
   return
       [&services, call](BackgroundRun& run, UnattendedExchange& exchange) -> net::awaitable<void> {
         const auto start = std::chrono::steady_clock::now();
+        // The call's own lease is that of an exchange which has ended: a model that has to go ends this one.
+        const ModelLease lease = (*call)->generation.model->lease_again(record_of(exchange).cut);
         // Rounds modify the call, so that a retry needs a copy.
         std::optional<ResponseCall> own;
         if ((*call)->mcp) own = **call;
