@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "base/half.h"
@@ -206,6 +207,20 @@ class AttentionFixture {
     }
   }
 
+  // [dim][dim]
+  static const std::vector<float>& rotated_unit_vectors(const AttentionKernels& scalar, int dim,
+                                                        int block) {
+    static std::map<std::pair<int, int>, std::vector<float>> all;
+    std::vector<float>& columns = all[{dim, block}];
+    for (int d = 0; d < dim && columns.size() < static_cast<size_t>(dim * dim); ++d) {
+      std::vector<float> column(static_cast<size_t>(dim));
+      column[static_cast<size_t>(d)] = 1.0f;
+      scalar.rotate(column.data(), dim, block, false);
+      columns.insert(columns.end(), column.begin(), column.end());
+    }
+    return columns;
+  }
+
   // Codes are those that the scalar kernel stores (tests/kernels/narrow_units_test.cc); the inverse
   // rotation is the transpose, in double precision, whose columns are the rotated unit vectors.
   void keep_narrow(const float* x, int dim, std::vector<double>& to) const {
@@ -218,14 +233,12 @@ class AttentionFixture {
     scalar.widen(layout, wide, unit.data(), widened.data());
     float scale = 0;
     std::copy_n(unit.data() + layout.k_scales, sizeof scale, reinterpret_cast<std::byte*>(&scale));
+    const std::vector<float>& columns = rotated_unit_vectors(scalar, dim, layout.rotated);
     for (int d = 0; d < dim; ++d) {
-      std::vector<float> column(static_cast<size_t>(dim));
-      column[static_cast<size_t>(d)] = 1.0f;
-      scalar.rotate(column.data(), dim, layout.rotated, false);
       double sum = 0;
       for (int i = 0; i < dim; ++i) {
         const auto code = static_cast<int8_t>(widened[static_cast<size_t>(i / 4 * 64 + i % 4)]);
-        sum += double{column[static_cast<size_t>(i)]} * code * scale;
+        sum += double{columns[static_cast<size_t>(d * dim + i)]} * code * scale;
       }
       to.push_back(sum);
     }
