@@ -439,7 +439,7 @@ extern constinit const Architecture kGlm4MoeLite = {
 
 extern constinit const Architecture kDeepSeek32 = {
     .name = "deepseek32",
-    .title = "DeepSeek V3.2 (sparse attention; CPU)",
+    .title = "DeepSeek V3.2 (sparse attention)",
     .hf_types = {"deepseek_v32", "DeepseekV32ForCausalLM"},
     .configure = configure_deepseek32,
     .forward = decoder_forward,
@@ -453,7 +453,7 @@ extern constinit const Architecture kDeepSeek32 = {
 
 extern constinit const Architecture kGlmDsa = {
     .name = "glm-dsa",
-    .title = "GLM-5, 5.2 (sparse attention; CPU)",
+    .title = "GLM-5, 5.2 (sparse attention)",
     .hf_types = {"glm_moe_dsa", "GlmMoeDsaForCausalLM"},
     .configure = configure_glm_dsa,
     .forward = decoder_forward,

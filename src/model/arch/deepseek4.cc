@@ -302,7 +302,7 @@ constexpr MeaningfulKey kV4Keys[] = {{{"attention.compress_ratios", ""}, 0},
 
 extern constinit const Architecture kDeepseek4 = {
     .name = "deepseek4",
-    .title = "DeepSeek V4 (Flash, Pro; compressed sparse attention; CPU)",
+    .title = "DeepSeek V4 (Flash, Pro; compressed sparse attention)",
     .hf_types = {"deepseek_v4", "DeepseekV4ForCausalLM"},
     .configure = configure_deepseek4,
     .hf_names = deepseek4_names,

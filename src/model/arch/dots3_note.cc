@@ -268,7 +268,7 @@ constexpr MeaningfulKey kDots3Keys[] = {{{"attention.kv_lora_rank_swa", "swa_kv_
 
 extern constinit const Architecture kDots3Note = {
     .name = "dots3note",
-    .title = "dots3 note (text, also of `dots3_note`; sparse attention; CPU)",
+    .title = "dots3 note (text, also of `dots3_note`; sparse attention)",
     .hf_types = {"dots3_note_text", "Dots3NoteForCausalLM", "dots3_note",
                  "Dots3NoteForConditionalGeneration"},
     .configure = configure_dots3,

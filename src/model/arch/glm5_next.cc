@@ -223,7 +223,7 @@ StepOutputs mixed_streams_forward(const ModelConfig& config, const ModelWeights&
 
 extern constinit const Architecture kGlm5Next = {
     .name = "glm5next",
-    .title = "GLM-5.3-Flash (text, also of `glm5_next`; sparse attention; CPU)",
+    .title = "GLM-5.3-Flash (text, also of `glm5_next`; sparse attention)",
     .hf_types = {"glm5_next_text", "Glm5NextForCausalLM", "glm5_next",
                  "Glm5NextForConditionalGeneration"},
     .directories_only = true,

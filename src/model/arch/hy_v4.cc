@@ -125,7 +125,7 @@ void hy4_names(NameTable& names, const ModelConfig&) {
 
 extern constinit const Architecture kHy4 = {
     .name = "hy_v4",
-    .title = "Hy4 (sparse attention; CPU)",
+    .title = "Hy4 (sparse attention)",
     .hf_types = {"hy_v4", "HYV4ForCausalLM"},
     .configure = configure_hy4,
     .hf_names = hy4_names,

@@ -103,7 +103,7 @@ StepOutputs longcat_forward(const ModelConfig& config, const ModelWeights& weigh
 
 extern constinit const Architecture kLongcat = {
     .name = "longcat-flash",
-    .title = "LongCat-Flash (CPU)",
+    .title = "LongCat-Flash",
     .hf_types = {"longcat_flash", "LongcatFlashForCausalLM"},
     .directories_only = true,
     .configure = configure_longcat,

@@ -241,7 +241,7 @@ constexpr MeaningfulKey kM3Keys[] = {
 
 extern constinit const Architecture kMiniMaxM3 = {
     .name = "minimax-m3",
-    .title = "MiniMax-M3 (text, also of `minimax_m3_vl`; sparse attention; CPU)",
+    .title = "MiniMax-M3 (text, also of `minimax_m3_vl`; sparse attention)",
     .hf_types = {"minimax_m3_vl_text", "MiniMaxM3VLForCausalLM", "minimax_m3_text",
                  "MiniMaxM3SparseForCausalLM", "minimax_m3_vl",
                  "MiniMaxM3SparseForConditionalGeneration"},

@@ -146,7 +146,7 @@ constexpr MeaningfulKey kMistralKeys[] = {{{"", "kv_source_layers"}, 0}};
 
 extern constinit const Architecture kMistralLarge4 = {
     .name = "mistral-large4",
-    .title = "Mistral Large 4 (text, also of `mistral_large4`; sparse attention; CPU)",
+    .title = "Mistral Large 4 (text, also of `mistral_large4`; sparse attention)",
     .hf_types = {"mistral_large4_text", "mistral_large4", "MistralLarge4ForConditionalGeneration"},
     .directories_only = true,
     .configure = configure_mistral_large4,

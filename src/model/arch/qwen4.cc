@@ -334,7 +334,7 @@ StepOutputs qwen4_forward(const ModelConfig& config, const ModelWeights& weights
 
 extern constinit const Architecture kQwen4 = {
     .name = "qwen4exp",
-    .title = "Qwen4 (Qwen3.8-Flash-Next, text, also of `qwen4_exp`; CPU)",
+    .title = "Qwen4 (Qwen3.8-Flash-Next, text, also of `qwen4_exp`)",
     .hf_types = {"qwen4_exp_text", "Qwen4ExpForCausalLM", "qwen4_exp",
                  "Qwen4ExpForConditionalGeneration"},
     .configure = configure_qwen4,
