@@ -48,7 +48,8 @@ bool decode(std::string_view text, std::string& to) {
   return true;
 }
 
-// No command that is sent is answered by an array, whose length would be taken from the answer.
+// Functions that refuse arrays, whose length the server alone would decide: no command here is
+// answered by one.
 redisReplyObjectFunctions without_arrays(const redisReplyObjectFunctions& all) {
   redisReplyObjectFunctions functions = all;
   functions.createArray = [](const redisReadTask*, auto) -> void* { return nullptr; };
@@ -117,8 +118,8 @@ class RedisLine {
                                                  const RedisTimes& times);
   // As RedisConnection::call().
   Result<RedisReply> exchange(std::span<const std::string_view> command, int64_t most);
-  // Of the last exchange, which failed: the line was closed before anything was answered; or the
-  // server answered with an error, and goes on.
+  // Causes of a failed exchange, for the last one: the line was closed before an answer came; or
+  // the server answered with an error, and the line can be used again.
   bool closed() const { return closed_; }
   bool answered() const { return answered_; }
 

@@ -51,7 +51,7 @@ class Eyes {
   const Limits& limits() const { return limits_; }
   // Whether it has an ear, and no eyes.
   bool hears() const { return ear_ != nullptr; }
-  // What messages call that which it is given.
+  // Name of its input in messages.
   const char* kind() const { return hears() ? "sounds" : "pictures"; }
   // REQUIRES: hears().
   const Ear& ear() const { return *ear_; }

@@ -368,7 +368,7 @@ extern constinit const Architecture kGemma4 = {
     .gguf_names = gemma4_gguf_names,
 };
 
-// What its class assumes differs.
+// Gemma 4 in one tower; defaults of its own class in transformers.
 extern constinit const Architecture kGemma4Unified = {
     .name = "gemma4_unified",
     .title = "Gemma 4 12B (text)",

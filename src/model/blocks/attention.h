@@ -58,7 +58,7 @@ struct AttentionConfig {
   bool rope_before_norm = false;
   // The values of every head are divided by their root mean square.
   bool value_norm = false;
-  // What each head attended to is divided by its root mean square, before gates (Muse Spark).
+  // Division of each head's output by its root mean square, before gates (Muse Spark).
   bool attended_norm = false;
   // Queries, keys and values are clamped to +- clip before rotation and caching; 0 = no bound.
   float clip = 0.0f;

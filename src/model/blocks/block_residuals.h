@@ -15,7 +15,7 @@ struct BlockResidualsConfig {
 
 // The queries of one layer, [model_dim] each.
 struct BlockQueries {
-  // What attention reads: one stream, or those of queries, of keys and of values; none: the open sum.
+  // Inputs of attention: one stream, or one each for queries, keys and values; empty: the open sum.
   std::vector<std::unique_ptr<Weight>> attention;
   std::unique_ptr<Weight> feed_forward;
 };

@@ -250,8 +250,8 @@ struct ModelConfig {
     const int of = layers[static_cast<size_t>(layer)].weights_layer;
     return of >= 0 && of < layer;
   }
-  // What the model does that only backends with Ops::can_select(), or with Ops::has_all(), compute; "" =
-  // nothing.
+  // Feature of the model that only backends with Ops::can_select() (needs_all: Ops::has_all())
+  // compute; empty: none.
   std::string_view needs_select() const;
   std::string_view needs_all() const;
   bool has_states() const;

@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-// What the strength of a layer's second attention starts from.
+// Initial strength of a layer's second attention.
 float start_of(int layer) { return 0.8f - 0.6f * std::exp(-0.3f * static_cast<float>(layer)); }
 
 }  // namespace

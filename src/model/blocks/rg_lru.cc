@@ -75,7 +75,7 @@ void RgLru::visit_gates(TensorVisitor& v, LruWeights& w) const {
                 .cols = each,
                 .cut = rows_of(own),
                 .bare = true,
-                .turned_blocks = true},
+                .inputs_first = true},
                c_.n_blocks, to);
   };
   const auto biases = [&](const TensorName* name, std::unique_ptr<Vector>& to) {

@@ -62,7 +62,7 @@ void LayerLoader::linear(const LinearSpec& spec, LinearWeights& out) {
   const bool hf = tensors_.source().naming() == Naming::kHuggingFace;
   if (spec.inputs_first && hf) {
     ByHead one;
-    state_ = inputs_first(spec, stem, 1, one);
+    state_ = inputs_first(spec, stem, 0, one);
     if (ok()) out.weight = std::move(one[0]);
     return;
   }
@@ -389,9 +389,6 @@ Status LayerLoader::load_diagonal(const LinearSpec& spec, int n_blocks, ByHead& 
     return ExpertLoader(tensors_).many_weights(stem, n_blocks, spec.rows / n_blocks, spec.cols, w);
   const Range own = own_rows(spec.cut, spec.rows);
   const int each = spec.rows / n_blocks;
-  if (spec.turned_blocks && hf)
-    return tensors_.turned_blocks(stem, {n_blocks, spec.cols, each},
-                                  {own.first / each, own.count / each}, w);
   const bool reorders = spec.taps > 1 && !tensors_.restores();
   ASSIGN_OR_RETURN(const FileMatrix all,
                    reorders ? taps_in_order(spec, stem)
@@ -403,20 +400,22 @@ Status LayerLoader::load_diagonal(const LinearSpec& spec, int n_blocks, ByHead& 
   return {};
 }
 
-// Turns n_blocks matrices [cols, rows / n_blocks] of one tensor.
+// Transposes the own ones of the matrices of a tensor [n_blocks, cols, rows / n_blocks]; n_blocks
+// 0: one matrix [cols, rows].
 Status LayerLoader::inputs_first(const LinearSpec& spec, const std::string& name, int n_blocks,
                                  ByHead& w) {
-  const int each = spec.rows / n_blocks;
+  const int n = std::max(n_blocks, 1), each = spec.rows / n;
+  const Range own = own_rows(spec.cut, spec.rows);
   FileMatrix m;
-  m.view = {QuantType::kF32, n_blocks * spec.cols, each, {}};
+  m.view = {QuantType::kF32, n * spec.cols, each, {}};
   if (!tensors_.restores()) {
-    const int64_t shape[] = {n_blocks, spec.cols, each};
+    const int64_t shape[] = {n, spec.cols, each};
     ASSIGN_OR_RETURN(m.tensor,
-                     tensors_.require(name, std::span(shape).subspan(n_blocks > 1 ? 0 : 1)));
+                     tensors_.require(name, std::span(shape).subspan(n_blocks > 0 ? 0 : 1)));
     RETURN_IF_ERROR(tensors_.check_type(*m.tensor));
-    m.view = {m.tensor->type, n_blocks * spec.cols, each, m.tensor->bytes};
+    m.view = {m.tensor->type, n * spec.cols, each, m.tensor->bytes};
   }
-  for (int i = 0; i < n_blocks; ++i) {
+  for (int i = own.first / each; i < (own.first + own.count) / each; ++i) {
     ASSIGN_OR_RETURN(w.emplace_back(), tensors_.transposed_rows(m, i * spec.cols, spec.cols, name));
   }
   if (m.tensor != nullptr) tensors_.done(*m.tensor);

@@ -462,24 +462,6 @@ Status TensorLoader::bare_linear(const std::string& name, int rows, int cols, Ra
   return {};
 }
 
-Status TensorLoader::turned_blocks(const std::string& name, const std::array<int, 3>& shape,
-                                   Range own, std::vector<std::unique_ptr<Weight>>& out) {
-  const auto [n, rows, cols] = shape;
-  FileMatrix all;
-  all.view = {QuantType::kF32, n * rows, cols, {}};
-  if (!restores()) {  // else transposed_rows() needs only this
-    const int64_t wanted[] = {n, rows, cols};
-    ASSIGN_OR_RETURN(all.tensor, require(name, wanted));
-    RETURN_IF_ERROR(check_type(*all.tensor));
-    all.view = {all.tensor->type, n * rows, cols, all.tensor->bytes};
-  }
-  for (int i = own.first; i < own.first + own.count; ++i) {
-    ASSIGN_OR_RETURN(out.emplace_back(), transposed_rows(all, i * rows, rows, name));
-  }
-  if (all.tensor != nullptr) done(*all.tensor);
-  return {};
-}
-
 // Reduces the matrix to the columns of the encoding blocks that contain `part`. Returns the number
 // of columns before `part`.
 Result<int> TensorLoader::narrow(const std::string& name, Range part, FileMatrix& m) {

@@ -1,7 +1,6 @@
 // Finds, checks and packs tensors of one source: vectors, and matrices in every form that files
 // store.
 #pragma once
-#include <array>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -143,9 +142,6 @@ class TensorLoader {
                         LinearWeights& out);
   // As linear_rows(), for a matrix without bias whose whole name is given.
   Status bare_linear(const std::string& name, int rows, int cols, Range part, LinearWeights& out);
-  // Loads the matrices `own` of those in a tensor [n, rows, cols], transposed. name: whole
-  Status turned_blocks(const std::string& name, const std::array<int, 3>& shape, Range own,
-                       std::vector<std::unique_ptr<Weight>>& out);
   // Splits a fused matrix: the next rows[i] rows are out[i], of which this rank has parts[i]; empty
   // parts: all.
   Status fused(const std::string& stem, std::span<const int> rows, int cols,

@@ -123,8 +123,6 @@ struct LinearSpec {
   // Stored [cols, rows]. The last `zeros` of the rows are in no file: they are zeros.
   bool turned = false;
   int zeros = 0;
-  // Of diagonal(): directories have the matrices transposed, as [n_blocks, cols, rows of one].
-  bool turned_blocks = false;
   // > 1: inputs are those of so many tokens, one after the other; files store [rows, cols / taps,
   // taps]. Of diagonal() alone.
   int taps = 1;

@@ -383,7 +383,7 @@ void TensorMapper::heads(const HeadsSpec& spec, ByHead&, ByHead&) {
 
 // Matrices of one tensor; those that directories have transposed stay so.
 void TensorMapper::diagonal(const LinearSpec& spec, int n_blocks, ByHead& w) {
-  if (!spec.turned_blocks) return TensorVisitor::diagonal(spec, n_blocks, w);
+  if (!spec.inputs_first) return TensorVisitor::diagonal(spec, n_blocks, w);
   for (int i = 0; i < n_blocks; ++i) {
     MappedTensor& tensor = matrix(
         {in_[*spec.name], out_[*spec.name], WeightRole::kRouter, spec.cols, spec.rows / n_blocks});
