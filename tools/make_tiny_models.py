@@ -384,8 +384,8 @@ def make(name):
     if getattr(config, "num_nextn_predict_layers", 0) and name.startswith("nemotron_h"):
         state = tiny_newer_models.with_next_token_layers(state)
         save_file(state, path + "/model.safetensors", {"format": "pt"})
-    if name.endswith("_mtp"):
-        state = tiny_newer_models.with_mtp(model, state, path)
+    if "_mtp" in name:
+        state = tiny_newer_models.with_mtp(model, state, path, int(name.split("_mtp")[1] or 1))
         save_file(state, path + "/model.safetensors", {"format": "pt"})
     if newer and arch:
         tiny_newer_models.convert(path, path + "/model.gguf")

@@ -50,7 +50,7 @@ STEP35 = dict(
     rope_theta=[5e5, *[1e4] * 3] * 2, partial_rotary_factors=[0.5, 1.0, 1.0, 1.0] * 2, moe_layers_enum="2, 3,4,5",
     attention_other_setting=dict(num_attention_heads=6), moe_router_scaling_factor=1.5,
     rope_scaling={k: v for k, v in LLAMA3.items() if k != "rope_theta"}, swiglu_limits=[0.0] * 5 + [0.2] + [0.0] * 2,
-    swiglu_limits_shared=[0.0, 0.3, 0.0, 0.0, 0.0, 0.4, 0.0, 0.0])
+    swiglu_limits_shared=[0.0, 0.3, 0.0, 0.0, 0.0, 0.4, 0.0, 0.25])
 # name: (config, whether llama.cpp has the same thing: then a GGUF file is written)
 MODELS = {
     "smollm3": lambda: (T.SmolLM3Config(**base(num_hidden_layers=4, rope_parameters=rope(2e6))), True),
@@ -138,6 +138,7 @@ MODELS = {
         num_hidden_layers=3, layer_types=["full_attention", "chunked_attention", "chunked_attention"], attention_chunk_size=16,
         no_rope_layers=[1, 0, 1], use_qk_norm=False, attn_temperature_tuning=False, interleave_moe_layer_step=2)), False),
     "glm4_moe": lambda: (T.Glm4MoeConfig(**glm4_moe(n_routed_experts=6, num_hidden_layers=3, use_qk_norm=True)), True),
+    "glm4_moe_mtp2": lambda: (T.Glm4MoeConfig(**glm4_moe(n_routed_experts=6, num_hidden_layers=2, use_qk_norm=True)), True),
     "glm4_moe_mtp": lambda: (T.Glm4MoeConfig(**glm4_moe(n_routed_experts=6, num_hidden_layers=2, use_qk_norm=True)), True),
     "mellum_dense": lambda: (T.MellumConfig(**mixture(sliding_window=9, mlp_layer_types=["sparse", "dense", "sparse"],
                                                       layer_types=SLIDING)), False),
@@ -173,6 +174,7 @@ MODELS = {
         moe_router_logit_softcapping=0.8, shared_expert_intermediate_size=16, rope_parameters={
             "sliding_attention": rope(), "full_attention": YARN | dict(rope_theta=5e5, partial_rotary_factor=0.5)})), False),
     "step3p5": lambda: (step(**STEP35), True),
+    "step3p5_mtp2": lambda: (step(**STEP35), True),
     "step3p7": lambda: (step(
         num_hidden_layers=4, layer_types=["full_attention", *SLIDING], num_sliding_attention_heads=2, query_pre_attn_scalar=9,
         mlp_layer_types=["sparse", "dense", "sparse", "sparse"], attention_bias=True, mlp_bias=False, share_expert_dim=24,
@@ -740,61 +742,93 @@ def within_multimodal(state, path):
 MTP_DRAFT = 6  # tokens that a next-token layer proposes
 
 
-def with_mtp(model, state, path):
-    """A checkpoint with its next-token layer, as DeepSeek V3, GLM-4.5 and Qwen3.5 are published; what it proposes for some prompts
-    goes to golden_mtp.txt: a line each, with the prompt and behind a bar the chain of the likeliest tokens. Transformers has no
-    class for it; the layer itself is one of its own."""
-    torch.manual_seed(11)
-    config, inner = model.config, model.model
-    qwen = config.model_type.startswith("qwen3")
-    at = config.layer_types.index("full_attention") if qwen else len(inner.layers) - 1
+def shuffled_layer(model, inner_of, at):
+    """A copy of layer `at` with its numbers in another order, and its tensors by the names behind "layers.N."."""
     other = copy.deepcopy(model)
-    layer = other.model.layers[at]
+    layer = inner_of(other).layers[at]
     with torch.no_grad():
         for values in [*layer.parameters(), *layer.buffers()]:
             if values.is_floating_point():
                 values.copy_(values.flatten()[torch.randperm(values.numel())].view_as(values))
     with tempfile.TemporaryDirectory() as saved:
         other.save_pretrained(saved)
-        of_layer = {k.removeprefix(f"model.layers.{at}."): v for k, v in load_file(saved + "/model.safetensors").items()
-                    if k.startswith(f"model.layers.{at}.")}
-    dim = config.hidden_size
-    norms = [torch.randn(dim) * 0.2 + (0 if qwen else 1) for _ in range(3)]
-    projection = torch.randn(dim, 2 * dim) * 0.3
-    head = model.lm_head.weight.detach()
-    if config.model_type == "deepseek_v3":
-        head = head.flatten()[torch.randperm(head.numel())].view_as(head).clone()
-    table = inner.embed_tokens.weight.detach()
-    parts = dict(zip(("enorm", "hnorm", "shared_head.norm", "eh_proj"), [*norms, projection]))
-    if qwen:
-        names = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", "fc")
-        extra = {f"mtp.{name}.weight": v for name, v in zip(names, parts.values())} | {f"mtp.layers.0.{k}": v for k, v in of_layer.items()}
-    else:
-        parts |= {"embed_tokens": table.clone(), "shared_head.head": head.clone()}
-        stem = f"model.layers.{len(inner.layers)}."
-        extra = {f"{stem}{name}.weight": v for name, v in parts.items()} | {stem + k: v for k, v in of_layer.items()}
+        stem = f".layers.{at}."
+        return layer, {k.split(stem)[1]: v for k, v in load_file(saved + "/model.safetensors").items()
+                       if stem in k and ".visual." not in k and "vision" not in k}
+
+
+def with_mtp(model, state, path, n_layers=1):
+    """A checkpoint with its next-token layers, as DeepSeek V3, GLM-4.5, Qwen3.5 and Step 3.5 are published; what they propose for some
+    prompts goes to golden_mtp.txt: a line each, with the prompt and behind a bar the chain of the likeliest tokens. Of several layers
+    the k-th reads what the one before it gave, and the tokens k + 1 behind. Transformers has no class for them; the layers themselves
+    are its own."""
+    torch.manual_seed(11)
+    qwen, step = (model.config.model_type.startswith(of) for of in ("qwen3", "step3"))
+    inner_of = (lambda of: of.model.language_model) if step else (lambda of: of.model)
+    inner, config = inner_of(model), model.config.get_text_config()
+    centered = 1 if qwen or step else 0  # norms are stored less one
+    at = config.layer_types.index("full_attention") if qwen else 1 if step else len(inner.layers) - 1
+    dim, table, extra, layers = config.hidden_size, inner.embed_tokens.weight.detach(), {}, []
+    for k in range(n_layers):
+        layer, of_layer = shuffled_layer(model, inner_of, at)
+        norms = [torch.randn(dim) * 0.2 + 1 - centered for _ in range(3)]
+        projection = torch.randn(dim, 2 * dim) * 0.3
+        head = model.lm_head.weight.detach()
+        if config.model_type == "deepseek_v3" or step:
+            head = head.flatten()[torch.randperm(head.numel())].view_as(head).clone()
+        if step:  # the lists by layer go on
+            layer.mlp.limit = STEP35["swiglu_limits_shared"][len(inner.layers) + k] or float("inf")
+        layers.append((layer, norms, projection, head))
+        shared = "transformer.shared_head" if step else "shared_head"
+        parts = dict(zip(("enorm", "hnorm", shared + ".norm", "eh_proj"), [*norms, projection]))
+        if qwen:
+            names = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", "fc")
+            extra |= {f"mtp.{name}.weight": v for name, v in zip(names, parts.values())} | {f"mtp.layers.0.{k}": v for k, v in of_layer.items()}
+            continue
+        parts |= {shared + ".output": head.clone()} if step else {"embed_tokens": table.clone(), "shared_head.head": head.clone()}
+        stem = f"model.layers.{len(inner.layers) + k}."
+        extra |= {f"{stem}{name}.weight": v for name, v in parts.items()} | {stem + k: v for k, v in of_layer.items()}
     saved = json.load(open(path + "/config.json"))
-    saved["mtp_num_hidden_layers" if qwen else "num_nextn_predict_layers"] = 1
+    saved["mtp_num_hidden_layers" if qwen else "num_nextn_predict_layers"] = n_layers
     json.dump(saved, open(path + "/config.json", "w"), indent=2)
 
     def norm(x, weight):
         scale = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + config.rms_norm_eps)
-        return x * scale * (weight + (1 if qwen else 0))
+        return x * scale * (weight + centered)
+
+    def states_of(prompt):
+        """States behind the last norm; of Step those before it."""
+        seen = []
+        hook = inner.norm.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        normed = inner(torch.tensor([prompt])).last_hidden_state
+        hook.remove()
+        return seen[0] if step else normed
 
     def propose(prompt):
-        states = inner(torch.tensor([prompt])).last_hidden_state[:, :-1]
-        tokens = list(prompt[1:])
-        for _ in range(MTP_DRAFT):
-            x = torch.cat([norm(table[torch.tensor([tokens])], norms[0]), norm(states, norms[1])], -1) @ projection.T
-            positions = torch.arange(len(tokens))[None]
-            mask = torch.full((len(tokens), len(tokens)), -1e30).triu(1)[None, None]
-            x = layer(x, position_embeddings=inner.rotary_emb(x, positions), attention_mask=mask, position_ids=positions)
-            x = norm((x[0] if isinstance(x, tuple) else x)[:, -1:], norms[2])
-            best = (x @ head.T)[0, 0].topk(2)
+        inputs = [states_of(prompt)[:, :-1]] + [None] * n_layers  # of each layer
+        tokens = list(prompt)
+        for guess in range(MTP_DRAFT):
+            k = min(guess, n_layers - 1)
+            layer, norms, projection, head = layers[k]
+            n = inputs[k].shape[1]
+            x = torch.cat([norm(table[torch.tensor([tokens[k + 1:k + 1 + n]])], norms[0]), norm(inputs[k], norms[1])], -1) @ projection.T
+            positions = torch.arange(n)[None]
+            mask = torch.full((n, n), -1e30).triu(1)
+            rotary = inner.rotary_emb(x, positions, *([config.layer_types[at]] if step else []))
+            if step:
+                mask += torch.full((n, n), -1e30).tril(-config.sliding_window)
+            x = layer(x, position_embeddings=rotary, attention_mask=mask[None, None], position_ids=positions)
+            x = x[0] if isinstance(x, tuple) else x
+            normed = norm(x, norms[2])
+            best = (normed[:, -1:] @ head.T)[0, 0].topk(2)
             assert best.values[0] - best.values[1] > 1e-3, "too near to tell"
-            states = torch.cat([states, x], 1)
+            given = x if step else normed
+            if k < n_layers - 1:
+                inputs[k + 1] = given
+            else:
+                inputs[k] = torch.cat([inputs[k], given[:, -1:]], 1)
             tokens.append(int(best.indices[0]))
-        return tokens[len(prompt) - 1:]
+        return tokens[len(prompt):]
 
     with torch.no_grad(), open(path + "/golden_mtp.txt", "w") as out:
         for n in (2, 7, 23, 40):
@@ -1144,7 +1178,7 @@ def said_to_be_tied(state, path):
 
 # Models saved in their published form: two inside a multimodal checkpoint, one with layers that predict further tokens.
 WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses,
-         "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35, "glm5_next_shared": as_glm5_next_text, "minimax_m3": as_minimax_m3, "dots3_note": as_dots3, "minimax_m3_text": as_minimax_m3_text,
+         "llama_two_tables": said_to_be_tied, "bailing_moe_v2": as_ling2, "qwen3_vl_moe": inputs_first, "step3p5": as_step35, "step3p5_mtp2": as_step35, "glm5_next_shared": as_glm5_next_text, "minimax_m3": as_minimax_m3, "dots3_note": as_dots3, "minimax_m3_text": as_minimax_m3_text,
          "deepseek_v4": published_deepseek_v4, "deepseek_v4_long": published_deepseek_v4, "mimo_v2_flash": as_mimo, "olmo_hybrid": as_olmo_hybrid,
          "olmo_hybrid_rope": as_olmo_hybrid, "dbrx": as_dbrx, "axk1_released": as_axk1, "bailing_hybrid": as_ling3, "hy_v4": as_hy_v4, "hy_v4_groups": as_hy_v4,
          "inkling": as_inkling, "inkling_plain": as_inkling, "inkling2": as_inkling2, "inkling2_full": as_inkling2, "dory": as_dory, "dory_loop": as_dory,

@@ -12,8 +12,10 @@ Result<std::unique_ptr<Drafter>> make_eagle3_drafter(DrafterConfig config,
                   "files, got none");
   }
   ASSIGN_OR_RETURN(auto source, open_weights(config.engine.spec_heads));
-  ASSIGN_OR_RETURN(auto layer, EagleLayer::load(std::move(source), *target.model, *target.ops));
-  return make_layer_drafter("eagle3", std::move(layer), target, config);
+  std::vector<std::unique_ptr<GuessLayer>> layers;
+  ASSIGN_OR_RETURN(layers.emplace_back(),
+                   EagleLayer::load(std::move(source), *target.model, *target.ops));
+  return make_layer_drafter("eagle3", std::move(layers), target, config);
 }
 
 }  // namespace penstock

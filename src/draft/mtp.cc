@@ -1,5 +1,7 @@
-// MTP: the checkpoint's own next-token prediction layer drafts a chain.
+// MTP: the checkpoint's own next-token prediction layers draft a chain.
 #include <spdlog/spdlog.h>
+
+#include <algorithm>
 
 #include "base/log.h"
 #include "draft/layer_drafter.h"
@@ -11,15 +13,21 @@ Result<std::unique_ptr<Drafter>> make_mtp_drafter(DrafterConfig config, const Dr
   if (target.source == nullptr)
     return errorf(ErrorCode::kUnsupported,
                   "spec mtp: expected the model's own file, which is not at hand");
-  ASSIGN_OR_RETURN(auto layer, NextTokenLayer::load(*target.source, *target.model, *target.ops));
-  const int n_layers = target.model->config().n_next_token_layers;
-  if (n_layers > 1) {
-    log().warn(
-        "{}: spec mtp: the first of {} layers that predict further tokens makes all guesses; the "
-        "others are passed over",
-        target.source->path().string(), n_layers);
+  const WeightSource& source = *target.source;
+  const int n_named = target.model->config().n_next_token_layers;
+  const int n_layers = std::max(1, NextTokenLayer::count(source, *target.model, *target.ops));
+  std::vector<std::unique_ptr<GuessLayer>> layers;
+  for (int i = 0; i < n_layers; ++i) {
+    ASSIGN_OR_RETURN(layers.emplace_back(),
+                     NextTokenLayer::load(source, *target.model, *target.ops, i));
   }
-  return make_layer_drafter("mtp", std::move(layer), target, config);
+  if (n_layers < n_named) {
+    log().warn(
+        "{}: spec mtp: the file has {} of {} layers that predict further tokens; the last one makes "
+        "all further guesses",
+        source.path().string(), n_layers, n_named);
+  }
+  return make_layer_drafter("mtp", std::move(layers), target, config);
 }
 
 }  // namespace penstock

@@ -174,8 +174,8 @@ bool EagleLayer::takes_long_rope(int64_t reach) const {
   return weights_->decoder.takes_long_rope(reach);
 }
 
-StepOutputs EagleLayer::forward(const Batch& batch, std::span<const float> states, bool own,
-                                KvCache& cache, Ops& ops) const {
+StepOutputs EagleLayer::forward(const Batch& batch, std::span<const float> states,
+                                GuessOptions options, KvCache& cache, Ops& ops) const {
   const EagleWeights& w = *weights_;
   const LayerWeights& layer = w.decoder.layers[0];
   const int dim = config_.model_dim;
@@ -183,7 +183,7 @@ StepOutputs EagleLayer::forward(const Batch& batch, std::span<const float> state
   const Tensor embedded = ops.new_tensor(shape.tokens, dim),
                both = ops.new_tensor(shape.tokens, 2 * dim);
   const Tensor x = ops.new_tensor(shape.tokens, dim, TensorRole::kStream);
-  if (own) {
+  if (options.own) {
     ops.write_rows(states, x);
   } else {
     const Tensor streams = ops.new_tensor(shape.tokens, static_cast<int>(taps_.size()) * dim);

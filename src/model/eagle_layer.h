@@ -40,8 +40,9 @@ class EagleLayer : public GuessLayer {
   int64_t weight_bytes() const override { return weight_bytes_; }
   std::span<const int> taps() const override { return taps_; }
   std::span<const TokenId> vocabulary() const override { return vocabulary_; }
-  StepOutputs forward(const Batch& batch, std::span<const float> states, bool own, KvCache& cache,
-                      Ops& ops) const override;
+  // REQUIRES: !options.all_states: no layer reads its states but itself.
+  StepOutputs forward(const Batch& batch, std::span<const float> states, GuessOptions options,
+                      KvCache& cache, Ops& ops) const override;
 
  private:
   EagleLayer(std::unique_ptr<WeightSource> source, const Model& target, ModelConfig config);

@@ -11,7 +11,9 @@
 
 namespace penstock {
 
-Result<ModelConfig> next_token_config(const ModelConfig& target, const std::string& where) {
+Result<ModelConfig> next_token_config(const ModelConfig& target, int index,
+                                      const std::string& where) {
+  const std::vector<LayerConfig>& told = target.next_token_layers;
   const auto attends = [](const LayerConfig& layer) {
     return layer.attention && !layer.carries_state() && layer.kv_layer < 0;
   };
@@ -25,21 +27,26 @@ Result<ModelConfig> next_token_config(const ModelConfig& target, const std::stri
         "attends and then feeds forward",
         where, target.arch);
   }
-  if (std::ranges::any_of(target.layers,
-                          [](const LayerConfig& layer) { return layer.n_heads > 0; })) {
+  if (told.empty() && std::ranges::any_of(target.layers, [](const LayerConfig& layer) {
+        return layer.n_heads > 0;
+      })) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: spec mtp: further tokens are not predicted where layers have different "
                   "numbers of heads",
                   where);
   }
   ModelConfig config = target;
+  const bool experts = target.experts.count > 0;
   config.layers = {*last};
+  config.layers[0].moe = experts;
+  if (!told.empty())
+    config.layers = {told[std::min(static_cast<size_t>(index), told.size() - 1)]};
   config.layers[0].group = 0;
-  config.layers[0].moe = target.experts.count > 0;
   // It has an indexer of its own.
   if (config.layers[0].selecting_layer >= 0) config.layers[0].selecting_layer = 0;
   config.n_layers = 1;
   config.n_next_token_layers = 0;
+  config.next_token_layers.clear();
   return config;
 }
 
@@ -54,7 +61,7 @@ class NextTokenLoader {
         source_(tensors.source()),
         config_(tensors.config()),
         names_(tensors.names()) {}
-  Status load(int layer, NextTokenWeights& out);
+  Status load(const NextTokenStems& stems, NextTokenWeights& out);
 
  private:
   Result<std::unique_ptr<Weight>> own_table(const std::string& stem, const std::string& targets,
@@ -79,14 +86,7 @@ Result<std::unique_ptr<Weight>> NextTokenLoader::own_table(const std::string& st
   return tensors_.weight(stem, config_.vocab_size, config_.model_dim, use);
 }
 
-Status NextTokenLoader::load(int layer, NextTokenWeights& out) {
-  const auto is_there = [&](std::string_view apart) {
-    return tensors_.has_matrix(std::string(apart) + "fc.weight");
-  };
-  const auto* const apart = std::ranges::find_if(kNextTokenApart, is_there);
-  const NextTokenStems stems =
-      next_token_stems(source_.naming(), tensors_.at_layer(layer),
-                       apart != std::end(kNextTokenApart) ? *apart : std::string_view());
+Status NextTokenLoader::load(const NextTokenStems& stems, NextTokenWeights& out) {
   if (!tensors_.has_matrix(stems.projection + ".weight")) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: spec mtp: the file has no layer that predicts further tokens: expected a "
@@ -127,24 +127,43 @@ NextTokenLayer::NextTokenLayer(const Model& target, ModelConfig config)
 NextTokenLayer::~NextTokenLayer() = default;
 
 Result<std::unique_ptr<NextTokenLayer>> NextTokenLayer::load(const WeightSource& source,
-                                                             const Model& target, Ops& ops) {
-  ASSIGN_OR_RETURN(ModelConfig config, next_token_config(target.config(), source.path().string()));
+                                                             const Model& target, Ops& ops,
+                                                             int index) {
+  ASSIGN_OR_RETURN(ModelConfig config,
+                   next_token_config(target.config(), index, source.path().string()));
   std::unique_ptr<NextTokenLayer> layer(new NextTokenLayer(target, std::move(config)));
+  if (target.config().next_token_streams) layer->taps_ = {target.config().n_layers};
   const Model::Progress none;
   TensorLoader tensors(source, layer->config_, ops, none);
   RETURN_IF_ERROR(tensors.open());
-  RETURN_IF_ERROR(NextTokenLoader(tensors).load(target.config().n_layers, *layer->weights_));
+  const std::string at = tensors.at_layer(target.config().n_layers + index);
+  RETURN_IF_ERROR(
+      NextTokenLoader(tensors).load(next_token_stems(source, at, index), *layer->weights_));
   layer->weight_bytes_ = count_weights(layer->config_, layer->weights_->decoder).bytes +
                          layer->weights_->projection.weight->packed_bytes();
   return layer;
+}
+
+int NextTokenLayer::count(const WeightSource& source, const Model& target, Ops& ops) {
+  constexpr int kMost = 16;
+  const Model::Progress none;
+  TensorLoader tensors(source, target.config(), ops, none);
+  if (!tensors.open()) return 0;
+  int n = 0;
+  while (n < kMost) {
+    const std::string at = tensors.at_layer(target.config().n_layers + n);
+    if (!tensors.has_matrix(next_token_stems(source, at, n).projection + ".weight")) break;
+    ++n;
+  }
+  return n;
 }
 
 bool NextTokenLayer::takes_long_rope(int64_t reach) const {
   return weights_->decoder.takes_long_rope(reach);
 }
 
-StepOutputs NextTokenLayer::forward(const Batch& batch, std::span<const float> states, bool /*own*/,
-                                    KvCache& cache, Ops& ops) const {
+StepOutputs NextTokenLayer::forward(const Batch& batch, std::span<const float> states,
+                                    GuessOptions options, KvCache& cache, Ops& ops) const {
   const NextTokenWeights& w = *weights_;
   const int dim = config_.model_dim;
   const StepShape shape = ops.begin_step(&batch);
@@ -165,15 +184,29 @@ StepOutputs NextTokenLayer::forward(const Batch& batch, std::span<const float> s
   decoder_forward(config_, w.decoder, shape, cache, ops, {.stream = &x});
 
   StepOutputs result;
+  const int rows = options.all_states ? shape.tokens : shape.outputs;
+  if (rows == 0) return result;
+  const NormParams norm = norm_params(config_, w.decoder.final_norm);
+  result.hidden = ops.new_tensor(rows, dim);
+  if (options.all_states) {
+    ops.copy(x, result.hidden);
+  } else {
+    ops.gather_outputs(x, result.hidden);
+  }
+  Tensor normed = result.hidden;
+  if (!taps_.empty()) normed = ops.new_tensor(rows, dim);
+  ops.norm(result.hidden, norm, normed);
   if (shape.outputs == 0) return result;
-  result.hidden = ops.new_tensor(shape.outputs, dim);
-  ops.gather_outputs(x, result.hidden);
-  ops.norm(result.hidden, norm_params(config_, w.decoder.final_norm), result.hidden);
+  Tensor last = normed;
+  if (options.all_states) {
+    last = ops.new_tensor(shape.outputs, dim);
+    ops.gather_outputs(normed, last);
+  }
   result.logits = ops.new_tensor(shape.outputs, config_.vocab_size, TensorRole::kLogits);
   if (w.decoder.lm_head) {
-    project_output(config_, w.decoder, result.hidden, result.logits, ops);
+    project_output(config_, w.decoder, last, result.logits, ops);
   } else {
-    target_.project(result.hidden, result.logits, ops);
+    target_.project(last, result.logits, ops);
   }
   return result;
 }

@@ -344,23 +344,32 @@ Status Run::layer_part(int layer) {
 
 namespace {
 
-// Of MTP layers, at most the first is written. The layer count includes it, and so do lists by
-// layer (except window patterns and rope sections, which llama.cpp's converter omits): its entry
-// repeats that of the last layer with attention. counted: layers in the metadata, of all kinds.
-void count_further_layers(const ModelConfig& config, size_t counted, bool kept, json& metadata) {
+// `kept` MTP layers are written. The layer count includes them, and so do lists by layer (except
+// window patterns and rope sections, which llama.cpp's converter omits): their entries repeat that
+// of the last layer of their form. counted: layers in the metadata, of all kinds.
+void count_further_layers(const ModelConfig& config, size_t counted, int kept, json& metadata) {
   const std::string arch = metadata.value("general.architecture", "") + ".";
-  const auto n = static_cast<size_t>(config.n_layers), written = n + (kept ? 1 : 0);
+  const auto n = static_cast<size_t>(config.n_layers), written = n + static_cast<size_t>(kept);
   metadata.erase(arch + "nextn_predict_layers");
-  if (kept) metadata[arch + "nextn_predict_layers"] = 1u;
+  if (kept > 0) metadata[arch + "nextn_predict_layers"] = static_cast<unsigned>(kept);
   metadata[arch + "block_count"] = static_cast<unsigned>(written);
+  const std::vector<LayerConfig>& told = config.next_token_layers;
+  const auto is_of_their_form = [&](const LayerConfig& layer) {
+    if (!told.empty()) return (layer.window > 0) == (told[0].window > 0);
+    return layer.attention;
+  };
   size_t attends = n - 1;
-  while (attends > 0 && !config.layers[attends].attention) --attends;
+  while (attends > 0 && !is_of_their_form(config.layers[attends])) --attends;
   for (auto& [key, value] : metadata.items()) {
     if (!key.starts_with(arch) || key.ends_with("dimension_sections") ||
         key.ends_with("window_pattern") || !value.is_array() || value.size() != counted)
       continue;
     while (value.size() > written) value.erase(value.size() - 1);
-    if (value.size() < written) value.push_back(json(value[attends]));
+    const bool bounds = key.ends_with(".swiglu_clamp_shexp") && !told.empty();
+    while (value.size() < written) {
+      const size_t nth = std::min(value.size() - n, told.size() - 1);
+      value.push_back(bounds ? json(told[nth].activation.parameters[0]) : json(value[attends]));
+    }
   }
 }
 
@@ -375,11 +384,12 @@ Status Run::finish_gguf() {
     }
     const auto counted = static_cast<size_t>(config_.n_layers + config_.n_next_token_layers);
     if (config_.n_next_token_layers > 0)
-      count_further_layers(config_, counted, map_.has_next_token, metadata);
+      count_further_layers(config_, counted, map_.n_next_tokens, metadata);
   } else {
     metadata = gguf_metadata(config_in(config_, Naming::kGguf));
-    if (map_.has_next_token)
-      count_further_layers(config_, static_cast<size_t>(config_.n_layers), true, metadata);
+    if (map_.n_next_tokens > 0)
+      count_further_layers(config_, static_cast<size_t>(config_.n_layers), map_.n_next_tokens,
+                           metadata);
     if (job_.gguf_tokenizer) {
       ASSIGN_OR_RETURN(const json tokenizer, job_.gguf_tokenizer(*source_));
       metadata.update(tokenizer);
@@ -430,8 +440,9 @@ Status Run::finish_directory() {
   } else {
     ASSIGN_OR_RETURN(config, hf_config_of(*source_, config_));
     if (recipe_.layout == Layout::kPlain) config["torch_dtype"] = torch_dtype(recipe_.ftype.base);
-    if (map_.has_next_token)
-      config.update({{"num_nextn_predict_layers", 1}, {"mtp_num_hidden_layers", 1}});
+    if (map_.n_next_tokens > 0)
+      config.update({{"num_nextn_predict_layers", map_.n_next_tokens},
+                     {"mtp_num_hidden_layers", map_.n_next_tokens}});
     if (job_.tokenizer_files) {
       ASSIGN_OR_RETURN(const auto files, job_.tokenizer_files(*source_));
       for (const auto& [name, text] : files) RETURN_IF_ERROR(write_file(job_.out / name, text));

@@ -247,7 +247,9 @@ TEST_P(LayerDrafters, ChangeNoText) {
 INSTANTIATE_TEST_SUITE_P(
     Models, LayerDrafters,
     testing::Values("deepseek_v3_mtp", "deepseek_v32_mtp", "deepseek_v32_mtp/model.gguf",
-                    "glm4_moe_mtp", "glm4_moe_mtp/model.gguf", "qwen3_5_text_mtp",
+                    "glm4_moe_mtp", "glm4_moe_mtp/model.gguf", "glm4_moe_mtp2",
+                    "glm4_moe_mtp2/model.gguf", "step3p5_mtp2", "step3p5_mtp2/model.gguf",
+                    "qwen3_5_text_mtp",
                     "qwen3_5_text_mtp/model.gguf", "qwen3_next_mtp", "qwen3_next_mtp/model.gguf",
                     "eagle3/llama", "eagle3/qwen3"),
     [](const auto& info) {
@@ -301,10 +303,10 @@ std::string warning_of_mtp(int n_layers) {
   return said;
 }
 
-TEST(LayerDrafterWarnings, SayThatFurtherLayersArePassedOver) {
+TEST(LayerDrafterWarnings, SayThatLayersAreMissing) {
   EXPECT_THAT(warning_of_mtp(3),
-              HasSubstr("spec mtp: the first of 3 layers that predict further tokens makes "
-                        "all guesses; the others are passed over"));
+              HasSubstr("spec mtp: the file has 1 of 3 layers that predict further tokens; the "
+                        "last one makes all further guesses"));
   EXPECT_EQ(warning_of_mtp(1), "");
 }
 

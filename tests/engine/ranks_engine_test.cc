@@ -375,6 +375,7 @@ INSTANTIATE_TEST_SUITE_P(
                       DrafterCase{"early-exit", "llama2"},
                       DrafterCase{"early-exit", "phi3_longrope"},
                       DrafterCase{"mtp", "deepseek_v3_mtp"}, DrafterCase{"mtp", "qwen3_next_mtp"},
+                      DrafterCase{"mtp", "step3p5_mtp2"},
                       DrafterCase{"eagle3", "eagle3/llama/target", "eagle3/llama/head"},
                       DrafterCase{"eagle3", "eagle3/qwen3/target", "eagle3/qwen3/head"}),
     [](const auto& info) {

@@ -22,12 +22,16 @@ void StageSteps::keep_taps(std::span<const int> taps) {
   const auto layer = [&](int place) { return taps[static_cast<size_t>(place)]; };
   std::ranges::stable_sort(by_layer_, {}, layer);
   const Shard::Range layers = model_.model().layers();
+  // The last stage has the stream behind the last layer.
+  const int n_layers = model_.model().config().n_layers, end = layers.first + layers.count;
+  const auto is_own = [&](int tap) {
+    return tap >= layers.first && (tap < end || (tap == n_layers && end == n_layers));
+  };
   std::vector<int> own;
   n_before_ = 0;
   for (const int place : by_layer_) {
     n_before_ += layer(place) < layers.first;
-    if (layer(place) >= layers.first && layer(place) < layers.first + layers.count)
-      own.push_back(layer(place));
+    if (is_own(layer(place))) own.push_back(layer(place));
   }
   n_own_ = static_cast<int>(own.size());
   if (n_own_ > 0) model_.keep_states(own);

@@ -155,7 +155,8 @@ bool is_of_further_tokens(std::string_view name) {
   return name.starts_with("mtp.") || name.starts_with("model.mtp.");
 }
 
-NextTokenStems next_token_stems(Naming naming, const std::string& at, std::string_view apart) {
+NextTokenStems next_token_stems(Naming naming, const std::string& at, std::string_view apart,
+                                int index) {
   if (naming == Naming::kGguf) {
     const std::string n = at + "nextn.";
     return {at,
@@ -167,7 +168,7 @@ NextTokenStems next_token_stems(Naming naming, const std::string& at, std::strin
             n + "shared_head_head"};
   }
   if (const std::string n(apart); !n.empty()) {
-    return {n + "layers.0.",
+    return {fmt::format("{}layers.{}.", n, index),
             n + "fc",
             n + "pre_fc_norm_embedding",
             n + "pre_fc_norm_hidden",
@@ -182,6 +183,25 @@ NextTokenStems next_token_stems(Naming naming, const std::string& at, std::strin
           at + "shared_head.norm",
           at + "embed_tokens",
           at + "shared_head.head"};
+}
+
+NextTokenStems next_token_stems(const WeightSource& source, const std::string& at, int index) {
+  const auto is_there = [&](const std::string& stem) {
+    return std::ranges::any_of(source.tensors(), [&](const TensorInfo& tensor) {
+      return std::string_view(tensor.name).starts_with(stem);
+    });
+  };
+  NextTokenStems stems = next_token_stems(source.naming(), at, "", index);
+  if (source.naming() == Naming::kGguf) return stems;
+  for (const std::string_view apart : kNextTokenApart) {
+    const NextTokenStems others = next_token_stems(source.naming(), at, apart, index);
+    if (is_there(others.projection + ".") && is_there(others.layer)) return others;
+  }
+  if (is_there(at + "transformer.shared_head.")) {  // Step 3.5
+    stems.final_norm = at + "transformer.shared_head.norm";
+    stems.head = at + "transformer.shared_head.output";
+  }
+  return stems;
 }
 
 bool is_ignorable_tensor(std::string_view name) {

@@ -52,8 +52,12 @@ struct NextTokenStems {
 };
 // at: prefix of the layer of that index in the file. apart: prefix of its tensors in directories
 // that store it apart (NameTable::next_token), or "".
-NextTokenStems next_token_stems(Naming naming, const std::string& at, std::string_view apart);
-// Prefixes under which directories may store such a layer apart; the source decides.
+// index: of the layer among those that predict further tokens.
+NextTokenStems next_token_stems(Naming naming, const std::string& at, std::string_view apart,
+                                int index);
+// As the file has them.
+NextTokenStems next_token_stems(const WeightSource& source, const std::string& at, int index);
+// Prefixes under which directories may store such layers apart; the source decides.
 inline constexpr std::string_view kNextTokenApart[] = {"mtp.", "model.mtp."};
 std::string shown_shape(std::span<const int64_t> shape);  // "[2, 3]"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -73,8 +74,12 @@ void usual_step(json& object) {
   for (const char* key : {"layer_types", "mlp_layer_types", "swiglu_limits", "swiglu_limits_shared",
                           "rope_theta", "partial_rotary_factors"}) {
     const auto list = object.find(key);
-    if (list != object.end() && list->is_array() && list->size() == n + further)
-      list->erase(list->begin() + static_cast<std::ptrdiff_t>(n), list->end());
+    if (list == object.end() || !list->is_array() || list->size() != n + further) continue;
+    const auto behind = list->begin() + static_cast<std::ptrdiff_t>(n);
+    json own(json::array());
+    std::copy(behind, list->end(), std::back_inserter(own));
+    list->erase(behind, list->end());
+    object[fmt::format("next_token_{}", key)] = std::move(own);
   }
   if (member(object, "layer_types").is_null()) object["layer_types"] = json(n, kFull);
   const json types = object["layer_types"];
@@ -156,6 +161,33 @@ ActivationFunction bounded(float bound) {
   return f;
 }
 
+// Layers that predict further tokens are like the last layer of their kind, which is one with a
+// window where files do not say, but have no experts. They read streams without norms.
+void read_next_token_layers(ConfigReader& reader, ModelConfig& config) {
+  const size_t before = reader.gguf() ? config.layers.size() : 0;
+  const auto own = [&](Key key, int i) -> const json& {
+    static const json kNothing;
+    const json* list = reader.find(key);
+    const size_t at = before + static_cast<size_t>(i);
+    return list != nullptr && list->is_array() && at < list->size() ? (*list)[at] : kNothing;
+  };
+  config.next_token_streams = true;
+  const int n = std::clamp(config.n_next_token_layers, 1, 16);
+  for (int i = 0; i < n; ++i) {
+    const json& type = own({"attention.sliding_window_pattern", "next_token_layer_types"}, i);
+    const bool full = type == kFull || type == false;
+    const auto like = std::find_if(
+        config.layers.rbegin(), config.layers.rend(),
+        [&](const LayerConfig& layer) { return (layer.window == 0) == full; });
+    const LayerConfig& of = like != config.layers.rend() ? *like : config.layers.back();
+    LayerConfig& layer = config.next_token_layers.emplace_back(of);
+    const json& bound = own({kSharedBounds.gguf, "next_token_swiglu_limits_shared"}, i);
+    layer.activation = bounded(bound.is_number() ? std::clamp(bound.get<float>(), 0.0f, 1e6f) : 0.0f);
+    layer.expert_activation.reset();
+    layer.moe = false;
+  }
+}
+
 void check_step(ConfigReader& reader, const ModelConfig& config) {
   for (const std::string_view key : {"use_qk_norm", "use_head_wise_attn_gate", "use_moe",
                                      "use_moe_router_bias", "zero_centered"})
@@ -210,6 +242,7 @@ void configure_step(ConfigReader& reader, ModelConfig& config) {
     config.layers[i].activation = bounded(of_shared[i]);
     if (of_experts[i] != of_shared[i]) config.layers[i].expert_activation = bounded(of_experts[i]);
   }
+  read_next_token_layers(reader, config);
 }
 
 void describe_step(ConfigWriter& writer, const ModelConfig& config) {

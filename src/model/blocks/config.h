@@ -169,6 +169,10 @@ struct ModelConfig {
   // Layers after the last decoder layer in the file that predict further tokens (multi-token
   // prediction); they are not among n_layers.
   int n_next_token_layers = 0;
+  // Their form; empty: that of the last layer with attention. Of fewer, the last one is repeated.
+  std::vector<LayerConfig> next_token_layers;
+  // They read the stream behind the last layer, and each other's, without norms.
+  bool next_token_streams = false;
   // Rows of an encoder that the layers of each sequence attend to (cross_attention.h); 0 = none.
   int encoder_rows = 0;
   // Values of a token that layers hand on to later ones beside the streams (Sublayer::carried).

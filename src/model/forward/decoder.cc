@@ -198,10 +198,13 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
   const auto n_taps = static_cast<int>(options.taps.size());
   const Tensor tapped =
       n_taps > 0 ? ops.new_tensor(shape.tokens, n_taps * config.model_dim) : Tensor();
-  for (int i = first_layer; i < end_layer; ++i) {
+  const auto tap = [&](int layer) {
     for (int k = 0; k < n_taps; ++k)
-      if (options.taps[static_cast<size_t>(k)] == i)
+      if (options.taps[static_cast<size_t>(k)] == layer)
         ops.copy(x, tapped.columns(k * config.model_dim, config.model_dim));
+  };
+  for (int i = first_layer; i < end_layer; ++i) {
+    tap(i);
     const NormedInput between = input(weights.layers[i].ffn_norm);
     decoder.attention(i, read(h), x, &between);
     const bool last = i + 1 == end_layer, adds = shape.given && i < config.embedding.deep_levels;
@@ -212,6 +215,7 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
     if (!last) ops.prepare(h);
   }
   if (options.stream != nullptr) return {};
+  tap(end_layer);
   if (n_taps == 0) return output_head(config, weights, x, shape, ops, options);
   ForwardOptions of_head = options;
   of_head.states = false;

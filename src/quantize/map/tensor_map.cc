@@ -18,8 +18,9 @@ class Mapper {
   Mapper(const WeightSource& source, const ModelConfig& config, Naming out)
       : source_(source), config_(config), out_naming_(out), layers_(source, config, out) {}
   Result<TensorMap> map();
-  // Maps the next-token prediction (MTP) layer, if the file has one of a known kind.
-  void map_next_token(TensorMap& map);
+  // Maps the next-token prediction (MTP) layer `index`. Returns whether the file has it, and of a
+  // known kind.
+  bool map_next_token(int index, TensorMap& map);
   Status check_unused(const TensorMap& map) const { return layers_.check_unused(map); }
 
  private:
@@ -204,22 +205,24 @@ void Mapper::own_table(TensorMap& map, const std::string& in, const std::string&
   table.in = in + ".weight", table.out = out + ".weight";
 }
 
-void Mapper::map_next_token(TensorMap& map) {
-  const auto layer_config = next_token_config(config_, source_.path().string());
-  if (!layer_config) return;
-  const auto stems = [&](Naming naming, const std::string& prefix, const NameTable& names,
-                         std::string_view apart) {
-    return next_token_stems(naming, prefix + with_index(names.layer, config_.n_layers), apart);
+bool Mapper::map_next_token(int index, TensorMap& map) {
+  const auto layer_config = next_token_config(config_, index, source_.path().string());
+  if (!layer_config) return false;
+  const auto at = [&](const std::string& prefix, const NameTable& names, int n) {
+    return prefix + with_index(names.layer, config_.n_layers + n);
   };
-  NextTokenStems in = stems(source_.naming(), layers_.in_prefix(), layers_.in(), "");
-  for (const std::string_view apart : kNextTokenApart) {
-    const NextTokenStems there = stems(source_.naming(), layers_.in_prefix(), layers_.in(), apart);
-    if (layers_.has_linear(there.projection)) in = there;
-  }
-  if (!layers_.has_linear(in.projection)) return;
-  const NextTokenStems out = layers_.crossing() ? stems(out_naming_, layers_.out_prefix(),
-                                                        layers_.out(), layers_.out().next_token)
-                                                : in;
+  const auto in_stems = [&](int n) {
+    return next_token_stems(source_, at(layers_.in_prefix(), layers_.in(), n), n);
+  };
+  const NextTokenStems in = in_stems(index);
+  if (!layers_.has_linear(in.projection)) return false;
+  // Several layers that share a projection would each need a copy of it.
+  if (index > 0 && in.projection == in_stems(0).projection) return false;
+  const NextTokenStems out =
+      layers_.crossing()
+          ? next_token_stems(out_naming_, at(layers_.out_prefix(), layers_.out(), index),
+                             layers_.out().next_token, index)
+          : in;
   const std::string embedding = layers_.in_name(layers_.in().embedding, -1),
                     final_norm = layers_.in_name(layers_.in().final_norm, -1);
   const std::string head = config_.embedding.tied ? embedding : std::string(layers_.in().lm_head);
@@ -241,17 +244,22 @@ void Mapper::map_next_token(TensorMap& map) {
   one.layers_.into(map.outside, 0);
   visit_layer(one.layers_, none);
   const auto own = std::span(map.outside).subspan(first);
-  map.has_next_token = std::ranges::all_of(own, [&](const MappedTensor& tensor) {
+  const bool known = std::ranges::all_of(own, [&](const MappedTensor& tensor) {
     const size_t stem = tensor.in.size() - std::string_view(".weight").size();
     return layers_.has(tensor.in) ||
            (tensor.in.ends_with(".weight") && layers_.has_linear(tensor.in.substr(0, stem)));
   });
-  if (!map.has_next_token) return map.outside.resize(first);  // an unknown kind of layer
+  if (!known) {  // an unknown kind of layer
+    map.outside.resize(first);
+    return false;
+  }
   // Tensors get the types of the last layer.
   for (MappedTensor& tensor : own) {
     if (tensor.layer == 0) tensor.layer = config_.n_layers - 1;
     if (tensor.nth == 0) tensor.nth = std::max(layers_.n_values() - 1, 0);
   }
+  ++map.n_next_tokens;
+  return true;
 }
 
 }  // namespace
@@ -304,7 +312,9 @@ Result<TensorMap> map_tensors(const WeightSource& source, const ModelConfig& con
   }
   Mapper mapper(source, config, out);
   ASSIGN_OR_RETURN(TensorMap map, mapper.map());
-  mapper.map_next_token(map);
+  constexpr int kMostNextTokens = 16;
+  while (map.n_next_tokens < kMostNextTokens && mapper.map_next_token(map.n_next_tokens, map)) {
+  }
   RETURN_IF_ERROR(mapper.check_unused(map));
   return map;
 }

@@ -56,9 +56,9 @@ struct TensorMap {
   std::vector<MappedTensor> outside;              // embedding, positions, final norm, head
   std::vector<std::vector<MappedTensor>> layers;  // [n_layers]
   MixedModel model;
-  // `outside` includes the MTP layer, which no method changes.
-  bool has_next_token = false;
-  // tensors of the MTP layer that are copies of the model's own and are not written
+  // `outside` includes so many MTP layers, which no method changes.
+  int n_next_tokens = 0;
+  // tensors of MTP layers that are copies of the model's own and are not written
   std::vector<std::string> copies;
 
   const MappedTensor* find_linear(int layer, std::string_view in) const;

@@ -461,8 +461,8 @@ Status TensorMapper::check_unused(const TensorMap& map) const {
   if (left_out > 0) {
     log().warn("{}: {} tensors of layers that predict further tokens are left out: {}",
                source_.path().string(), left_out,
-               map.has_next_token ? "--spec mtp uses the first such layer"
-                                  : "--spec mtp does not know them");
+               map.n_next_tokens > 0 ? "the ones before them are kept"
+                                     : "--spec mtp does not know them");
   }
   return penstock::check_unused(source_, config_, in_prefix_, layer, used);
 }
