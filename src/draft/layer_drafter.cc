@@ -181,8 +181,8 @@ class LayerDrafter final : public Drafter {
     // Entries of layer k that a draft computes, at most.
     int rows_of(size_t k) const { return n_known - depths[k].n_computed; }
     std::span<const TokenId> tokens_of(size_t k, int count) const {
-      return std::span(tokens).subspan(
-          static_cast<size_t>(depths[k].n_computed - n_dropped) + k, static_cast<size_t>(count));
+      return std::span(tokens).subspan(static_cast<size_t>(depths[k].n_computed - n_dropped) + k,
+                                       static_cast<size_t>(count));
     }
   };
   struct Drafting {
@@ -224,8 +224,8 @@ class LayerDrafter final : public Drafter {
     const int n_known = state.n_known - depth.n_computed - n_old;
     std::vector<float> waiting(depth.waiting.begin() + n_old * static_cast<ptrdiff_t>(depth.dim),
                                depth.waiting.end());
-    std::vector<TokenId> tokens(
-        state.tokens.begin() + (depth.n_computed + n_old - state.n_dropped), state.tokens.end());
+    std::vector<TokenId> tokens(state.tokens.begin() + (depth.n_computed + n_old - state.n_dropped),
+                                state.tokens.end());
     begin(state, first);
     state.n_known = n_known;
     depth.waiting = std::move(waiting);
@@ -273,8 +273,7 @@ class LayerDrafter final : public Drafter {
     for (size_t i = 0; i < state.depths.size(); ++i)
       needed = std::min(needed, state.depths[i].n_computed + static_cast<int>(i));
     const int n_dropped = std::max(needed, state.n_dropped);
-    state.tokens.erase(state.tokens.begin(),
-                       state.tokens.begin() + (n_dropped - state.n_dropped));
+    state.tokens.erase(state.tokens.begin(), state.tokens.begin() + (n_dropped - state.n_dropped));
     state.n_dropped = n_dropped;
   }
 
@@ -288,8 +287,9 @@ class LayerDrafter final : public Drafter {
     Depth& depth = state.depths[k];
     inputs_.assign(depth.waiting.begin(),
                    depth.waiting.begin() + count * static_cast<ptrdiff_t>(depth.dim));
-    const StepOutputs outputs = stage.layer->forward(
-        stage.batch.build(), inputs_, {.own = k > 0, .all_states = !is_last(k)}, *stage.cache, ops_);
+    const StepOutputs outputs =
+        stage.layer->forward(stage.batch.build(), inputs_,
+                             {.own = k > 0, .all_states = !is_last(k)}, *stage.cache, ops_);
     ops_.wait(ops_.submit());
     finish(state, k, count);
     if (is_last(k)) return;
@@ -311,8 +311,7 @@ class LayerDrafter final : public Drafter {
       const std::vector<float>& waiting = state.depths[k].waiting;
       each.n_rows = state.rows_of(k);
       // Token first + n_known + k is the last one known to the draft.
-      add(state, k,
-          std::span<const TokenId>(each.tokens).last(static_cast<size_t>(each.n_rows)),
+      add(state, k, std::span<const TokenId>(each.tokens).last(static_cast<size_t>(each.n_rows)),
           BatchPart::Rows::kLast);
       inputs_.insert(inputs_.end(), waiting.begin(), waiting.end());
       inputs_.insert(inputs_.end(), each.given.begin(), each.given.end());

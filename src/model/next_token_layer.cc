@@ -39,8 +39,7 @@ Result<ModelConfig> next_token_config(const ModelConfig& target, int index,
   const bool experts = target.experts.count > 0;
   config.layers = {*last};
   config.layers[0].moe = experts;
-  if (!told.empty())
-    config.layers = {told[std::min(static_cast<size_t>(index), told.size() - 1)]};
+  if (!told.empty()) config.layers = {told[std::min(static_cast<size_t>(index), told.size() - 1)]};
   config.layers[0].group = 0;
   // It has an indexer of its own.
   if (config.layers[0].selecting_layer >= 0) config.layers[0].selecting_layer = 0;

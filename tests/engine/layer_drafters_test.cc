@@ -249,9 +249,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values("deepseek_v3_mtp", "deepseek_v32_mtp", "deepseek_v32_mtp/model.gguf",
                     "glm4_moe_mtp", "glm4_moe_mtp/model.gguf", "glm4_moe_mtp2",
                     "glm4_moe_mtp2/model.gguf", "step3p5_mtp2", "step3p5_mtp2/model.gguf",
-                    "qwen3_5_text_mtp",
-                    "qwen3_5_text_mtp/model.gguf", "qwen3_next_mtp", "qwen3_next_mtp/model.gguf",
-                    "eagle3/llama", "eagle3/qwen3"),
+                    "qwen3_5_text_mtp", "qwen3_5_text_mtp/model.gguf", "qwen3_next_mtp",
+                    "qwen3_next_mtp/model.gguf", "eagle3/llama", "eagle3/qwen3"),
     [](const auto& info) {
       std::string name = info.param;
       std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');

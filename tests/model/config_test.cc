@@ -203,12 +203,11 @@ TEST(NextTokenLayers, RefuseWhatDoesNotFit) {
       longer.tensor_list()[i].shape[0] += 1;
       integer.tensor_list()[i].type = QuantType::kI64;
       // Without them the target's take their place.
-      const bool optional = tensor.find("embed_tokens") != std::string::npos ||
-                            tensor.ends_with("head.weight") ||
-                            tensor.ends_with("head_norm.weight") || tensor.ends_with(".bias") ||
-                            tensor.find("shared_head.output") != std::string::npos ||
-                            tensor.starts_with("rope_f") ||
-                            tensor.find("shared_head_head") != std::string::npos;
+      const bool optional =
+          tensor.find("embed_tokens") != std::string::npos || tensor.ends_with("head.weight") ||
+          tensor.ends_with("head_norm.weight") || tensor.ends_with(".bias") ||
+          tensor.find("shared_head.output") != std::string::npos || tensor.starts_with("rope_f") ||
+          tensor.find("shared_head_head") != std::string::npos;
       EXPECT_TRUE(optional || !error_of(missing).empty()) << tensor;
       EXPECT_THAT(error_of(longer), HasSubstr("expected")) << tensor;
       EXPECT_THAT(error_of(integer), HasSubstr("expected")) << tensor;

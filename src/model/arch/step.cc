@@ -176,13 +176,14 @@ void read_next_token_layers(ConfigReader& reader, ModelConfig& config) {
   for (int i = 0; i < n; ++i) {
     const json& type = own({"attention.sliding_window_pattern", "next_token_layer_types"}, i);
     const bool full = type == kFull || type == false;
-    const auto like = std::find_if(
-        config.layers.rbegin(), config.layers.rend(),
-        [&](const LayerConfig& layer) { return (layer.window == 0) == full; });
+    const auto like =
+        std::find_if(config.layers.rbegin(), config.layers.rend(),
+                     [&](const LayerConfig& layer) { return (layer.window == 0) == full; });
     const LayerConfig& of = like != config.layers.rend() ? *like : config.layers.back();
     LayerConfig& layer = config.next_token_layers.emplace_back(of);
     const json& bound = own({kSharedBounds.gguf, "next_token_swiglu_limits_shared"}, i);
-    layer.activation = bounded(bound.is_number() ? std::clamp(bound.get<float>(), 0.0f, 1e6f) : 0.0f);
+    layer.activation =
+        bounded(bound.is_number() ? std::clamp(bound.get<float>(), 0.0f, 1e6f) : 0.0f);
     layer.expert_activation.reset();
     layer.moe = false;
   }
