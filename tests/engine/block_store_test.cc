@@ -165,14 +165,35 @@ TEST(BlockFolder, WhatIsNoFileIsAMiss) {
   const Block block(0);
   ASSERT_TRUE(folder.write(block.key, block.image(folder.images())));
   const fs::path file = files_below(dir.path()).at(0);
-  fs::remove(file);
-  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
   BlockImage read;
-  EXPECT_EQ(folder.read(block.key, block.tokens, read).error().code, ErrorCode::kIo);
-  fs::remove_all(file.parent_path());
-  EXPECT_EQ(folder.read(block.key, block.tokens, read).error().code, ErrorCode::kNotFound);
-  ASSERT_TRUE(folder.write(block.key, block.image(folder.images()))) << "its folder is made again";
-  EXPECT_TRUE(folder.read(block.key, block.tokens, read));
+  const auto put = [&](const std::string& what) {
+    fs::remove_all(file);
+    if (what == "fifo") return mkfifo(file.c_str(), 0600) == 0;
+    if (what == "directory") return fs::create_directory(file);
+    return symlink(what == "device" ? "/dev/zero" : file.c_str(), file.c_str()) == 0;
+  };
+  for (const std::string what : {"fifo", "directory", "device", "loop"}) {
+    ASSERT_TRUE(put(what)) << what;
+    EXPECT_EQ(folder.read(block.key, block.tokens, read).error().code, ErrorCode::kIo) << what;
+    ASSERT_TRUE(folder.write(block.key, block.image(folder.images())));
+    EXPECT_TRUE(folder.read(block.key, block.tokens, read)) << what << ": its place is free again";
+  }
+}
+
+TEST(BlockFolder, FoldersThatSomebodyRemovesAreMadeAgain) {
+  const TempDir dir;
+  BlockFolder folder = folder_at(dir.path());
+  const Block block(0);
+  ASSERT_TRUE(folder.write(block.key, block.image(folder.images())));
+  const fs::path part = files_below(dir.path()).at(0).parent_path();
+  BlockImage read;
+  for (const fs::path& gone : {part, part.parent_path(), part.parent_path().parent_path()}) {
+    fs::remove_all(gone);
+    EXPECT_EQ(folder.read(block.key, block.tokens, read).error().code, ErrorCode::kNotFound);
+    const Status written = folder.write(block.key, block.image(folder.images()));
+    ASSERT_TRUE(written) << gone << ": " << written.error().message;
+    EXPECT_TRUE(folder.read(block.key, block.tokens, read)) << gone;
+  }
 }
 
 TEST(BlockFolder, TheLeastRecentlyUsedGoFirst) {

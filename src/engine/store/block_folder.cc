@@ -46,6 +46,12 @@ Status write_all(int file, std::span<const std::byte> bytes, const std::string& 
   return {};
 }
 
+// Removes what stands in a block's place and is no file, so that the block can be written again.
+void remove_strange(const std::string& path) {
+  struct stat info{};
+  if (lstat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) ::remove(path.c_str());
+}
+
 }  // namespace
 
 BlockFolder::BlockFolder(fs::path root, int64_t max_bytes, BlockImages images)
@@ -103,7 +109,12 @@ void BlockFolder::expect(const BlockKey& key) const {
 Status BlockFolder::read(const BlockKey& key, std::span<const TokenId> tokens,
                          BlockImage& image) const {
   const std::string path = path_of(key);
-  ASSIGN_OR_RETURN(const FileDescriptor file, open_regular_file(path));
+  const Result<FileDescriptor> opened = open_regular_file(path);
+  if (!opened) {
+    remove_strange(path);
+    return tl::unexpected(opened.error());
+  }
+  const FileDescriptor& file = *opened;
   const auto damaged = [&](const char* how) {
     unlink(path.c_str());
     return errorf(ErrorCode::kCorruptFile, "{}: {}: it was removed", path, how);
@@ -151,8 +162,8 @@ Status BlockFolder::write_file(const BlockKey& key, const BlockImage& image) {
   };
   FileDescriptor file = create();
   if (file.number() < 0 && errno == ENOENT) {
-    mkdir(own_.c_str(), 0700);  // somebody has emptied the store
-    mkdir(folder.c_str(), 0700);
+    // somebody has emptied the store
+    for (const fs::path& each : {root_, own_, folder}) mkdir(each.c_str(), 0700);
     file = create();
   }
   if (file.number() < 0) return errorf(file_error(errno), "{}: {}", path, std::strerror(errno));
