@@ -589,6 +589,22 @@ TEST(GroupSize, ThatOfTheTypeOrOneThatFits) {
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
 }
 
+// Methods choose codes or what they are rounded to: into plain floats there is nothing to choose.
+TEST(Methods, PlainFloatsInADirectoryTakeNoneButRounding) {
+  const TempDir dir;
+  for (const char* type : {"f32", "f16", "bf16"}) {
+    for (const char* method : {"gptq", "awq", "smoothquant"}) {
+      QuantizeJob job = job_of(golden("llama3"), dir / "out", type);
+      job.recipe.method = method;
+      job.samples = {{1, 2, 3, 4}, {5, 6, 7, 8}};
+      const auto refused = quantize(job);
+      ASSERT_FALSE(refused) << type << " " << method;
+      EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+      EXPECT_THAT(refused.error().message, ::testing::HasSubstr(method));
+    }
+  }
+}
+
 // 48 outputs of 3 bits are no whole words of the gptq layout, the default of int3.
 TEST(Layout, ThatOfTheTypeOrOneThatFits) {
   const TempDir dir;

@@ -179,6 +179,11 @@ Result<Recipe> make_recipe(const RecipeOptions& options, Naming out) {
                     "type one of f32, f16, bf16, int4, int8, …",
                     recipe.type);
     }
+    if (out == Naming::kHuggingFace && recipe.method != Method::kRtn) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "--method {}: --type {} has no codes to choose, only --method rtn applies",
+                    lower(options.method), recipe.type);
+    }
     if (out == Naming::kGguf) {
       RETURN_IF_ERROR(check_gguf(recipe, recipe.coding));
       if (quant_info(recipe.ftype.base).ggml_id < 0)
