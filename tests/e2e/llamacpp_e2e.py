@@ -90,6 +90,16 @@ class Completion(unittest.TestCase):
         reply = completion({"prompt": "<|go:endless|>", "n_predict": -1}, server=script)
         self.assertEqual((reply["stop_type"], reply["truncated"]), ("limit", True))
 
+    def test_the_other_name_of_n_predict(self):
+        """llama.cpp reads max_tokens where n_predict is absent, in /infill as well."""
+        for body in ({"max_tokens": 3, "n_predict": None}, {"max_tokens": 3, "n_predict": 3}):
+            self.assertEqual(completion(body)["tokens_predicted"], 3)
+        self.assertEqual(completion({"max_tokens": 0, "n_predict": None})["content"], "")
+        refused = completion({"max_tokens": 3}, status=400)  # n_predict is 12
+        self.assertIn("max_tokens", refused["error"]["message"])
+        filled = script.post("/infill", {"input_prefix": "def f(xs):\n", "input_suffix": "\n", "max_tokens": 2, "temperature": 0})
+        self.assertEqual(filled["tokens_predicted"], 2)
+
     def test_no_tokens_warm_the_cache(self):
         prompt = {"prompt": "A warm " + PROMPT * 6}
         reply = completion({**prompt, "n_predict": 0})

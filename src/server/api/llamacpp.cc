@@ -192,7 +192,14 @@ Status read_bias(const json& body, const Tokenizer& tokenizer, json& params) {
   return {};
 }
 
+int64_t most_llamacpp_tokens(const json& body) {
+  return get_int(body, "n_predict", get_int(body, "max_tokens", -1));
+}
+
 Result<json> params_of_llamacpp(const json& body, const ServedModel& model) {
+  const int64_t most = most_llamacpp_tokens(body);
+  if (get_int(body, "max_tokens", most) != most)
+    return make_error(ErrorCode::kInvalidArgument, "max_tokens: cannot stand beside n_predict");
   json params = json::object();
   take_renamed(body, kLlamaParams, params);
   take_renamed(body, kLlamaOthers, params);
@@ -200,8 +207,7 @@ Result<json> params_of_llamacpp(const json& body, const ServedModel& model) {
   if (const json& seed = get_field(body, "seed");
       seed.is_number() && seed >= 0 && seed != kRandomSeed)
     params["seed"] = seed;
-  if (const int64_t n = get_int(body, "n_predict", -1); n >= 0)
-    params["max_tokens"] = std::max<int64_t>(n, 1);
+  if (most >= 0) params["max_tokens"] = std::max<int64_t>(most, 1);
   if (const int64_t n = get_int(body, "n_probs", 0); n > 0) params["logprobs"] = n;
   // A prompt that must not be read from the cache must not be stored for others either.
   if (!get_bool(body, "cache_prompt", true)) params["cache_salt"] = random_id("once-");
@@ -334,6 +340,7 @@ nlohmann::json llamacpp_fields() {
        {"stream", boolean("reply with server-sent events")},
        {"n_predict",
         integer(-2, INT32_MAX, "most tokens to generate; below 0: what fits the context; 0: none")},
+       {"max_tokens", integer(-2, INT32_MAX, "another name of n_predict")},
        {"n", integer(1, 1024, "completions of each prompt")},
        {"n_cmpl", integer(1, 1024, "the same")},
        {"n_probs", integer(0, INT32_MAX, "log-probabilities of this many alternatives per token")},

@@ -14,6 +14,8 @@ nlohmann::json llamacpp_fields();
 // Returns the schema of a prompt in llama.cpp's forms.
 nlohmann::json llamacpp_prompt_field();
 
+// Most tokens to generate: n_predict or its other name, max_tokens; -1 is what fits the context.
+int64_t most_llamacpp_tokens(const nlohmann::ordered_json& body);
 // Converts a checked body to the fields of read_generation(). Errors: kInvalidArgument (a field
 // that cannot be honoured).
 Result<nlohmann::ordered_json> params_of_llamacpp(const nlohmann::ordered_json& body,

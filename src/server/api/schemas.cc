@@ -350,6 +350,7 @@ Json generate_fields() {
   fields["n"] = integer(1, 1, "one text per call");
   for (const char* name : {"logprobs", "prompt_logprobs"})
     fields[name] = refused("use /v1/completions");
+  refuse_others(fields);
   return fields;
 }
 

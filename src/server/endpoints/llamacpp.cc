@@ -86,7 +86,7 @@ Status read_llama_call(Services& services, const ApiBody& asked, LlamaCall& call
     RETURN_IF_ERROR(check_logprobs(services, *asked.model, n, "n_probs"));
   ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, params, -1));
   call.generation.params.processed_logprobs = get_bool(body, "post_sampling_probs");
-  call.n_predict = get_int(body, "n_predict", -1);
+  call.n_predict = most_llamacpp_tokens(body);
   call.n_indent = static_cast<int>(get_int(body, "n_indent", 0));
   call.most_time = std::chrono::milliseconds(get_int(body, "t_max_predict_ms", 0));
   call.stream = get_bool(body, "stream");
