@@ -346,10 +346,10 @@ OutputBuilder::Step OutputBuilder::add(const OwnedEvent& event) {
     if (text.stopped_by() == nullptr) {
       output.finish_reason = event.finish;
       if (event.stop_token != kNoToken) output.stop_reason = event.stop_token;
+      output.error = event.end->error;  // after a stop string: of a token that nobody sees
     }
     output.stats = event.end->stats;
     output.stats.completion_tokens = static_cast<int>(output.token_ids.size());
-    output.error = event.end->error;
     step.finished = true;
     --n_open_;
   }

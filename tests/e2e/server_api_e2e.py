@@ -185,6 +185,19 @@ class Routes(unittest.TestCase):
             message = error_of(self, reply, 400)["message"]
             self.assertTrue(name in message and known in message, message)
 
+    def test_fields_of_other_routes_are_refused_by_name(self):
+        """They would change the answer; the routes of llama.cpp and Ollama leave them out, as those do."""
+        other = {"max_completion_tokens": 1, "stop_sequences": ["a"], "system": "s", "documents": []}
+        for path, more in {"/v1/generate": {"response_format": {"type": "json_object"}, "messages": [], "tools": [], "suffix": "s"},
+                           "/v1/completions": {"messages": [], "tools": []}, "/v1/chat/completions": {"prompt": "p", "input": "i"},
+                           "/v1/responses": {"max_tokens": 1, "stop": ["a"]}, "/v1/messages": {"stop": ["a"], "input": "i"}}.items():
+            for name, value in {**other, **more}.items():
+                if name in self.schema(path)["properties"] and self.schema(path)["properties"][name].get("type") != "null":
+                    continue
+                status, _, reply = script.request("POST", path, json.dumps({**self.bodies[path], name: value}))
+                self.assertEqual((path, name, status), (path, name, 400))
+                self.assertIn(name, error_of(self, reply, 400)["message"])
+
     def test_beam_search_is_refused_with_all_that_belongs_to_it(self):
         for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/generate"):
             defaults = {"use_beam_search": False, "beam_width": 1, "early_stopping": False, "length_penalty": 1}
@@ -809,6 +822,20 @@ class Chats(unittest.TestCase):
         choice = script.post("/v1/chat/completions", body)["choices"][0]
         self.assertEqual([call["function"]["name"] for call in choice["message"]["tool_calls"]], ["get_weather"])
         self.assertEqual(choice["finish_reason"], "tool_calls")
+        # The call is whole with the fifth token. The engine may have come to the limit before it is told.
+        for _ in range(40):
+            choice = script.post("/v1/chat/completions", {**body, "max_tokens": 6})["choices"][0]
+            self.assertEqual((choice["finish_reason"], len(choice["message"]["tool_calls"])), ("tool_calls", 1))
+
+    def test_an_error_behind_a_stop_string_is_none(self):
+        """Behind the stop string no token is left, which the engine may find before it is told of it."""
+        body = {"prompt": "<|go:plain|>", "max_tokens": 8, "temperature": 0, "stop": ["Hello"], "bad_words": [" there", " "],
+                "structured_outputs": {"regex": "Hello there!"}}
+        with_error = script.request("POST", "/v1/completions", json.dumps({**body, "stop": None}))
+        self.assertEqual((with_error[0], b"no token can be chosen" in with_error[2]), (400, True))
+        for _ in range(40):
+            choice = script.post("/v1/completions", body)["choices"][0]
+            self.assertEqual((choice["text"], choice["finish_reason"], choice["stop_reason"]), ("", "stop", "Hello"))
 
     def test_parsers_can_be_named_and_switched_off(self):
         model = script_model.write(pathlib.Path(directory.name) / "script")

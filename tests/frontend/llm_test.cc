@@ -7,6 +7,10 @@
 #include <cmath>
 #include <thread>
 
+#include "formats/weight_source.h"
+#include "frontend/session.h"
+#include "text/tokenizer.h"
+
 namespace penstock {
 namespace {
 
@@ -267,6 +271,35 @@ TEST(LLM, MayBeCalledFromSeveralThreads) {
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { n_same += greedy_text(12) == expected; });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(n_same, 4);
+}
+
+// The engine goes on until it is told of a stop string: what happens to those tokens is none of the
+// reply's.
+TEST(OutputBuilder, AnErrorBehindAStopStringIsNoError) {
+  const auto source =
+      open_weights(models_dir().string() + "/penstock-stories-15m-q8_0.gguf").value();
+  const auto tokenizer = Tokenizer::load(*source).value();
+  const std::vector<TokenId> prompt = tokenizer->encode("Once upon a time");
+  for (const bool stops : {true, false}) {
+    SamplingParams params = greedy(8);
+    if (stops) params.stop = {"time"};
+    OutputBuilder builder(*tokenizer, params, prompt);
+    bool stopped = false;
+    for (const TokenId token : tokenizer->encode(" a time")) {
+      OwnedEvent event;
+      event.token = token;
+      stopped |= builder.add(event).stopped_here;
+    }
+    EXPECT_EQ(stopped, stops);
+    OwnedEvent event;
+    event.finish = FinishReason::kError;
+    event.end = std::make_unique<OwnedEvent::End>(
+        OwnedEvent::End{{}, Error{ErrorCode::kInvalidArgument, "no token can be chosen"}});
+    EXPECT_TRUE(builder.add(event).finished);
+    const CompletionOutput& output = builder.output(0);
+    EXPECT_EQ(output.finish_reason, stops ? FinishReason::kStop : FinishReason::kError);
+    EXPECT_EQ(output.error.has_value(), !stops);
+  }
 }
 
 }  // namespace

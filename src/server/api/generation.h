@@ -107,7 +107,8 @@ class Generation {
   // client has left; true when `take` returned false, or after `timeout` without a delta (time for
   // a keep-alive).
   net::awaitable<bool> pass(const Take& take, std::chrono::milliseconds timeout);
-  // Ends one choice as if it had stopped on its own.
+  // Ends one choice as if it had stopped on its own. An error of tokens that the engine computes for
+  // it meanwhile is none of the generation.
   void stop(int choice);
 
   bool client_gone() const { return gone_; }
@@ -164,6 +165,8 @@ class Generation {
   std::vector<ChoiceDelta> deltas_;                 // reused buffer
   std::vector<RequestOutput> outputs_;
   std::optional<Error> error_;
+  std::vector<std::pair<int, Error>> errors_;  // by choice, in the order of their coming
+  std::vector<int> stopped_;                   // choices that stop() ended
   int n_open_ = 0, n_prompt_tokens_ = 0, n_completion_tokens_ = 0, n_cached_tokens_ = 0;
   int n_draft_tokens_ = 0, n_accepted_tokens_ = 0;
   bool gone_ = false;

@@ -170,7 +170,10 @@ std::string ReplyShape::error_event(const Error& error) {
 std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delta,
                                      Generation& generation) {
   const bool was_complete = reader.complete();
-  auto news = reader.add(delta.text, delta.token == kNoToken ? 0 : 1, delta.finish);
+  // The engine may have gone on for some tokens, and ended for another reason.
+  const FinishReason finish =
+      was_complete && delta.finish != FinishReason::kNone ? FinishReason::kStop : delta.finish;
+  auto news = reader.add(delta.text, delta.token == kNoToken ? 0 : 1, finish);
   if (reader.complete() && !was_complete && delta.finish == FinishReason::kNone)
     generation.stop(delta.choice);
   return news;
