@@ -42,7 +42,7 @@ def run(requirements, tests):
 if __name__ == "__main__":
     if sys.argv[1:] == ["--install"]:
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            list(pool.map(lambda name: server_clients_e2e.environment(CLIENTS / name), SUITES))
+            list(pool.map(server_clients_e2e.environment, [*(CLIENTS / name for name in SUITES), server_clients_e2e.REQUIREMENTS]))
         sys.exit(0)
     wanted = {name: [test for test in sys.argv[1:] if test.split(".")[0] in suites] if sys.argv[1:] else suites for name, suites in SUITES.items()}
     sys.exit(max(run(CLIENTS / name, tests) for name, tests in wanted.items() if tests))
