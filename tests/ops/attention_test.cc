@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <span>
+#include <string_view>
 
 #include "base/half.h"
 #include "kernels/attention_kernels.h"
@@ -260,69 +262,113 @@ class AttentionFixture {
     return j < old ? j : batch.positions[batch.seq_offsets[s] + j - old];
   }
 
-  void compare(const Batch& batch, const std::vector<float>& q, const Values& out) const {
-    const int dim = shape_.head_dim, group = shape_.n_heads / shape_.n_kv_heads;
+  // Whether query t of a step's tokens of sequence s sees token j.
+  bool sees(const Batch& batch, int s, int t, int j) const {
+    const int first = batch.seq_offsets[s],
+              old = batch.seq_lens[s] - (batch.seq_offsets[s + 1] - first);
+    const uint64_t mask = batch.tree_masks.empty() ? 0 : batch.tree_masks[first + t];
+    const int position = batch.positions[first + t];
+    const auto of_j = static_cast<int>(position_of(batch, s, j));
+    if (shape_.chunked && of_j / shape_.window != position / shape_.window) return false;
+    if (shape_.window > 0 && of_j <= position - shape_.window) return false;
+    if (shape_.both_ways) return shape_.window == 0 || j < position + shape_.window;
+    if (shape_.is_in_part(old + t) && shape_.is_in_part(j)) return true;
+    return mask != 0 ? j < old || (mask >> (j - old) & 1) != 0 : j <= old + t;
+  }
+
+  // Of query t of sequence s and token j, which head h sees.
+  double score(const Batch& batch, const std::vector<float>& q, int s, int t, int h, int j) const {
+    const int first = batch.seq_offsets[s], dim = shape_.head_dim,
+              kv_head = h * shape_.n_kv_heads / shape_.n_heads;
+    const float* query = &q[(static_cast<size_t>(first + t) * shape_.n_heads + h) * dim];
+    const double* key = &k_[s][(static_cast<size_t>(j) * shape_.n_kv_heads + kv_head) * dim];
+    double score = 0;
+    for (int d = 0; d < dim; ++d) score += query[d] * key[d];
+    score /= std::sqrt(dim);
+    if (shape_.softcap > 0) score = shape_.softcap * std::tanh(score / shape_.softcap);
+    const double distance = position_of(batch, s, j) - batch.positions[first + t];
+    if (!shape_.slopes.empty()) score -= shape_.slopes[h] * std::fabs(distance);
+    if (shape_.n_columns == 0) return score;
+    const int at = h * shape_.n_columns + shape_.column_of(static_cast<int>(distance));
+    return score + (shape_.terms_of_tokens ? double{term(1, first + t, at)} + term(2, first + j, at)
+                                           : term(0, 0, at));
+  }
+
+  // What head h of query t of sequence s gets.
+  void attend_densely(const Batch& batch, const std::vector<float>& q, int s, int t, int h,
+                      double* expected) const {
+    const int value_dim = shape_.layer().value_dim(),
+              kv_head = h * shape_.n_kv_heads / shape_.n_heads;
+    std::vector<std::pair<int, double>> seen;  // tokens and their weights
+    for (int j = 0; j < batch.seq_lens[s]; ++j)
+      if (sees(batch, s, t, j)) seen.emplace_back(j, score(batch, q, s, t, h, j));
+    double highest = -1e300, sum = 0;
+    for (const auto& [j, weight] : seen) highest = std::max(highest, weight);
+    if (!shape_.sinks.empty()) {
+      highest = std::max(highest, double{shape_.sinks[h]});
+      sum = std::exp(shape_.sinks[h] - highest);
+    }
+    for (auto& [j, weight] : seen) sum += weight = std::exp(weight - highest);
+    for (const auto& [j, weight] : seen) {
+      const double* value =
+          &v_[s][(static_cast<size_t>(j) * shape_.n_kv_heads + kv_head) * value_dim];
+      for (int d = 0; d < value_dim && weight > 0; ++d) expected[d] += weight / sum * value[d];
+    }
+  }
+
+  // A number for all that attention depends on.
+  size_t key_of(const Batch& batch, const std::vector<float>& q) const {
+    size_t key = 0;
+    const auto add = [&key](const auto& values) {
+      const auto bytes = std::as_bytes(std::span(values));
+      const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      key = std::rotl(key, 7) * 0x9e3779b97f4a7c15u + std::hash<std::string_view>()(text);
+    };
+    const int sizes[] = {shape_.n_heads,         shape_.n_kv_heads,
+                         shape_.head_dim,        shape_.layer().value_dim(),
+                         shape_.window,          shape_.chunked,
+                         shape_.both_ways,       shape_.part,
+                         shape_.part_end,        shape_.n_columns,
+                         shape_.terms_of_tokens, std::bit_cast<int>(shape_.softcap)};
+    add(sizes), add(shape_.sinks), add(shape_.slopes), add(q);
+    add(batch.positions), add(batch.seq_offsets), add(batch.seq_lens), add(batch.tree_masks);
+    for (int s = 0; s < n_seqs_; ++s) add(k_[s]), add(v_[s]);
+    return key;
+  }
+
+  // A dense softmax in double precision, [token][head][feature]: most of a test's time, so all
+  // backends that are asked the same are held against one.
+  const std::vector<double>& expected_of(const Batch& batch, const std::vector<float>& q) const {
+    static std::map<size_t, std::vector<double>> known;
+    static size_t n_known = 0;
+    constexpr size_t kMost = size_t{16} << 20;  // of tests of one kind there are fewer
+    if (n_known > kMost) known.clear(), n_known = 0;
+    std::vector<double>& expected = known[key_of(batch, q)];
+    if (!expected.empty()) return expected;
     const int value_dim = shape_.layer().value_dim();
+    expected.resize(static_cast<size_t>(batch.n_tokens()) * shape_.n_heads * value_dim);
+    n_known += expected.size();
+    double* of_head = expected.data();
+    for (int s = 0; s < n_seqs_; ++s)
+      for (int t = 0; t < batch.seq_offsets[s + 1] - batch.seq_offsets[s]; ++t)
+        for (int h = 0; h < shape_.n_heads; ++h, of_head += value_dim)
+          attend_densely(batch, q, s, t, h, of_head);
+    return expected;
+  }
+
+  void compare(const Batch& batch, const std::vector<float>& q, const Values& out) const {
+    const int dim = shape_.head_dim, value_dim = shape_.layer().value_dim();
+    const std::vector<double>& expected = expected_of(batch, q);
     double worst = 0, worst_of_few = 0;
     for (int s = 0; s < n_seqs_; ++s) {
-      const int first = batch.seq_offsets[s], n_new = batch.seq_offsets[s + 1] - first,
-                old = batch.seq_lens[s] - n_new;
-      for (int t = 0; t < n_new; ++t) {
-        for (int h = 0; h < shape_.n_heads; ++h) {
-          const auto visible = [&](int j) {
-            const uint64_t mask = batch.tree_masks.empty() ? 0 : batch.tree_masks[first + t];
-            const int position = batch.positions[first + t];
-            const int of_j = position_of(batch, s, j);
-            if (shape_.chunked && of_j / shape_.window != position / shape_.window) return false;
-            if (shape_.window > 0 && of_j <= position - shape_.window) return false;
-            if (shape_.both_ways) return shape_.window == 0 || j < position + shape_.window;
-            if (shape_.is_in_part(old + t) && shape_.is_in_part(j)) return true;
-            return mask != 0 ? j < old || (mask >> (j - old) & 1) != 0 : j <= old + t;
-          };
-          const auto row = [&](int j) {
-            return static_cast<size_t>(j) * shape_.n_kv_heads + h / group;
-          };
-          const float* query = &q[(static_cast<size_t>(first + t) * shape_.n_heads + h) * dim];
-          std::vector<double> weights(batch.seq_lens[s], 0.0), expected(value_dim, 0.0);
-          double highest = -1e300, sum = 0;
-          for (int j = 0; j < batch.seq_lens[s]; ++j) {
-            if (!visible(j)) continue;
-            for (int d = 0; d < dim; ++d) weights[j] += query[d] * k_[s][row(j) * dim + d];
-            weights[j] /= std::sqrt(dim);
-            if (shape_.softcap > 0)
-              weights[j] = shape_.softcap * std::tanh(weights[j] / shape_.softcap);
-            if (!shape_.slopes.empty())
-              weights[j] -= shape_.slopes[h] *
-                            std::fabs(position_of(batch, s, j) - batch.positions[first + t]);
-            if (shape_.n_columns > 0) {
-              const int distance =
-                            static_cast<int>(position_of(batch, s, j)) - batch.positions[first + t],
-                        at = h * shape_.n_columns + shape_.column_of(distance);
-              weights[j] += shape_.terms_of_tokens
-                                ? double{term(1, first + t, at)} + term(2, first + j, at)
-                                : term(0, 0, at);
-            }
-            highest = std::max(highest, weights[j]);
-          }
-          if (!shape_.sinks.empty()) {
-            highest = std::max(highest, double{shape_.sinks[h]});
-            sum = std::exp(shape_.sinks[h] - highest);
-          }
-          for (int j = 0; j < batch.seq_lens[s]; ++j) {
-            weights[j] = visible(j) ? std::exp(weights[j] - highest) : 0.0;
-            sum += weights[j];
-          }
-          for (int j = 0; j < batch.seq_lens[s]; ++j) {
-            for (int d = 0; d < value_dim && weights[j] > 0; ++d)
-              expected[d] += weights[j] / sum * v_[s][row(j) * value_dim + d];
-          }
-          for (int d = 0; d < value_dim; ++d) {
-            const double error = std::fabs(expected[d] - out.at(first + t, h * value_dim + d));
-            const bool few =
-                n_new <= 8 || (!batch.tree_masks.empty() && batch.tree_masks[first + t] != 0);
-            double& most = few ? worst_of_few : worst;
-            most = std::max(most, std::isnan(error) ? HUGE_VAL : error);
-          }
+      const int n_new = batch.seq_offsets[s + 1] - batch.seq_offsets[s];
+      for (int token = batch.seq_offsets[s]; token < batch.seq_offsets[s + 1]; ++token) {
+        const bool few = n_new <= 8 || (!batch.tree_masks.empty() && batch.tree_masks[token] != 0);
+        double& most = few ? worst_of_few : worst;
+        for (int d = 0; d < shape_.n_heads * value_dim; ++d) {
+          const auto at = static_cast<size_t>(token) * shape_.n_heads * value_dim + d;
+          const double error = std::fabs(expected[at] - out.at(token, d));
+          most = std::max(most, std::isnan(error) ? HUGE_VAL : error);
         }
       }
     }
