@@ -82,35 +82,33 @@ class Hostile : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Ops> ops_ = make_ops("cpu", {.n_threads = 1}).value();
 };
 
-// Every value of every key (and of rope's own keys) replaced by every kind of nonsense: an error or
-// a model that runs.
+// Every value of every key (and of rope's own keys) replaced by nonsense: an error or a model that
+// runs. Each key of each model has a third of the kinds (thorough: all); what one model's key lacks,
+// the same key of others has.
 TEST_P(Hostile, ConfigValues) {
   const json nonsense[] = {
       nullptr,      0,   -1,   1,    3,  1 << 30,       int64_t{1} << 40,      -1e300,        1e300,
       std::nan(""), 0.5, true, "xx", "", json::array(), json::array({1, "x"}), json::object()};
   int n_errors = 0;
-  const auto attempt = [&](const Changed& source) {
-    n_errors += try_model(source, *ops_).empty() ? 0 : 1;
+  const size_t step = thorough() ? 1 : 3;
+  size_t first = std::hash<std::string>()(GetParam());  // another third with every key
+  const auto attempt = [&](const Changed& original, const auto& value_of) {
+    for (size_t i = first++ % step; i < std::size(nonsense); i += step) {
+      Changed source = original;
+      value_of(source.json_config()) = nonsense[i];
+      n_errors += try_model(source, *ops_).empty() ? 0 : 1;
+    }
   };
   for (const auto& path : forms()) {
     const Changed original(path);
     for (const auto& [key, value] : original.config().items()) {
-      for (const json& bad : nonsense) {
-        Changed source = original;
-        source.json_config()[key] = bad;
-        attempt(source);
-      }
+      attempt(original, [&](json& config) -> json& { return config[key]; });
       if (!value.is_object()) continue;
-      for (const auto& [inner, unused] : value.items()) {
-        for (const json& bad : nonsense) {
-          Changed source = original;
-          source.json_config()[key][inner] = bad;
-          attempt(source);
-        }
-      }
+      for (const auto& [inner, unused] : value.items())
+        attempt(original, [&](json& config) -> json& { return config[key][inner]; });
     }
   }
-  EXPECT_GT(n_errors, 50);
+  EXPECT_GT(n_errors, thorough() ? 50 : 15);
 }
 
 // A GGUF file's count of types is that of its tensor, and what makes predictions is not an

@@ -168,7 +168,9 @@ TEST_P(GoldenModels, StepsCanBeRecordedAndPlayedAgain) {
   EXPECT_GE(ops.n_replayed(), static_cast<int>(golden_.decoded.size()));
 }
 
-// The kernels for GPUs, on fibers; with rows beside those that count.
+// The kernels for GPUs, on fibers; with rows beside those that count. Of GGUF files the prompt, which
+// every weight takes part in: that they decode alike, the directory of the same model shows
+// (thorough: both).
 TEST_P(GoldenModels, EmulatedCudaGivesTheSame) {
   const auto made = make_ops("cuda_emulated", {.n_threads = 1, .row_multiple = 4});
   if (!made) GTEST_SKIP() << made.error().message;
@@ -184,6 +186,10 @@ TEST_P(GoldenModels, EmulatedCudaGivesTheSame) {
   const std::span<const int> prompt = golden_.prompt;
   Rows logits = runner.run(0, prompt.first(5));
   for (auto& row : runner.run(0, prompt.subspan(5))) logits.push_back(row);
+  if (GetParam().path.extension() == ".gguf" && !thorough()) {
+    EXPECT_LE(max_difference(logits, prompt_logits()), kTolerance);
+    return;
+  }
   for (const int token : golden_.decoded) logits.push_back(runner.run(0, {&token, 1}).back());
   EXPECT_LE(max_difference(logits, golden_.logits), kTolerance);
   // All but the first were recorded and played.

@@ -20,4 +20,6 @@ std::filesystem::path test_data_dir() {
   return dir != nullptr ? dir : PENSTOCK_DEFAULT_TEST_DATA;
 }
 
+bool thorough() { return std::getenv("PENSTOCK_THOROUGH") != nullptr; }
+
 }  // namespace penstock

@@ -9,6 +9,8 @@ std::filesystem::path tests_dir();   // this checkout's tests/
 std::filesystem::path models_dir();  // this checkout's models/: what ships
 // The folder named by PENSTOCK_TEST_DATA, else ../shared/data beside the project; may not exist.
 std::filesystem::path test_data_dir();
+// PENSTOCK_THOROUGH=1: tests that usually take a part of many cases alike take all of them.
+bool thorough();
 
 }  // namespace penstock
 
