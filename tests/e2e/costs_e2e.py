@@ -4,6 +4,7 @@ meanwhile, small requests overtake large ones, work ends with its client, and SI
 
 PENSTOCK_BINARY and PENSTOCK_SLOWNESS as for abuse_e2e.py.
 """
+import base64
 import json
 import os
 import pathlib
@@ -16,9 +17,10 @@ import tempfile
 import threading
 import time
 import unittest
+import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_server import MODEL, PROGRAM, SLOW, Server, in_threads, read_all, wait_for  # noqa: E402
+from live_server import MODEL, PROGRAM, SLOW, SOURCE, Server, in_threads, read_all, wait_for  # noqa: E402
 
 MIB = 1 << 20
 SIZE = int(33_500_000 / SLOW)  # just inside --max-body-bytes
@@ -425,6 +427,77 @@ class DeepFiles(unittest.TestCase):
                                 ["run-batch", "-i", path / "lines", "-o", path / "out"]):
                     done = subprocess.run([PROGRAM, *map(str, command)], capture_output=True, timeout=60 * SLOW, check=False)
                     self.assertIn(done.returncode, range(1, 6), (command, text[:20], done.returncode, done.stderr[-300:]))
+
+
+class Files(unittest.TestCase):
+    """Pictures and sounds that are only counted: bodies as large as those of chats, of which all but the files is bounded as text is."""
+    GOLDEN = SOURCE / "tests" / "golden"
+    attack = Costs.attack
+
+    def serve(self, model):
+        self.server = self.enterContext(Server("--no-log-requests", "--max-num-seqs", 4, "--max-model-len", 512, model=self.GOLDEN / model))
+        return json.loads((self.GOLDEN / model / "golden.json").read_text())[0]["messages"]
+
+    @staticmethod
+    def chunk(name, size):
+        """What a PNG or a WAV file may have beside what counts."""
+        return (struct.pack(">I", size) + name + bytes(size) + struct.pack(">I", zlib.crc32(name + bytes(size))) if name == b"teSt"
+                else name + struct.pack("<I", size) + bytes(size))
+
+    def count(self, path, body, **how):
+        reply = self.attack(path, json.dumps(body).encode(), **how).json()
+        return len(reply["tokens"]) if "tokens" in reply else reply["input_tokens"]
+
+    def routes(self, small, large, url, parts):
+        """(path, body with the small file, with the large one); parts: of messages and of Responses."""
+        for path, list_name, part in (("/tokenize", "messages", parts[0]), ("/v1/chat/completions/input_tokens", "messages", parts[0]),
+                                      ("/v1/messages/count_tokens", "messages", parts[1]), ("/v1/responses/input_tokens", "input", parts[2])):
+            if part is not None:
+                yield path, *({list_name: [{"role": "user", "content": [part(url + base64.b64encode(file).decode())]}]} for file in (small, large))
+
+    def test_pictures(self):
+        messages = self.serve("seeing/qwen3_vl")
+        url = next(part["image_url"]["url"] for part in messages[0]["content"] if part["type"] == "image_url")
+        small = base64.b64decode(url.split(",")[1])
+        end = small.rindex(b"IEND") - 4
+        large = small[:end] + self.chunk(b"teSt", int(18 * MIB / SLOW)) + small[end:]
+        parts = (lambda url: {"type": "image_url", "image_url": {"url": url}},
+                 lambda url: {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": url.split(",")[1]}},
+                 lambda url: {"type": "input_image", "image_url": url})
+        for path, of_small, of_large in self.routes(small, large, "data:image/png;base64,", parts):
+            with self.subTest(path):
+                n = self.count(path, of_small)
+                self.assertGreater(n, 4)
+                self.assertEqual(self.count(path, of_large), n)
+        shown = [self.attack("/apply-template", json.dumps({"messages": [{"role": "user", "content": [parts[0](
+            "data:image/png;base64," + base64.b64encode(file).decode())]}]}).encode()).json() for file in (small, large)]
+        self.assertEqual(shown[0], shown[1])
+
+    def test_sounds(self):
+        messages = self.serve("hearing/qwen2_audio")
+        small = base64.b64decode(messages[0]["content"][0]["input_audio"]["data"])
+        large = small + self.chunk(b"test", int(10 * MIB / SLOW))
+        large = large[:4] + struct.pack("<I", len(large) - 8) + large[8:]
+        for way in (lambda url: {"type": "audio_url", "audio_url": {"url": url}},
+                    lambda url: {"type": "input_audio", "input_audio": {"data": url.split(",")[1], "format": "wav"}}):
+            for path, of_small, of_large in self.routes(small, large, "data:audio/wav;base64,", (way, None, None)):
+                with self.subTest(path):
+                    self.assertEqual(self.count(path, of_large), self.count(path, of_small))
+
+    def test_texts_beside_files_and_texts_like_files(self):
+        self.serve("seeing/qwen3_vl")
+        for before in (b'{"messages":[{"role":"user","content":"', b'{"messages":[{"role":"user","content":[{"type":"text","text":"'):
+            for path in ("/tokenize", "/v1/messages/count_tokens", "/v1/chat/completions/input_tokens", "/apply-template"):
+                reply = self.attack(path, filled(before, b"word ", b'"}', SIZE), (413,))
+                self.assertIn(b"at most 4194304 bytes", reply.body)
+                closed = b'"}]}' if before.endswith(b'"content":"') else b'"}]}]}'
+                reply = self.attack(path, filled(before + b";base64,", b"word", closed, SIZE), (400,))
+                self.assertIn(b"at most 4194304 bytes", reply.body)
+        for before, closed in ((b'{"prompt":"data:image/png;base64,', b'"}'), (b'{"content":"data:image/png;base64,', b'"}'),
+                               (b'{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f","description":'
+                                b'"data:image/png;base64,', b'"}}]}')):
+            reply = self.attack("/tokenize", filled(before, b"word", closed, SIZE), (400,))
+            self.assertIn(b"at most 4194304 bytes", reply.body)
 
 
 if __name__ == "__main__":

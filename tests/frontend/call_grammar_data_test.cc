@@ -39,7 +39,6 @@ const std::set<std::string> kOtherwise = {
     "Reka-Edge.jinja",                             // escapes that nothing needs
     "tool_chat_template_mistral.jinja",            // ids, which models do not choose
     "openai-gpt-oss-120b.jinja",                   // the recipient stands in front of the channel
-    "glimmer_chat_template.jinja",                 // a format without a row
 };
 
 // What the model would have said, and more behind it; "" where the template does not write calls
@@ -100,7 +99,8 @@ TEST(CallGrammarData, AllowsWhatRealTemplatesWrite) {
         .tools = row->name,
         .reasoning = reasoning,
         .starts_in_reasoning = prompt_opens_reasoning(prompt, reasoning),
-        .parameters = std::make_shared<const ParameterTypes>(parameter_types(kTools)),
+        .parameters = std::make_shared<const ParameterTypes>(
+            parameter_types(kTools, row->format.needs_inner_types())),
         .opened = std::string(prompt_opens_call(prompt, row->format))};
     const ReplyPart read = parse_reply(**make_reply_parser(options), text);
     EXPECT_EQ(without_ids(read.calls), std::vector{kWanted})

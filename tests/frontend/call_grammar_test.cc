@@ -73,6 +73,10 @@ struct Words {
                             "</param>",
                             "</steptml:parameter>\n",
                             "</steptml:invoke>",
+                            "]<]minimax[>[</",
+                            "</atem:parameter>\n",
+                            "</atem:invoke>",
+                            "]<]minimax[>[</invoke>",
                             "<|end|><|start|>assistant<|channel|>final<|message|>",
                             "<|end|><|start|>assistant<|channel|>commentary to=functions."})
       texts.emplace_back(end);
@@ -98,6 +102,7 @@ struct Words {
                                "<|end|>",
                                "<|constrain|>",
                                "<|tool_call_begin|>",
+                               "]<]minimax[>[",
                                "<|function_call|>",
                                "<think>",
                                "</think>"}) {
@@ -189,9 +194,10 @@ std::shared_ptr<const grammar::Grammar> compiled(const StructuredOutputs& output
 
 ReplyPart parsed(const ToolParserRow& row, const Asked& asked, const std::string& text,
                  std::mt19937& random) {
-  const ReplyParserOptions options{
-      row.name, asked.reasoning, prompt_opens_reasoning(asked.prompt, asked.reasoning),
-      std::make_shared<const ParameterTypes>(parameter_types(asked.tools))};
+  const ReplyParserOptions options{row.name, asked.reasoning,
+                                   prompt_opens_reasoning(asked.prompt, asked.reasoning),
+                                   std::make_shared<const ParameterTypes>(parameter_types(
+                                       asked.tools, row.format.needs_inner_types()))};
   const ReplyPart whole = parse_reply(**make_reply_parser(options), text);
   const auto parser = std::move(*make_reply_parser(options));
   ReplyPart pieces;
@@ -406,27 +412,49 @@ TEST(CallGrammar, AMarkThatThePromptEndsWithIsNotWrittenAgain) {
   const std::tuple<const char*, const char*, std::string, std::string> formats[] = {
       {"functionary_v3", ">>>", "all\n", "now\n{}"},
       {"functionary_v2", "<|recipient|>", "all\n<|content|>", "now\n<|content|>{}"},
+      {"muse_glimmer", "<|start|>assistant", " to=user<|message|>",
+       " to=now<|message|><atem:function_calls>\n<atem:invoke name=\"now\">\n</atem:invoke>"},
   };
   for (const auto& [name, mark, all, call] : formats) {
     const ToolParserRow& row = *find_tool_parser(name);
-    const std::string separator = row.format.written[0].separator;
+    const std::string separator = row.format.written[0].separator, end = row.format.written[0].end;
     Asked asked{.choice = {Kind::kRequired}, .prompt = std::string("user: hi\n") + mark};
     const auto required = constraint(row, asked).value();
-    EXPECT_TRUE(allows(required, call)) << name;
-    EXPECT_TRUE(allows(required, call + separator + mark + call)) << name;
-    EXPECT_FALSE(allows(required, mark + call)) << name;
+    EXPECT_TRUE(allows(required, call + end)) << name;
+    EXPECT_TRUE(allows(required, call + separator + mark + call + end)) << name;
+    EXPECT_FALSE(allows(required, mark + call + end)) << name;
     EXPECT_FALSE(allows(required, all + "Hello.")) << name;
     asked.choice = {};
     const auto free = constraint(row, asked).value();
-    EXPECT_TRUE(allows(free, call)) << name;
+    EXPECT_TRUE(allows(free, call + end)) << name;
     EXPECT_TRUE(allows(free, all + "Hello.")) << name;
     EXPECT_FALSE(allows(free, "Hello.")) << name;
     asked.answer = StructuredOutputs{.json = R"({"type":"integer"})"};
     const auto answer = constraint(row, asked).value();
     EXPECT_TRUE(allows(answer, all + "42")) << name;
-    EXPECT_TRUE(allows(answer, call)) << name;
+    EXPECT_TRUE(allows(answer, call + end)) << name;
     EXPECT_FALSE(allows(answer, "42")) << name;
   }
+}
+
+// Behind thoughts the mark is written again.
+TEST(CallGrammar, ThoughtsMayComeBehindAMarkOfThePrompt) {
+  const ToolParserRow& row = *find_tool_parser("muse_glimmer");
+  const std::string turn = "<|start|>assistant", thoughts = " to=self<|message|>Hm.<|eom|>",
+                    call =
+                        " to=now<|message|><atem:function_calls>\n<atem:invoke name=\"now\">\n"
+                        "</atem:invoke>\n</atem:function_calls>";
+  const auto required =
+      constraint(row, {.choice = {Kind::kRequired}, .prompt = turn, .reasoning = "muse_glimmer"})
+          .value();
+  EXPECT_TRUE(allows(required, call));
+  EXPECT_TRUE(allows(required, thoughts + turn + call));
+  EXPECT_FALSE(allows(required, thoughts + call));
+  EXPECT_FALSE(allows(required, turn + call));
+  EXPECT_FALSE(allows(required, thoughts + turn + " to=user<|message|>Hello."));
+  const auto free = constraint(row, {.prompt = turn, .reasoning = "muse_glimmer"}).value();
+  EXPECT_TRUE(allows(free, thoughts + turn + " to=user<|message|>Hello.<|eot|>"));
+  EXPECT_TRUE(allows(free, " to=user<|message|>Hello."));
 }
 
 // A call may stand at the start of a line behind text, so the text has none that is not held to.

@@ -72,12 +72,27 @@ std::string gemma(const Json& value, const std::string& quote) {
   return out + (value.is_array() ? "]" : "}");
 }
 
+std::string element(const ParameterMarks& marks, const std::string& name, const Json& value) {
+  std::string inside;
+  for (const auto& [key, item] : value.items()) {
+    if (value.is_structured())
+      inside += element(marks, value.is_array() ? std::string(kItemElement) : key, item);
+  }
+  const bool text = value.is_string() && !is_number(value);
+  if (inside.empty()) inside = text ? value.get<std::string>() : dump_exact(value);
+  return marks.open + name + marks.name_end + inside + marks.close + name + marks.name_end;
+}
+
 std::string arguments_text(const CallWriting& writing, const Json& arguments) {
   const ParameterMarks& marks = writing.parameters;
   if (writing.arguments == ArgumentForm::kJson) return dump_exact(arguments);
   std::string out;
   for (const auto& [name, value] : arguments.items()) {
     const bool text = value.is_string() && !is_number(value);
+    if (writing.arguments == ArgumentForm::kElements) {
+      out += element(marks, name, value);
+      continue;
+    }
     if (writing.arguments == ArgumentForm::kParameters) {
       std::string name_end =
           text || marks.json_name_end.empty() ? marks.name_end : marks.json_name_end;
@@ -101,7 +116,11 @@ std::string written(const CallWriting& writing, const Calls& calls) {
   std::string out = filled(writing.begin);
   for (size_t i = 0; i < calls.size(); ++i) {
     if (i > 0) out += filled(writing.separator);
-    out += filled(writing.name_begin) + calls[i].first + filled(writing.name_end) +
+    std::string name_end = filled(writing.name_end);
+    const std::string field = "{name}";
+    if (const size_t at = name_end.find(field); at != std::string::npos)
+      name_end.replace(at, field.size(), calls[i].first);
+    out += filled(writing.name_begin) + calls[i].first + name_end +
            arguments_text(writing, calls[i].second) + filled(writing.call_end);
   }
   return out + filled(writing.end);
@@ -182,8 +201,9 @@ class Matrix {
         format_(row.parser->format),
         harmony_(is_harmony(*row.parser)),
         replies_(replies) {
-    static const std::set<std::string> own = {"gemma4", "apertus", "kimi_k3", "inkling",
-                                              "hy_v3",  "hy_v4",   "longcat"};
+    static const std::set<std::string> own = {"gemma4",  "apertus",    "kimi_k3",
+                                              "inkling", "hy_v3",      "hy_v4",
+                                              "longcat", "minimax_m3", "muse_glimmer"};
     const std::string name = row.parser->name;
     reasoning_ = own.contains(name) ? name : "think";
   }
@@ -398,6 +418,8 @@ void expect_in_file(const std::filesystem::path& path, std::string_view from,
   EXPECT_EQ(text.substr(at), made) << path << ": PENSTOCK_WRITE_REFERENCE=1 writes it";
 }
 
+const std::string kNameSpace = "]<]minimax[>[";
+
 // What models break, and how it is read.
 struct Broken {
   const char* tools;
@@ -488,6 +510,12 @@ std::vector<Broken> slightly_broken() {
        "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"text\\\": \\\"a\\\", \\\"n\\\": "
        "2}\"}</tool_call>",
        {"", "", {both}}},
+      // A closing mark is missing, of an item and of the call; text stands between the parameters.
+      {"minimax_m3",
+       kNameSpace + "<tool_call>\n" + kNameSpace + "<invoke name=\"f\">Now: " + kNameSpace +
+           "<list>" + kNameSpace + "<item>1" + kNameSpace + "</list>and " + kNameSpace + "<n>2" +
+           kNameSpace + "</n>\n" + kNameSpace + "</tool_call>",
+       {"", "", {{"f", R"({"list":[1],"n":2})"}}}},
   };
 }
 
@@ -545,6 +573,14 @@ std::vector<Broken> broken_off() {
       {"qwen3_coder",
        open + "<parameter=text>\na\n</parameter>\n<tool_call>\n<function=now>\n" + close,
        {"", "", {{"f", R"({"text":"a"})"}, {"now", "{}"}}}},
+      {"minimax_m3",
+       kNameSpace + "<tool_call>" + kNameSpace + "<invoke name=\"f\">" + kNameSpace +
+           "<text>a ]<]mini",
+       {"", "", {{"f", R"({"text":"a )"}}}},
+      {"minimax_m3",
+       kNameSpace + "<invoke name=\"f\">" + kNameSpace + "<text>a" + kNameSpace + "</text>" +
+           kNameSpace + "<list>" + kNameSpace + "<item>1" + kNameSpace + "</item>",
+       {"", "", {{"f", R"({"text":"a")"}}}},
       // Without a value.
       {"qwen3_coder",
        open + "<parameter=text>\n<parameter=n>\n2\n</parameter>\n" + close,
@@ -625,6 +661,16 @@ TEST(CallMatrix, MarksThatThePromptEndsWithBelongToTheReply) {
       {"functionary_v3", ">>>", "f\n{\"n\": 1}", {"", "", {{"f", R"({"n":1})"}}}},
       {"functionary_v3", ">>>", "now\n{}>>>all\nDone.", {"", "Done.", {{"now", "{}"}}}},
       {"functionary_v2", "<|recipient|>", "all\n<|content|>Hello.<|stop|>", {"", "Hello.", {}}},
+      {"muse_glimmer",
+       "<|start|>assistant",
+       " to=user<|message|>Hello.<|eot|>",
+       {"", "Hello.", {}}},
+      {"muse_glimmer", "<|start|>assistant", "<|message|>Hello.<|eot|>", {"", "Hello.", {}}},
+      {"muse_glimmer",
+       "<|start|>assistant",
+       " to=f<|message|><atem:function_calls>\n<atem:invoke name=\"f\">\n<atem:parameter "
+       "name=\"n\">1</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eot|>",
+       {"", "", {{"f", R"({"n":1})"}}}},
       {"functionary_v2",
        "<|recipient|>",
        "f\n<|content|>{\"n\": 1}",
@@ -645,6 +691,37 @@ TEST(CallMatrix, MarksThatThePromptEndsWithBelongToTheReply) {
     }
   }
   EXPECT_EQ(prompt_opens_call("<tool_call>", find_tool_parser("hermes")->format), "");
+}
+
+// Thoughts are a message as well, behind which the next one begins with all of its mark.
+TEST(CallMatrix, ThoughtsMayContinueTheMarkOfThePrompt) {
+  const std::string turn = "<|start|>assistant", thoughts = " to=self<|message|>Hm.<|eom|>" + turn +
+                                                            " to=self<|message|>Hm.<|eom|>";
+  const std::pair<std::string, ReplyPart> replies[] = {
+      {thoughts + turn + " to=user<|message|>Hello.<|eot|>", {"Hm.\nHm.", "Hello.", {}}},
+      {thoughts + turn +
+           " to=now<|message|><atem:function_calls>\n<atem:invoke name=\"now\">\n</atem:invoke>\n"
+           "</atem:function_calls><|eom|>" +
+           turn +
+           " to=a.b<|message|><atem:function_calls>\n<atem:invoke name=\"a.b\">\n</atem:invoke>\n"
+           "</atem:function_calls><|eot|>",
+       {"Hm.\nHm.", "", {{"now", "{}"}, {"a.b", "{}"}}}},
+      {" to=self<|message|>Hm.", {"Hm.", "", {}}},
+      {" to=us", {}},
+  };
+  for (const auto& [text, expected] : replies) {
+    for (size_t step = 1; step <= text.size(); ++step) {
+      auto parser = std::move(*make_reply_parser({.tools = "muse_glimmer",
+                                                  .reasoning = "muse_glimmer",
+                                                  .parameters = tools(),
+                                                  .opened = turn}));
+      ReplyPart all;
+      for (size_t at = 0; at < text.size(); at += step)
+        all.append(parser->push(std::string_view(text).substr(at, step)));
+      all.append(parser->finish());
+      EXPECT_EQ(show(all), show(expected)) << text << ", " << step;
+    }
+  }
 }
 
 TEST(CallMatrix, CallsThatBreakOffKeepWhatWasGiven) {

@@ -99,6 +99,21 @@ TEST(HearingModel, RefusesWhatIsNoSound) {
       HasSubstr(at + "this model has no eyes, it reads text and hears sounds"));
 }
 
+TEST(HearingModel, ErrorsSpeakOfSounds) {
+  const Hearing model(hearing_path("qwen2_audio"));
+  const HeardJson talk = heard_talks("qwen2_audio")[0];
+  HeardJson messages = talk["messages"];
+  const HeardJson sound = messages[0]["content"][0];
+  while (messages[0]["content"].size() < 40) messages[0]["content"].push_back(sound);
+  const auto task = model.read(messages);
+  ASSERT_FALSE(task);
+  EXPECT_THAT(task.error().message,
+              testing::ContainsRegex("tokens with sound [0-9]+ of the request"));
+  const auto placeless = model.read(talk["messages"], "{{ messages[0].role }}");
+  ASSERT_FALSE(placeless);
+  EXPECT_THAT(placeless.error().message, HasSubstr("has places for 0 of the 1 sounds"));
+}
+
 TEST(HearingModel, ModelsWithoutEarsSaySo) {
   const char* const sound = R"({"type": "input_audio", "input_audio": {"data": "AAAA"}})";
   EXPECT_THAT(Hearing(tests_dir() / "golden" / "seeing" / "qwen2_vl").why_refused(sound),

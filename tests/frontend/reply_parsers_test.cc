@@ -172,6 +172,11 @@ std::vector<Case> cases() {
        "<seed:tool_call>\n<function=f>\n<parameter=a>\nx </function> "
        "y</parameter>\n</function>\n</seed:tool_call>",
        {"", "", {{"f", R"({"a":"\nx </function> y"})"}}}},
+      {"zaya_xml",
+       "",
+       "Ok.\n<zyphra_tool_call>\n<function=get_weather>\n<parameter=city>\nZürich\n</parameter>\n"
+       "<parameter=days>\n2\n</parameter>\n</function>\n</zyphra_tool_call>",
+       {"", "Ok.", {weather}}},
       {"glm4_moe",
        "",
        "Hm.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Zürich</"
@@ -187,6 +192,23 @@ std::vector<Case> cases() {
        "name=\"days\">2</parameter>\n</invoke>\n<invoke "
        "name=\"now\">\n</invoke>\n</minimax:tool_call>",
        {"", "", {weather, now}}},
+      {"minimax_m3",
+       "minimax_m3",
+       "<mm:think>Hm.</mm:think>]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke "
+       "name=\"get_weather\">]<]minimax[>[<city>Zürich]<]minimax[>[</city>]<]minimax[>[<days>2"
+       "]<]minimax[>[</days>]<]minimax[>[</invoke>\n]<]minimax[>[<invoke "
+       "name=\"now\">]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+       {"Hm.", "", {weather, now}}},
+      {"muse_glimmer",
+       "muse_glimmer",
+       " to=self<|message|>Hm.<|eom|><|start|>assistant to=get_weather<|message|>"
+       "<atem:function_calls>\n<atem:invoke name=\"get_weather\">\n<atem:parameter "
+       "name=\"city\">Zürich</atem:parameter>\n<atem:parameter name=\"days\">2"
+       "</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eot|>",
+       {"Hm.", "", {weather}}},
+      {"minimax_m3", "minimax_m3", "</mm:think>Hello.", {"", "Hello.", {}}},
+      {"minimax_m3", "minimax_m3", "Hello </mm:think>.", {"", "Hello </mm:think>.", {}}},
+      {"minimax_m3", "", "a ]<]minimax[>[ b", {"", "a ]<]minimax[>[ b", {}}},
       {"cohere",
        "cohere",
        "<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
@@ -450,7 +472,9 @@ TEST(ReplyParsers, VllmsNamesAreKnown) {
                            "minicpm5",
                            "minimax",
                            "minimax_m2",
+                           "minimax_m3",
                            "mistral",
+                           "muse_glimmer",
                            "olmo3",
                            "openai",
                            "phi4_mini_json",
@@ -543,6 +567,12 @@ TEST(ReplyParsers, FoundFromTheTemplate) {
             "hy_v3");
   EXPECT_EQ(detect_tool_parser("<tool_calls:opensource><tool_call:opensource><arg_key:opensource>"),
             "hy_v4");
+  const char* m3 =
+      "{%- set ns_token = ']<]minimax[>[' -%}{{ ns_token ~ '<tool_call>' }}"
+      "{{- ns_token + '<invoke name=\"' + tool_call.name + '\">' }}{%- set end = '</mm:think>' -%}";
+  EXPECT_EQ(detect_tool_parser("<zyphra_tool_call>\n<function=x>\n<parameter=y>"), "zaya_xml");
+  EXPECT_EQ(detect_tool_parser(m3), "minimax_m3");
+  EXPECT_EQ(detect_reasoning(m3), "minimax_m3");
   EXPECT_EQ(detect_tool_parser("'<|open|>' + tag + '<|sep|>' … '<|close|>'"), "kimi_k3");
   EXPECT_EQ(
       detect_tool_parser("'<|start_header_id|>assistant<|end_header_id|>\n\n>>>' … '>>>all\n'"),
@@ -691,6 +721,13 @@ TEST(ReplyParsers, SameReplyForEveryChunking) {
                            "</arg_key><arg_value>",
                            "</arg_value>",
                            "<minimax:tool_call>",
+                           "]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<x>",
+                           "]<]minimax[>[<item>",
+                           "]<]minimax[>[</item>",
+                           "]<]minimax[>[</x>",
+                           "]<]minimax[>[</invoke>",
+                           "<mm:think>",
+                           "</mm:think>",
                            "<invoke name=\"",
                            "</invoke>",
                            "<|START_RESPONSE|>",

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,9 +20,22 @@ namespace json_types {
 inline constexpr JsonTypes kString = 1, kNumber = 2, kBoolean = 4, kNull = 8, kArray = 16,
                            kObject = 32, kAny = 63;
 }
-// The JSON types of each tool's parameters: [name of the tool][name of the parameter].
+struct InnerTypes;
+// What a schema says of a value. inner: of what is in lists and objects; null: nothing.
+struct ParameterType {
+  ParameterType(JsonTypes of = json_types::kAny) : types(of) {}  // implicit
+  JsonTypes types;
+  std::shared_ptr<const InnerTypes> inner = {};
+};
+// nullopt: the schema does not say it.
+struct InnerTypes {
+  std::map<std::string, ParameterType, std::less<>> members = {};
+  std::optional<ParameterType> others = {};  // members that are not named
+  std::optional<ParameterType> items = {};
+};
+// The types of each tool's parameters: [name of the tool][name of the parameter].
 using ParameterTypes =
-    std::map<std::string, std::map<std::string, JsonTypes, std::less<>>, std::less<>>;
+    std::map<std::string, std::map<std::string, ParameterType, std::less<>>, std::less<>>;
 
 // State of a scanner that reads a value piece by piece and looks at no character twice.
 struct CallScan {
@@ -73,19 +87,23 @@ enum class ArgumentForm : uint8_t {
   kParameters,  // parameters one after the other, each between ParameterMarks
   kPython,      // name=value, …
   kGemma,       // name:value,… with strings between marks of their own (ParameterMarks::open)
+  kElements,    // <name>value</name>…, in which members and items of values are elements as well
 };
 
 // The marks around one parameter, as in <parameter=city>Zürich</parameter>: a string is written
 // verbatim, any other value as JSON. A line end after `name_end` or before `close` belongs to the
 // mark. json_name_end: replaces name_end where the value is no string; empty: name_end is used.
-// quote, unquote: further marks around a value, which replies may have; empty: there are none.
+// quote, unquote: further marks around a value, which replies may have; empty: there are none. Of
+// kElements the name and name_end follow `close` as they follow `open`; items of lists are called
+// kItemElement.
 struct ParameterMarks {
   std::string open, name_end, close, json_name_end = {}, quote = {}, unquote = {};
 };
+inline constexpr std::string_view kItemElement = "item";
 
 // One way to write calls: the fixed texts around names and arguments. White space in them may
 // differ in replies that are read. "{n}" stands for a number, "{id}" for letters and digits, "{type}"
-// for the name of a JSON type.
+// for the name of a JSON type, "{name}" in name_end for the function's name once more.
 struct CallWriting {
   std::string begin;       // text before the first call
   std::string name_begin;  // text before every function name
@@ -128,12 +146,14 @@ struct CallFormat {
   std::vector<std::string> text_begins = {}, text_ends = {};
 
   const CallWriting& writing_for(std::string_view chat_template) const;
+  // Whether reading asks for the types of what is in lists and objects.
+  bool needs_inner_types() const;
 };
 
 // Whether an id of a call is one that Mistral's templates take: nine letters and digits.
 bool is_short_call_id(std::string_view id);
 
-// Returns the first piece of a writing's text: a field ("{n}", "{id}", "{type}") or the fixed text
+// Returns the first piece of a writing's text: a field ("{n}", "{id}", "{type}", "{name}") or the fixed text
 // before the next field, and removes it from `text`.
 std::string_view next_piece(std::string_view& text);
 

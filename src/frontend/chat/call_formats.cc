@@ -5,6 +5,7 @@
 
 #include "base/ascii.h"
 #include "frontend/chat/marked_parser.h"
+#include "frontend/chat/recipient_formats.h"
 
 namespace penstock {
 namespace {
@@ -74,6 +75,19 @@ CallFormat invokes(const std::string& block) {
       {close},
       kWrittenCalls,
       {{open + "\n", invoke, "\">\n", "</invoke>", "\n", "\n" + close, Form::kParameters, marks}}};
+}
+
+CallFormat minimax_m3() {
+  const std::string name_space = "]<]minimax[>[";
+  const auto tag = [&](const std::string& name) { return name_space + "<" + name; };
+  const ParameterMarks marks{tag(""), ">", tag("/")};
+  const std::string open = tag("tool_call>"), close = tag("/tool_call>"),
+                    invoke = tag("invoke name=\"");
+  return {
+      {open, invoke},
+      {close},
+      kWrittenCalls,
+      {{open + "\n", invoke, "\">", tag("/invoke>"), "\n", "\n" + close, Form::kElements, marks}}};
 }
 
 // DeepSeek's markup. block: name of the element around all calls.
@@ -402,34 +416,6 @@ CallFormat functionary() {
           {{"", "<function=", ">", "", "</function>", "</function>"}}};
 }
 
-// Functionary 3: >>>all and a line end stand before text for the user.
-CallFormat functionary_3() {
-  return {.open = {">>>"},
-          .close = {"<|eot_id|>", "<|eom_id|>"},
-          .read = kNamedCalls,
-          .written = {{"", ">>>", "\n", "", "", ""}},
-          .in_prompt = true,
-          .text_begins = {">>>all\n"}};
-}
-
-// Functionary 2 and 2.2
-CallFormat functionary_2() {
-  const std::string mark = "<|recipient|>", turn = "<|from|>assistant";
-  return {.open = {mark},
-          .close = {turn, "<|stop|>"},
-          .read = kWrittenCalls,
-          .written = {{"", mark, "\n<|content|>", "", "\n" + turn + "\n", ""}},
-          .in_prompt = true,
-          .text_begins = {mark + "all\n<|content|>"},
-          .text_ends = {turn, "<|stop|>"}};
-}
-
-// Functionary 2.4 and 2.5 on Llama 3
-CallFormat functionary_2_llama3() {
-  const std::string mark = "<|reserved_special_token_249|>";
-  return {{mark}, {"<|eot_id|>"}, kNamedCalls, {{"", mark, "\n", "", "", ""}}};
-}
-
 CallFormat gigachat() {
   const std::string mark = "<|function_call|>", turn = "<|message_sep|>\n\n",
                     role = "function call<|role_sep|>\n";
@@ -467,6 +453,7 @@ std::vector<ToolParserRow> marked_rows() {
       {"hy_v4", "Hunyuan 4", {"<tool_calls", "<arg_key"}, hunyuan({})},
       {"kimi_k3", "Kimi K3", {"<|open|>", "<|close|>", "<|sep|>"}, kimi_k3()},
       {"inkling", "Inkling", {"<|content_invoke_tool_json|>"}, inkling()},
+      {"muse_glimmer", "Muse Glimmer", {"<atem:function_calls>"}, muse_calls()},
       {"step3", "Step 3", {"<steptml:"}, step3()},
       {"dots", "dots", {"<dots_function_call>"}, invokes("dots_function_call")},
       {"longcat", "LongCat Flash", {"<longcat_tool_call>"}, longcat()},
@@ -508,6 +495,7 @@ std::vector<ToolParserRow> marked_rows() {
        glm(),
        {"glm45", "glm47", "ling3", "poolside_v1"}},
       {"minimax_m2", "MiniMax M2", {"<minimax:tool_call>"}, invokes("minimax:tool_call")},
+      {"minimax_m3", "MiniMax M3", {"]<]minimax[>[", "<invoke name="}, minimax_m3()},
       {"cohere",
        "Command R7B, Command A",
        {"<|START_ACTION|>"},
@@ -527,13 +515,14 @@ std::vector<ToolParserRow> common_rows() {
        function_tags("tool_call", "\n"),
        {"qwen3_xml", "nemotron_v3", "step3p5", "mimo"}},
       {"seed_oss", "Seed-OSS", {"<seed:tool_call>"}, function_tags("seed:tool_call", "")},
+      {"zaya_xml", "ZAYA1", {"<zyphra_tool_call>"}, function_tags("zyphra_tool_call", "\n")},
       {"functionary", "Functionary 3.1", {"<function="}, functionary()},
-      {"functionary_v3", "Functionary 3, 3.2", {">>>all"}, functionary_3()},
-      {"functionary_v2", "Functionary 2, 2.2", {"<|recipient|>"}, functionary_2()},
+      {"functionary_v3", "Functionary 3, 3.2", {">>>all"}, functionary_3_calls()},
+      {"functionary_v2", "Functionary 2, 2.2", {"<|recipient|>"}, functionary_2_calls()},
       {"functionary_v2_llama3",
        "Functionary 2.4, 2.5 on Llama 3",
        {"<|reserved_special_token_249|>"},
-       functionary_2_llama3()},
+       functionary_2_llama3_calls()},
       {"nemotron_mini", "Nemotron Mini", {"<toolcall>"}, nemotron_mini()},
       {"nemotron", "Nemotron Nano 2", {"<TOOLCALL>"}, list_between("<TOOLCALL>", "</TOOLCALL>")},
       {"hunyuan_a13b",
@@ -585,9 +574,14 @@ const CallWriting& CallFormat::writing_for(std::string_view chat_template) const
   return written.back();
 }
 
+bool CallFormat::needs_inner_types() const {
+  return std::ranges::any_of(
+      written, [](const CallWriting& one) { return one.arguments == ArgumentForm::kElements; });
+}
+
 std::string_view next_piece(std::string_view& text) {
   size_t end = text.size();
-  for (const std::string_view field : {"{n}", "{id}", "{type}"}) {
+  for (const std::string_view field : {"{n}", "{id}", "{type}", "{name}"}) {
     const size_t at = text.find(field);
     end = std::min(end, at == 0 ? field.size() : at);
   }

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "frontend/chat/call_stream.h"
 #include "frontend/chat/marked_parser.h"
 #include "frontend/chat/parameter_schemas.h"
 #include "frontend/chat/tag_formats.h"
@@ -44,7 +45,8 @@ bool says_nothing(std::string_view key) {
   return std::ranges::find(kKeys, key) != std::ranges::end(kKeys);
 }
 
-// Whether a schema of a list or an object has only keywords that gemma_nested() enforces.
+// Whether a schema of a list or an object has only keywords that gemma_nested() and elements_in()
+// enforce.
 bool has_plain_rules(const Json& schema) {
   for (const auto& [key, value] : schema.items()) {
     if (!says_nothing(key) && key != "items" && key != "maxItems") return false;
@@ -64,9 +66,24 @@ std::unordered_set<std::string> names_in(const Json& list) {
 
 // Parameters, and members of those, that all tools may have where they are written one by one.
 constexpr int kMostMembers = 20'000;
+// Stands for the function's name in CallWriting::name_end.
+constexpr std::string_view kNameField = "{name}";
 // Lists and objects inside each other that are written with the rules of each: a schema may be part
 // of itself.
 constexpr int kMostNested = 16;
+// Elements in values that all tools may have; where there are more a value is JSON.
+constexpr int kMostElementsInside = 5000;
+
+// The alternatives of a schema that says nothing else; null: it has no such.
+const Json* only_alternatives(const Json& schema) {
+  const Json* found = nullptr;
+  for (const auto& [key, value] : schema.items()) {
+    if (says_nothing(key)) continue;
+    if (found != nullptr || (key != "anyOf" && key != "oneOf") || !value.is_array()) return nullptr;
+    found = &value;
+  }
+  return found;
+}
 
 // Makes the grammar of one tool's arguments.
 class ArgumentsGrammar {
@@ -130,6 +147,7 @@ class ArgumentsGrammar {
       case ArgumentForm::kGemma:
         return sequence_of(text("input" + marks.name_end), text(marks.open), std::move(content),
                            text(marks.open));
+      case ArgumentForm::kElements: return element("input", std::move(content));
       case ArgumentForm::kParameters: break;
     }
     return sequence_of(text(marks.open + "input"), text(marks.name_end), std::move(content),
@@ -204,7 +222,8 @@ class ArgumentsGrammar {
   }
 
   Json put_together(std::vector<Member> members) const {
-    if (writing_.arguments != ArgumentForm::kParameters) return python_list(std::move(members));
+    if (writing_.arguments == ArgumentForm::kPython || writing_.arguments == ArgumentForm::kGemma)
+      return python_list(std::move(members));
     Json::array_t parts;
     for (Member& one : members)
       parts.push_back(one.required ? std::move(one.format) : optional(std::move(one.format)));
@@ -243,22 +262,27 @@ class ArgumentsGrammar {
   Result<Json> member(const std::string& name, const Json& of) {
     const JsonTypes types = document_.types_of(of);
     if (types == 0) return Json();
-    if (++budget_.members > kMostMembers)
+    const bool inside = depth_ > 0 && writing_.arguments == ArgumentForm::kElements;
+    if (inside ? ++budget_.elements > kMostElementsInside : ++budget_.members > kMostMembers)
       return refused(ErrorCode::kUnsupported, "properties." + name + ": too many parameters");
     const bool python = writing_.arguments == ArgumentForm::kPython,
-               gemma = writing_.arguments == ArgumentForm::kGemma;
+               gemma = writing_.arguments == ArgumentForm::kGemma,
+               elements = writing_.arguments == ArgumentForm::kElements;
     if (!is_function_name(name) ||
+        (elements && writing_.begin.starts_with(element_mark(writing_.parameters.open, name))) ||
         ((python || gemma) && name.find_first_of("-.:/") != std::string::npos))
       return refused(
           ErrorCode::kUnsupported,
           "properties." + name + ": calls of this model cannot have a parameter of this name");
-    auto value = python  ? python_value(of, name)
-                 : gemma ? gemma_value(of, types, name)
-                         : tagged_value(of, types, name);
+    auto value = python     ? python_value(of, name)
+                 : gemma    ? gemma_value(of, types, name)
+                 : elements ? element_value(of, types, name)
+                            : tagged_value(of, types, name);
     if (!value)
       return refused(value.error().code, "properties." + name + ": " + value.error().message);
     const ParameterMarks& marks = writing_.parameters;
     if (python || gemma) return sequence_of(text(name + marks.name_end), *std::move(value));
+    if (elements) return element(name, *std::move(value));
     return sequence_of(text(marks.open + name), *std::move(value), text(marks.close));
   }
 
@@ -337,6 +361,86 @@ class ArgumentsGrammar {
     return {{"type", "grammar"}, {"grammar", grammar}};
   }
 
+  // Returns the mark that opens or closes an element.
+  std::string element_mark(const std::string& begin, std::string_view name) const {
+    return begin + std::string(name) + writing_.parameters.name_end;
+  }
+  Json element(std::string_view name, Json value) const {
+    const ParameterMarks& marks = writing_.parameters;
+    return sequence_of(text(element_mark(marks.open, name)), std::move(value),
+                       text(element_mark(marks.close, name)));
+  }
+
+  // Strings are written verbatim, lists and objects as elements where that enforces their rules and
+  // no string may stand there, and everything else as JSON.
+  Result<Json> element_value(const Json& part, JsonTypes types, const std::string& name) {
+    using namespace json_types;
+    const JsonTypes nested = types & (kArray | kObject);
+    JsonTypes left = types & ~kString;
+    Json::array_t ways;
+    if ((types & kString) != 0) {
+      ASSIGN_OR_RETURN(ways, string_ways(part, types, name));
+    } else if (nested == kArray || nested == kObject) {
+      const Json* plain = plain_part(part, nested);
+      auto elements = plain != nullptr ? elements_in(*plain, nested, name) : Result<Json>();
+      if (!elements && depth_ > 0) return elements;
+      if (elements && !elements->is_null()) {
+        ways.push_back(*std::move(elements));
+        left &= ~nested;
+      }
+    }
+    if (left != 0) {
+      ASSIGN_OR_RETURN(Json document, document_.document_of(part, false));
+      document["type"] = type_names(left);
+      ways.push_back(enforced(schema(std::move(document)), name));
+    }
+    return either(std::move(ways));
+  }
+
+  // Returns the schema of the lists or objects among the values; null: it has rules that elements do
+  // not enforce.
+  const Json* plain_part(const Json& part, JsonTypes nested) {
+    const Json* at = document_.resolved(part);
+    for (int i = 0; i < kMostNested && at != nullptr && at->is_object(); ++i) {
+      if (has_plain_rules(*at)) return at;
+      const Json* ways = only_alternatives(*at);
+      if (ways == nullptr) return nullptr;
+      at = nullptr;
+      for (const Json& way : *ways) {
+        if ((document_.types_of(way) & nested) == 0) continue;
+        if (at != nullptr) return nullptr;
+        at = document_.resolved(way);
+      }
+    }
+    return nullptr;
+  }
+
+  // Returns the elements of a list or an object; null or an error: they cannot be written so.
+  Result<Json> elements_in(const Json& plain, JsonTypes nested, const std::string& name) {
+    if (depth_ >= kMostNested) return Json();
+    if (nested == json_types::kObject) {
+      const Json& properties = get_field(plain, "properties");
+      if (!properties.is_object() || properties.empty()) return Json();
+      ++depth_;
+      auto members = members_of(plain);
+      --depth_;
+      if (!members) return tl::unexpected(members.error());
+      return put_together(*std::move(members));
+    }
+    const Json &items = get_field(plain, "items"), &most = get_field(plain, "maxItems");
+    if (!items.is_object() || document_.types_of(items) == 0) return Json();
+    if (most == 0) return text("");
+    ++depth_;
+    auto one = element_value(items, document_.types_of(items), name);
+    --depth_;
+    if (!one) return one;
+    Json list = star(element(kItemElement, *std::move(one)));
+    if (!most.is_number_unsigned()) return list;
+    list["type"] = "repeat";
+    list["max"] = most;
+    return list;
+  }
+
   Result<Json> python_value(const Json& part, const std::string& name) {
     ASSIGN_OR_RETURN(Json document, document_.document_of(part, false));
     Json format = enforced(schema(std::move(document)), name);
@@ -351,20 +455,8 @@ class ArgumentsGrammar {
     const ParameterMarks& marks = writing_.parameters;
     Json::array_t ways;
     if ((types & kString) != 0) {
-      Json unlike = Json::array();
-      if ((types & kNumber) != 0)
-        unlike.push_back(R"(\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*)");
-      if ((types & kBoolean) != 0) unlike.push_back(R"(\s*(true|false)\s*)");
-      if ((types & kNull) != 0) unlike.push_back(R"(\s*null\s*)");
-      if ((types & kArray) != 0) unlike.push_back(R"(\s*\[[\s\S]*)");
-      if ((types & kObject) != 0) unlike.push_back(R"(\s*\{[\s\S]*)");
-      ASSIGN_OR_RETURN(const auto rules, document_.string_rules(part));
-      for (const Json& rule : rules) {
-        Json raw = {
-            {"type", "raw_string"}, {"schema", rule}, {"excludes", Json::array({closing_mark()})}};
-        if (!unlike.empty() && marks.json_name_end.empty()) raw["unlike"] = unlike;
-        ways.push_back(sequence_of(text(marks.name_end), enforced(std::move(raw), name)));
-      }
+      ASSIGN_OR_RETURN(Json::array_t strings, string_ways(part, types, name));
+      for (Json& one : strings) ways.push_back(sequence_of(text(marks.name_end), std::move(one)));
     }
     if ((types & ~kString) != 0) {
       ASSIGN_OR_RETURN(Json document, document_.document_of(part, (types & kString) != 0));
@@ -375,7 +467,29 @@ class ArgumentsGrammar {
     return either(std::move(ways));
   }
 
+  // Returns the grammars of strings without quotes, one for each of their rules.
+  Result<Json::array_t> string_ways(const Json& part, JsonTypes types, const std::string& name) {
+    using namespace json_types;
+    Json unlike = Json::array();
+    if ((types & kNumber) != 0) unlike.push_back(R"(\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*)");
+    if ((types & kBoolean) != 0) unlike.push_back(R"(\s*(true|false)\s*)");
+    if ((types & kNull) != 0) unlike.push_back(R"(\s*null\s*)");
+    if ((types & kArray) != 0) unlike.push_back(R"(\s*\[[\s\S]*)");
+    if ((types & kObject) != 0) unlike.push_back(R"(\s*\{[\s\S]*)");
+    ASSIGN_OR_RETURN(const auto rules, document_.string_rules(part));
+    Json::array_t ways;
+    for (const Json& rule : rules) {
+      Json raw = {
+          {"type", "raw_string"}, {"schema", rule}, {"excludes", Json::array({closing_mark()})}};
+      if (!unlike.empty() && writing_.parameters.json_name_end.empty()) raw["unlike"] = unlike;
+      ways.push_back(enforced(std::move(raw), name));
+    }
+    return ways;
+  }
+
+  // Returns what ends a string without quotes.
   std::string closing_mark() const {
+    if (writing_.arguments == ArgumentForm::kElements) return writing_.parameters.open;
     const std::string& close = writing_.parameters.close;
     const size_t first = skip_space(close);
     return close.substr(first, close.find_last_not_of(" \n") + 1 - first);
@@ -391,6 +505,14 @@ class ArgumentsGrammar {
       return optional(separated(
           sequence_of(regex("[a-zA-Z_][a-zA-Z0-9_]{0,63}"), text(marks.name_end), std::move(value)),
           marks.close));
+    }
+    // A closing mark repeats its name, which a grammar of any names cannot say.
+    if (writing_.arguments == ArgumentForm::kElements) {
+      const std::string_view ends[] = {writing_.call_end, writing_.name_begin, writing_.begin,
+                                       writing_.end};
+      std::vector<std::string> excludes;
+      for (const std::string_view end : ends) excludes.emplace_back(without_space(end));
+      return any_text(std::move(excludes));
     }
     Json name_end = text(marks.name_end);
     if (!marks.json_name_end.empty())
@@ -430,22 +552,26 @@ Result<Json> named_calls_grammar(const CallWriting& writing,
                                  const std::vector<CallableTool>& tools) {
   Json::array_t ways, free_names;
   SchemaBudget budget;
-  const auto behind = [&](Json arguments) {
-    return sequence_of(fixed(writing.name_end), std::move(arguments), fixed(writing.call_end));
+  const auto behind = [&](const std::string& name, Json arguments) {
+    std::string name_end = writing.name_end;
+    if (const size_t at = name_end.find(kNameField); at != std::string::npos)
+      name_end.replace(at, kNameField.size(), name);
+    return sequence_of(fixed(name_end), std::move(arguments), fixed(writing.call_end));
   };
+  const bool repeats_name = writing.name_end.find(kNameField) != std::string::npos;
   for (const CallableTool& tool : tools) {
     ASSIGN_OR_RETURN(std::string name, written_name(writing, tool));
-    if (tool.arguments == Arguments::kFree) {
+    if (tool.arguments == Arguments::kFree && !repeats_name) {
       free_names.push_back(text(std::move(name)));
       continue;
     }
     ASSIGN_OR_RETURN(Json arguments, ArgumentsGrammar(writing, tool, budget).make());
-    ways.push_back(sequence_of(text(std::move(name)), behind(std::move(arguments))));
+    ways.push_back(sequence_of(text(name), behind(name, std::move(arguments))));
   }
   if (!free_names.empty()) {
     const CallableTool any{tools.front().function, Arguments::kFree, {}};
     ASSIGN_OR_RETURN(Json arguments, ArgumentsGrammar(writing, any, budget).make());
-    ways.push_back(sequence_of(either(std::move(free_names)), behind(std::move(arguments))));
+    ways.push_back(sequence_of(either(std::move(free_names)), behind({}, std::move(arguments))));
   }
   return either(std::move(ways));
 }

@@ -21,7 +21,12 @@ constexpr size_t kMostField = 256;
 
 Match take_field(std::string_view piece, std::string_view text, size_t& at) {
   const size_t start = at;
-  while (at < text.size() && (piece == "{n}" ? in_number(text[at]) : in_identifier(text[at]))) ++at;
+  const auto fits = [&](char c) {
+    return piece == "{n}"      ? in_number(c)
+           : piece == "{name}" ? is_function_name({&c, 1})
+                               : in_identifier(c);
+  };
+  while (at < text.size() && fits(text[at])) ++at;
   if (at - start > kMostField) return Match::kNo;
   if (at == text.size()) return Match::kMore;
   return at > start ? Match::kYes : Match::kNo;
@@ -150,7 +155,8 @@ Match take_pattern(std::string_view pattern, std::string_view text, size_t& at,
   while (!pattern.empty()) {
     const std::string_view piece = next_piece(pattern);
     const size_t start = at;
-    const bool is_field = piece == "{n}" || piece == "{id}" || piece == "{type}";
+    const bool is_field =
+        piece == "{n}" || piece == "{id}" || piece == "{type}" || piece == "{name}";
     const Match match = is_field ? take_field(piece, text, at) : take_literal(piece, text, at);
     if (match != Match::kYes) return match;
     if (is_field && field != nullptr) *field = text.substr(start, at - start);

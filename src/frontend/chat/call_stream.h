@@ -85,8 +85,8 @@ void append_escaped(char c, std::string& out);
 enum class Match : uint8_t { kYes, kNo, kMore };
 
 // Moves `at` behind what `pattern` stands for, in which white space stands for any, "{n}" for
-// digits, "{id}" for letters and digits, "{type}" for the name of a JSON type. field: the text of the
-// pattern's last field, if it has one.
+// digits, "{id}" for letters and digits, "{type}" for the name of a JSON type, "{name}" for that of a
+// function. field: the text of the pattern's last field, if it has one.
 Match take_pattern(std::string_view pattern, std::string_view text, size_t& at,
                    std::string_view* field = nullptr);
 struct CallHead {
@@ -101,6 +101,12 @@ struct CallHead {
 std::unique_ptr<CallStream> headed_stream(std::function<CallHead(std::string_view text)> head);
 // A JSON object, then what call_end stands for.
 std::unique_ptr<ArgumentStream> json_arguments(std::string_view call_end);
+
+// Elements (ArgumentForm::kElements) up to the end of the call. types: of the tool's parameters; null:
+// not known. All outlive the stream.
+std::unique_ptr<ArgumentStream> element_arguments(const CallFormat& format,
+                                                  const CallWriting& writing,
+                                                  const ParameterTypes::mapped_type* types);
 
 // Moves `at` to the brace of a JSON object; kYes once what stands behind the brace fits.
 Match find_object(std::string_view text, size_t& at);

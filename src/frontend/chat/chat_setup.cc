@@ -74,6 +74,13 @@ bool mentions(const std::string& source, const char* word) {
   return source.find(word) != std::string::npos;
 }
 
+// MiniMax M3's template has a mode of thinking; without one the model decides whether to think.
+void set_thinking_mode(const std::string& source, Json& variables) {
+  if (get_field(variables, "enable_thinking") == false && !variables.contains("thinking_mode") &&
+      mentions(source, "thinking_mode == \"disabled\""))
+    variables["thinking_mode"] = "disabled";
+}
+
 }  // namespace
 
 constexpr size_t kMostTemplateBytes = size_t{16} << 20;
@@ -235,9 +242,11 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
                    .one_call = conversation.one_call,
                    .answer = std::move(conversation.reply)};
   const Json tools = conversation.tools;
+  const ToolParserRow* calls = find_tool_parser(tool_parser_);
   if (with_tools) {
     rules.tools = &tools;
-    task.parsers.parameters = std::make_shared<const ParameterTypes>(parameter_types(tools));
+    task.parsers.parameters = std::make_shared<const ParameterTypes>(
+        parameter_types(tools, calls != nullptr && calls->format.needs_inner_types()));
     hide_grammars(conversation.tools);
   }
   add_system_prompt(system_prompt_, conversation.messages);
@@ -246,12 +255,12 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
   const std::string& source = !own                   ? conversation.chat_template
                               : tool_source_.empty() ? source_
                                                      : tool_source_;
-  const ToolParserRow* calls = find_tool_parser(tool_parser_);
   if (calls != nullptr && !calls->format.written.empty()) {
     const CallWriting& writing = calls->format.writing_for(source);
     fit_call_ids(writing, conversation.messages);
     if (!prompter.forms(with_tools).shows_calls) calls_into_content(writing, conversation.messages);
   }
+  set_thinking_mode(source, conversation.variables);
   if (const Eyes* eyes = session_->eyes(); eyes != nullptr) {
     for (Json* part : {&conversation.messages, &conversation.tools, &conversation.variables})
       eyes->prompt().hide(*part);

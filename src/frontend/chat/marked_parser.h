@@ -100,6 +100,12 @@ std::optional<ToolCall> keyed_call(const nlohmann::ordered_json& json);
 std::optional<std::string> arguments_of_json(std::string_view text);
 // Returns a Python literal as JSON; nullopt when `text` is none.
 std::optional<nlohmann::ordered_json> python_value(std::string_view text);
+// Returns the value of a parameter that is written without quotes: JSON if it has an expected type,
+// else a string.
+nlohmann::ordered_json parameter_value(std::string_view raw, JsonTypes types);
+// Whether parameter_value() returns a string for every text with this beginning. REQUIRES: types
+// has kString.
+bool is_parameter_text(std::string_view begun, JsonTypes types);
 
 // The ways in which calls are read.
 extern const CallReading kJsonCalls;     // one JSON call, or a list of them

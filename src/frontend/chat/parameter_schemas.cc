@@ -15,6 +15,9 @@ using Json = nlohmann::ordered_json;
 using namespace json_types;
 
 constexpr int kMostDepth = 32;
+constexpr int kMostInner = 40'000;
+// Alternatives inside each other whose members are looked at.
+constexpr int kMostBranches = 4;
 // Schemas that are looked at for the rules of one string.
 constexpr int kMostRules = 1000;
 // Values that are copied from the schemas of all tools, over and above the first copy of each.
@@ -175,6 +178,49 @@ JsonTypes SchemaDocument::types_said_by(const Json& schema, int depth) {
   return types;
 }
 
+ParameterType SchemaDocument::value_type(const Json& schema, int depth) {
+  ParameterType type(types_of(schema));
+  const Json* at = resolved(schema);
+  if ((type.types & (kArray | kObject)) == 0 || depth == kMostDepth || at == nullptr ||
+      !at->is_object())
+    return type;
+  const auto [known, is_new] = inner_.try_emplace({at, depth});
+  if (is_new) {
+    auto inner = std::make_shared<InnerTypes>();
+    add_inner(*at, depth, 0, *inner);
+    known->second = std::move(inner);
+  }
+  type.inner = known->second;
+  return type;
+}
+
+// What several alternatives say of one value is taken from the first.
+void SchemaDocument::add_inner(const Json& schema, int depth, int n_branches, InnerTypes& inner) {
+  const auto is_left = [&] { return ++budget_.inner <= kMostInner; };
+  if (const Json& properties = get_field(schema, "properties"); properties.is_object()) {
+    for (const auto& [name, value] : properties.items()) {
+      if (!inner.members.contains(name) && is_left())
+        inner.members.emplace(name, value_type(value, depth + 1));
+    }
+  }
+  if (const Json& items = get_field(schema, "items");
+      items.is_object() && !inner.items && is_left())
+    inner.items = value_type(items, depth + 1);
+  if (const Json& others = get_field(schema, "additionalProperties");
+      others.is_object() && !inner.others && is_left())
+    inner.others = value_type(others, depth + 1);
+  if (n_branches == kMostBranches) return;
+  for (const char* key : {"anyOf", "oneOf", "allOf"}) {
+    const Json& branches = get_field(schema, key);
+    if (!branches.is_array()) continue;
+    for (const Json& branch : branches) {
+      const Json* at = resolved(branch);
+      if (at != nullptr && at->is_object() && is_left())
+        add_inner(*at, depth, n_branches + 1, inner);
+    }
+  }
+}
+
 Status SchemaDocument::count_copied(size_t n, std::string_view key) {
   budget_.copied += n;
   if (budget_.copied <= kMostCopied) return {};
@@ -257,7 +303,15 @@ Result<std::vector<Json>> SchemaDocument::string_rules(const Json& schema) {
   return rules;
 }
 
-ParameterTypes parameter_types(const Json& tools) {
+Json type_names(JsonTypes types) {
+  Json names = Json::array();
+  for (const TypeName& known : kTypes) {
+    if ((types & known.type) != 0) names.push_back(known.name);
+  }
+  return names;
+}
+
+ParameterTypes parameter_types(const Json& tools, bool inner) {
   ParameterTypes result;
   SchemaBudget budget;
   for (const Json& tool : tools) {
@@ -270,7 +324,7 @@ ParameterTypes parameter_types(const Json& tools) {
     const Json* schema = document.resolved(root);
     if (schema == nullptr || !get_field(*schema, "properties").is_object()) continue;
     for (const auto& [name, value] : (*schema)["properties"].items())
-      of_tool[name] = document.types_of(value);
+      of_tool[name] = inner ? document.value_type(value) : ParameterType(document.types_of(value));
   }
   return result;
 }

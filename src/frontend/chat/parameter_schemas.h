@@ -14,10 +14,11 @@
 namespace penstock {
 
 // Counters of a request's bounds, which all of its tools share. copied: values of schemas that
-// documents and rules copied; members: parameters that grammars write one by one.
+// documents and rules copied; members: parameters that grammars write one by one; elements: members of
+// their values that are; inner: values in lists and objects whose types are known.
 struct SchemaBudget {
   size_t copied = 0;
-  int members = 0;
+  int members = 0, elements = 0, inner = 0;
 };
 
 // A JSON Schema, and what is found out about schemas inside it, which are the arguments of its
@@ -37,6 +38,10 @@ class SchemaDocument {
   // forbidden.
   JsonTypes types_of(const nlohmann::ordered_json& schema);
 
+  // Returns types_of(), and the types of what is in lists and objects: of 32 levels, and of 40,000
+  // values in all that share the budget.
+  ParameterType value_type(const nlohmann::ordered_json& schema) { return value_type(schema, 0); }
+
   // Returns the schema as a self-contained document; without_strings: strings are excluded. Errors:
   // kUnsupported, when it has a reference to anything but definitions, and when the definitions
   // have been copied into too many documents.
@@ -55,6 +60,9 @@ class SchemaDocument {
                                        const std::string& name);
   JsonTypes types_of(const nlohmann::ordered_json& schema, int depth);
   JsonTypes types_said_by(const nlohmann::ordered_json& schema, int depth);
+  ParameterType value_type(const nlohmann::ordered_json& schema, int depth);
+  void add_inner(const nlohmann::ordered_json& schema, int depth, int n_branches,
+                 InnerTypes& inner);
   Status collect_rules(const nlohmann::ordered_json& given, int depth, int& n_left,
                        std::vector<nlohmann::ordered_json>& out);
   Status count_copied(size_t n, std::string_view key);
@@ -65,10 +73,16 @@ class SchemaDocument {
   std::unordered_set<const nlohmann::ordered_json*> copied_;  // schemas that have a document
   std::unordered_map<const nlohmann::ordered_json*, Index> indexes_;    // of large objects
   std::unordered_map<const nlohmann::ordered_json*, JsonTypes> types_;  // that are known
-  size_t n_definitions_ = 0;                                            // values
+  // by schema and depth
+  std::map<std::pair<const nlohmann::ordered_json*, int>, std::shared_ptr<const InnerTypes>> inner_;
+  size_t n_definitions_ = 0;  // values
 };
 
+// Returns the names of the types, as schemas list them.
+nlohmann::ordered_json type_names(JsonTypes types);
+
 // Returns the parameter types of all tools whose parameters are an object. tools: OpenAI's list.
-ParameterTypes parameter_types(const nlohmann::ordered_json& tools);
+// inner: also the types of what is in lists and objects.
+ParameterTypes parameter_types(const nlohmann::ordered_json& tools, bool inner = false);
 
 }  // namespace penstock

@@ -6,13 +6,14 @@
 
 namespace penstock {
 
-ReasoningSplitter::ReasoningSplitter(std::string open, std::string close, bool starts_inside,
+ReasoningSplitter::ReasoningSplitter(const ReasoningRow& marks, bool starts_inside,
                                      std::vector<std::string> calls)
-    : open_(std::move(open)),
+    : open_(std::string_view(marks.open).substr(skip_space(marks.open))),
+      again_(marks.again),
       ends_(std::move(calls)),
       state_(State::kStart),
       optional_open_(starts_inside) {
-  ends_.insert(ends_.begin(), std::move(close));
+  ends_.insert(ends_.begin(), marks.close);
 }
 
 ReplyPart ReasoningSplitter::push(std::string_view text) {
@@ -25,7 +26,8 @@ ReplyPart ReasoningSplitter::push(std::string_view text) {
 
 ReplyPart ReasoningSplitter::finish(bool cut) {
   ReplyPart out;
-  if (cut && state_ == State::kStart) buffer_.resize(buffer_.size() - begun_mark(buffer_, {open_}));
+  if (cut && state_ == State::kStart)
+    buffer_.resize(buffer_.size() - begun_mark(buffer_, {open_, ends_[0]}));
   if (cut && state_ == State::kReasoning)
     buffer_.resize(buffer_.size() - begun_mark(buffer_, ends_));
   while (step(out, true)) {
@@ -55,16 +57,33 @@ bool ReasoningSplitter::step(ReplyPart& out, bool at_end) {
       if (rest.starts_with(open_)) {
         buffer_.erase(0, start + open_.size());
         state_ = State::kReasoning;
+        found_ = true;
         return true;
       }
-      if (!at_end && may_become(rest, open_)) return false;
+      // Without thoughts the closing mark may stand alone.
+      if (rest.starts_with(ends_[0])) {
+        buffer_.erase(0, start + ends_[0].size());
+        state_ = State::kBetween;
+        return true;
+      }
+      if (!at_end && (may_become(rest, open_) || may_become(rest, ends_[0]))) return false;
       state_ = optional_open_ ? State::kReasoning : State::kAnswer;
+      found_ = optional_open_;
       return true;
     }
     case State::kReasoning: return step_reasoning(out, at_end);
     case State::kBetween:
       buffer_.erase(0, skip_space(buffer_));
       if (buffer_.empty()) return false;
+      if (!again_.empty() && found_) {
+        if (!at_end && may_become(buffer_, again_)) return false;
+        if (buffer_.starts_with(again_)) {
+          buffer_.erase(0, again_.size());
+          if (any_reasoning_) space_ += '\n';
+          state_ = State::kReasoning;
+          return true;
+        }
+      }
       state_ = State::kAnswer;
       return true;
     case State::kAnswer: out.content += std::exchange(buffer_, {}); return false;

@@ -14,10 +14,12 @@ namespace penstock {
 // reasoning too and stay in the text.
 class ReasoningSplitter {
  public:
-  ReasoningSplitter(std::string open, std::string close, bool starts_inside,
+  ReasoningSplitter(const ReasoningRow& marks, bool starts_inside,
                     std::vector<std::string> calls = {});
   ReplyPart push(std::string_view text);
   ReplyPart finish(bool cut);  // as ReplyParser::finish()
+  // Whether the reply began with reasoning.
+  bool found() const { return found_; }
 
  private:
   enum class State { kStart, kReasoning, kBetween, kAnswer };
@@ -25,12 +27,12 @@ class ReasoningSplitter {
   bool step_reasoning(ReplyPart& out, bool at_end);
   void reason(ReplyPart& out, std::string_view text);
 
-  std::string open_;
+  std::string open_, again_;
   std::vector<std::string> ends_;  // the closing mark, then marks of calls
   State state_;
   // the prompt opened the reasoning; an opening mark of the model is optional
   bool optional_open_;
-  bool any_reasoning_ = false;
+  bool any_reasoning_ = false, found_ = false;
   std::string buffer_, space_;
 };
 

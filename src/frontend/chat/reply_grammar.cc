@@ -133,8 +133,10 @@ Json free_text(const CallFormat& format, std::string_view opened) {
 
 const char* kSpace = "[ \\t\\r\\n]{0,16}";
 
-// Free reasoning in front of what follows, as far as it is not over.
-Json behind_reasoning(const ReplyContext& context, Json rest) {
+// Free reasoning in front of what follows, as far as it is not over. after: what follows reasoning,
+// where that is something else than what stands without.
+Json behind_reasoning(const ReplyContext& context, Json rest,
+                      std::optional<Json> after = std::nullopt) {
   if (context.reasoning == nullptr) return rest;
   std::string_view prompt = context.prompt;
   while (!prompt.empty() && is_space_only(prompt.substr(prompt.size() - 1)))
@@ -147,7 +149,12 @@ Json behind_reasoning(const ReplyContext& context, Json rest) {
     return sequence(std::move(span));
   }
   span.insert(span.begin(), {regex(kSpace), text(marks.open)});
-  return sequence_of(optional(sequence(std::move(span))), std::move(rest));
+  Json thoughts = sequence(std::move(span));
+  if (marks.close_alone)
+    thoughts = either(list_of(std::move(thoughts), sequence_of(regex(kSpace), text(marks.close))));
+  if (after)
+    return either(list_of(std::move(rest), sequence_of(std::move(thoughts), *std::move(after))));
+  return sequence_of(optional(std::move(thoughts)), std::move(rest));
 }
 
 // Makes the grammar of a reply's calls and of the text around them.
@@ -168,27 +175,34 @@ class ReplyGrammar {
       ASSIGN_OR_RETURN(answer, answer_format(*rules_.answer));
     }
     if (context_.calls != nullptr && is_harmony(*context_.calls)) return harmony(std::move(answer));
-    if (callable_.empty()) return behind_reasoning(context_, in_text_marks(*std::move(answer)));
-    const CallFormat& format = context_.calls->format;
-    ASSIGN_OR_RETURN(Json calls, calls_grammar(format.writing_for(context_.chat_template),
-                                               callable_, one_, opened_));
-    if (!format.keeps_space && opened_.empty())
-      calls = sequence_of(regex(kSpace), std::move(calls));
-    if (must_call(rules_.choice)) return behind_reasoning(context_, std::move(calls));
-    if (answer)
-      return behind_reasoning(context_,
-                              either(list_of(in_text_marks(*std::move(answer)), std::move(calls))));
-    Json said = free_text(format, opened_);
-    // After a mark of the prompt comes either text or the first call.
-    if (format.start_only || !opened_.empty())
-      return behind_reasoning(context_, either(list_of(std::move(said), std::move(calls))));
-    return behind_reasoning(context_, sequence_of(std::move(said), optional(std::move(calls))));
+    std::optional<Json> after;
+    if (!opened_.empty() && context_.reasoning != nullptr) {
+      ASSIGN_OR_RETURN(after, text_or_calls(answer, {}));
+    }
+    ASSIGN_OR_RETURN(Json rest, text_or_calls(std::move(answer), opened_));
+    return behind_reasoning(context_, std::move(rest), std::move(after));
   }
 
  private:
-  Json in_text_marks(Json answer) const {
+  // What follows reasoning, or a mark that the prompt ends with.
+  Result<Json> text_or_calls(std::optional<Json> answer, std::string_view opened) const {
+    if (callable_.empty()) return in_text_marks(*std::move(answer), opened);
+    const CallFormat& format = context_.calls->format;
+    ASSIGN_OR_RETURN(Json calls, calls_grammar(format.writing_for(context_.chat_template),
+                                               callable_, one_, opened));
+    if (!format.keeps_space && opened.empty()) calls = sequence_of(regex(kSpace), std::move(calls));
+    if (must_call(rules_.choice)) return calls;
+    if (answer) return either(list_of(in_text_marks(*std::move(answer), opened), std::move(calls)));
+    Json said = free_text(format, opened);
+    // After a mark of the prompt comes either text or the first call.
+    if (format.start_only || !opened.empty())
+      return either(list_of(std::move(said), std::move(calls)));
+    return sequence_of(std::move(said), optional(std::move(calls)));
+  }
+
+  Json in_text_marks(Json answer, std::string_view opened) const {
     if (context_.calls == nullptr) return answer;
-    return between_text_marks(context_.calls->format, opened_, std::move(answer));
+    return between_text_marks(context_.calls->format, opened, std::move(answer));
   }
 
   Result<Json> harmony(std::optional<Json> answer) const {

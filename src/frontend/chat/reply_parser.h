@@ -69,6 +69,10 @@ struct ReasoningRow {
   std::vector<const char*> hints = {}, other_hints = {};
   // marks around the answer that are not part of its text
   std::vector<const char*> answer_marks = {};
+  // a reply without thoughts begins with `close`
+  bool close_alone = false;
+  // opens more thoughts directly behind `close`; empty: none follow
+  const char* again = "";
 };
 
 // THE lists.

@@ -60,12 +60,16 @@ class MarkFilter {
 // Parses reasoning first, then calls and an answer, from which its marks are removed.
 class StagedParser : public ReplyParser {
  public:
+  // opened: ReplyParserOptions::opened; it is continued by a reply without thoughts.
   StagedParser(std::optional<ReasoningSplitter> reasoning, std::vector<std::string> answer_marks,
-               std::unique_ptr<ReplyParser> rest, bool calls_only)
+               std::unique_ptr<ReplyParser> rest, const ReplyParserOptions& options)
       : reasoning_(std::move(reasoning)),
         answer_(std::move(answer_marks)),
         rest_(std::move(rest)),
-        calls_only_(calls_only) {}
+        opened_(options.opened),
+        calls_only_(options.calls_only) {
+    if (!reasoning_) rest_->push(std::exchange(opened_, {}));
+  }
 
   ReplyPart push(std::string_view text) override {
     ReplyPart out = reasoning_ ? pass(reasoning_->push(text)) : rest_->push(text);
@@ -79,6 +83,10 @@ class StagedParser : public ReplyParser {
 
  private:
   ReplyPart pass(ReplyPart split) {
+    if (!split.content.empty()) {
+      const std::string opened = std::exchange(opened_, {});
+      if (!reasoning_->found()) rest_->push(opened);
+    }
     ReplyPart out = rest_->push(split.content);
     out.reasoning = std::move(split.reasoning);
     return out;
@@ -94,6 +102,7 @@ class StagedParser : public ReplyParser {
   std::optional<ReasoningSplitter> reasoning_;
   MarkFilter answer_;
   std::unique_ptr<ReplyParser> rest_;
+  std::string opened_;
   const bool calls_only_;
 };
 
@@ -189,6 +198,17 @@ std::span<const ReasoningRow> reasoning_formats() {
        {"hy_v4"},
        {":opensource"}},
       {"longcat", "LongCat Flash", "<longcat_think>", "</longcat_think>"},
+      {.name = "muse_glimmer",
+       .models = "Muse Glimmer",
+       .open = " to=self<|message|>",
+       .close = "<|eom|>",
+       .hints = {"to=self<|message|>"},
+       .again = "<|start|>assistant to=self<|message|>"},
+      {.name = "minimax_m3",
+       .models = "MiniMax M3",
+       .open = "<mm:think>",
+       .close = "</mm:think>",
+       .close_alone = true},
       {"think",
        "DeepSeek R1, Qwen 3, QwQ, GLM, Nemotron, MiMo, MiniMax M1",
        "<think>",
@@ -250,16 +270,15 @@ Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions&
   if (tools != nullptr)
     rest = std::make_unique<MarkedParser>(tools->format, options.parameters,
                                           options.constrained_answer);
-  if (!options.opened.empty()) rest->push(options.opened);
   std::optional<ReasoningSplitter> reasoning;
   std::vector<std::string> answer_marks;
   if (row != nullptr) {
-    reasoning.emplace(row->open, row->close, options.starts_in_reasoning,
+    reasoning.emplace(*row, options.starts_in_reasoning,
                       tools != nullptr ? tools->format.open : std::vector<std::string>());
     answer_marks.assign(row->answer_marks.begin(), row->answer_marks.end());
   }
   return std::make_unique<StagedParser>(std::move(reasoning), std::move(answer_marks),
-                                        std::move(rest), options.calls_only);
+                                        std::move(rest), options);
 }
 
 const ToolParserRow* find_tool_parser(std::string_view name) {

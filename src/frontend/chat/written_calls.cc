@@ -45,44 +45,6 @@ ParameterName parameter_name(const ParameterMarks& marks, std::string_view text,
   }
 }
 
-// Converts a parameter's text: JSON if it has an expected type, else a string.
-Json parameter_value(std::string_view raw, JsonTypes types) {
-  using namespace json_types;
-  if (types == kString) return std::string(raw);
-  auto json = parse_exact(raw);
-  // Some templates show Python words and lists to the model.
-  if ((types & kString) == 0 && !json) json = python_value(raw);
-  if (!json || (json->is_string() && !is_number(*json))) return std::string(raw);
-  const JsonTypes type = is_number(*json)     ? kNumber
-                         : json->is_boolean() ? kBoolean
-                         : json->is_null()    ? kNull
-                         : json->is_array()   ? kArray
-                                              : kObject;
-  if ((types & kString) != 0 && (types & type) == 0) return std::string(raw);
-  return *std::move(json);
-}
-
-// Whether parameter_value() returns a string for every text with this beginning. REQUIRES: types
-// has kString.
-bool is_text(std::string_view begun, JsonTypes types) {
-  using namespace json_types;
-  begun.remove_prefix(skip_some_space(begun));
-  if (begun.empty()) return false;
-  const char c = begun[0];
-  if (c == '[') return (types & kArray) == 0;
-  if (c == '{') return (types & kObject) == 0;
-  for (const auto& [word, type] : {std::pair<std::string_view, JsonTypes>{"null", kNull},
-                                   {"true", kBoolean},
-                                   {"false", kBoolean}}) {
-    if (c != word[0] || (types & type) == 0) continue;
-    return !may_become(begun, word) &&
-           !(begun.starts_with(word) && skip_some_space(begun, word.size()) == begun.size());
-  }
-  const bool number = c == '-' || (c >= '0' && c <= '9');
-  return !number || (types & kNumber) == 0 || begun.size() > kMostUndecided ||
-         begun.find_first_not_of("0123456789+-.eE \n\t\r") != std::string_view::npos;
-}
-
 // Reads consecutive parameters. Strings are emitted incrementally, other values when complete,
 // since their type decides how they are read.
 class ParameterStream final : public ArgumentStream {
@@ -159,7 +121,7 @@ class ParameterStream final : public ArgumentStream {
     if (const auto known = types_ != nullptr ? types_->find(name.name)
                                              : ParameterTypes::mapped_type::const_iterator();
         types_ != nullptr && known != types_->end())
-      known_types_ = known->second;
+      known_types_ = known->second.types;
     if (!marks_.json_name_end.empty())
       known_types_ = name.is_json ? known_types_.value_or(kAny) & ~kString : kString;
     form_ = known_types_ == kString ? Form::kText : Form::kUndecided;
@@ -202,7 +164,8 @@ class ParameterStream final : public ArgumentStream {
       form_ = Form::kHeld;
     }
     const ValueEnd end = find_end(text);
-    if (form_ == Form::kPerhapsText && is_text(std::string_view(text).substr(0, end.at), types()))
+    if (form_ == Form::kPerhapsText &&
+        is_parameter_text(std::string_view(text).substr(0, end.at), types()))
       form_ = Form::kText;
     if (form_ == Form::kText) give_text(text, end, arguments);
     if (!end.found) return Step::kMore;
@@ -321,6 +284,10 @@ class WrittenHead {
     const bool is_json = writing_.arguments == ArgumentForm::kJson;
     at_ = skip_space(text_, at_);
     ToolCall call{std::string(name_), {}, id()};
+    if (writing_.arguments == ArgumentForm::kElements) {
+      return {Match::kYes, at_, std::move(call),
+              element_arguments(opening_.format, writing_, types())};
+    }
     size_t end = at_;
     const Match over = without_space(writing_.call_end).empty()
                            ? Match::kNo
@@ -330,13 +297,15 @@ class WrittenHead {
         is_json ? find_object(text_, at_) : parameter_name(writing_.parameters, text_, at_).match;
     if (match != Match::kYes) return {over == Match::kMore ? over : match};
     if (is_json) return {match, at_, std::move(call), json_arguments(writing_.call_end)};
-    const ParameterTypes::mapped_type* types = nullptr;
-    if (opening_.types != nullptr) {
-      if (const auto tool = opening_.types->find(name_); tool != opening_.types->end())
-        types = &tool->second;
-    }
     return {match, at_, std::move(call),
-            std::make_unique<ParameterStream>(opening_.format, writing_, types)};
+            std::make_unique<ParameterStream>(opening_.format, writing_, types())};
+  }
+
+  // Of the tool's parameters; null: not known.
+  const ParameterTypes::mapped_type* types() const {
+    if (opening_.types == nullptr) return nullptr;
+    const auto tool = opening_.types->find(name_);
+    return tool == opening_.types->end() ? nullptr : &tool->second;
   }
 
   std::string id() const {
@@ -398,6 +367,41 @@ std::unique_ptr<CallStream> stream_written(const CallOpening& opening) {
 }
 
 }  // namespace
+
+nlohmann::ordered_json parameter_value(std::string_view raw, JsonTypes types) {
+  using namespace json_types;
+  if (types == kString) return std::string(raw);
+  auto json = parse_exact(raw);
+  // Some templates show Python words and lists to the model.
+  if ((types & kString) == 0 && !json) json = python_value(raw);
+  if (!json || (json->is_string() && !is_number(*json))) return std::string(raw);
+  const JsonTypes type = is_number(*json)     ? kNumber
+                         : json->is_boolean() ? kBoolean
+                         : json->is_null()    ? kNull
+                         : json->is_array()   ? kArray
+                                              : kObject;
+  if ((types & kString) != 0 && (types & type) == 0) return std::string(raw);
+  return *std::move(json);
+}
+
+bool is_parameter_text(std::string_view begun, JsonTypes types) {
+  using namespace json_types;
+  begun.remove_prefix(skip_some_space(begun));
+  if (begun.empty()) return false;
+  const char c = begun[0];
+  if (c == '[') return (types & kArray) == 0;
+  if (c == '{') return (types & kObject) == 0;
+  for (const auto& [word, type] : {std::pair<std::string_view, JsonTypes>{"null", kNull},
+                                   {"true", kBoolean},
+                                   {"false", kBoolean}}) {
+    if (c != word[0] || (types & type) == 0) continue;
+    return !may_become(begun, word) &&
+           !(begun.starts_with(word) && skip_some_space(begun, word.size()) == begun.size());
+  }
+  const bool number = c == '-' || (c >= '0' && c <= '9');
+  return !number || (types & kNumber) == 0 || begun.size() > kMostUndecided ||
+         begun.find_first_not_of("0123456789+-.eE \n\t\r") != std::string_view::npos;
+}
 
 const CallReading kWrittenCalls{stream_written};
 

@@ -117,7 +117,7 @@ Eyes::Eyes(ImageProcessorFiles files, std::unique_ptr<ImageProcessor> processor,
       info_(info),
       limits_(with_memory(limits)),
       prompt_(ear_ != nullptr ? ear_->placeholder() : processor_->placeholder(),
-              ear_ != nullptr ? ear_->soft_token() : processor_->soft_token()),
+              ear_ != nullptr ? ear_->soft_token() : processor_->soft_token(), ear_ != nullptr),
       held_bytes_(std::make_shared<std::atomic<int64_t>>(0)),
       thread_([this] { work(); }) {}
 

@@ -128,6 +128,24 @@ Result<std::vector<Picture>> take_pictures(Json& messages, size_t most) {
   return pictures;
 }
 
+size_t picture_bytes(const Json& content) {
+  size_t n = 0;
+  if (!content.is_array()) return n;
+  for (const Json& part : content) {
+    if (!part.is_object()) continue;
+    if (const Json* sound = sound_in(part); sound != nullptr && sound->is_object()) {
+      const auto data = sound->find("data");
+      if (data != sound->end() && data->is_string())
+        n += data->get_ref<const std::string&>().size();
+    }
+    const Json* const url = url_of(part);
+    if (url == nullptr || !url->is_string()) continue;
+    const std::string_view text = url->get_ref<const std::string&>();
+    if (text.starts_with("data:")) n += text.size() - std::min(text.size(), text.find(','));
+  }
+  return n;
+}
+
 void images_as_text(std::string_view placeholder, Json& messages) {
   for (Json& message : messages) {
     const auto content = message.is_object() ? message.find("content") : message.end();

@@ -23,6 +23,9 @@ inline constexpr const char* kPicturePlace = "penstock_place";
 // kind, damaged base64, more than `most` pictures), with the part's place.
 Result<std::vector<Picture>> take_pictures(nlohmann::ordered_json& messages, size_t most);
 
+// Returns the bytes of base64 in the parts of a message's content that are pictures and sounds.
+size_t picture_bytes(const nlohmann::ordered_json& content);
+
 // Replaces the images and sounds that take_pictures() left by text parts: for templates that take text only.
 void images_as_text(std::string_view placeholder, nlohmann::ordered_json& messages);
 

@@ -50,9 +50,10 @@ std::vector<PromptEmbeddings> embeddings_of(const PromptPictures& pictures, cons
   return result;
 }
 
-PicturePrompt::PicturePrompt(std::string placeholder, std::string soft_token)
+PicturePrompt::PicturePrompt(std::string placeholder, std::string soft_token, bool sounds)
     : placeholder_(std::move(placeholder)),
       soft_token_(std::move(soft_token)),
+      what_(sounds ? "sound" : "picture"),
       mark_(random_id("\xEE\x80\x80typed-")),
       typed_placeholder_(mark_ + "p"),
       typed_soft_token_(mark_ + "s") {}
@@ -86,9 +87,9 @@ Result<std::string> PicturePrompt::filled(std::string_view text,
                n_of_places = pictures.size() * count_of(placeholder_, soft_token_);
   if (n_soft > n_of_places) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "{}: {} comes {} times in the rendered prompt, {} times for pictures: it "
-                  "cannot be written in parts or as a name",
-                  where, soft_token_, n_soft, n_of_places);
+                  "{}: {} comes {} times in the rendered prompt, {} times for {}s: it cannot be "
+                  "written in parts or as a name",
+                  where, soft_token_, n_soft, n_of_places, what_);
   }
   std::string result;
   size_t done = 0, n = 0;
@@ -114,14 +115,13 @@ Result<std::string> PicturePrompt::filled(std::string_view text,
 tl::unexpected<Error> PicturePrompt::wrong_number(std::string_view where, size_t n_places,
                                                   size_t n_pictures) const {
   if (where != "messages") {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "{}: expected {} {} times, once for each picture, got {}", where, placeholder_,
-                  n_pictures, n_places);
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected {} {} times, once for each {}, got {}",
+                  where, placeholder_, n_pictures, what_, n_places);
   }
   return errorf(ErrorCode::kInvalidArgument,
-                "messages: the model's chat template has places for {} of the {} pictures; it may "
-                "know none in messages of this role",
-                n_places, n_pictures);
+                "messages: the model's chat template has places for {} of the {} {}s; it may know "
+                "none in messages of this role",
+                n_places, n_pictures, what_);
 }
 
 Result<std::vector<TokenId>> PicturePrompt::expanded(const Tokenizer& tokenizer,
@@ -145,12 +145,13 @@ Result<std::vector<TokenId>> PicturePrompt::expanded(const Tokenizer& tokenizer,
     std::vector<PictureRun> runs;
     ASSIGN_OR_RETURN(const std::string text,
                      filled(placeholder_, {pictures.pictures[n - 1]}, runs, "prompt_token_ids"));
+    for (PictureRun& run : runs) run.picture = static_cast<int>(n - 1);
     const int first = static_cast<int>(result.size());
     ASSIGN_OR_RETURN(const std::vector<TokenId> own,
                      tokens(tokenizer, text, false, runs, std::max(max_tokens - first, 0)));
     result.insert(result.end(), own.begin(), own.end());
     for (PictureRun& run : runs) {
-      run.first += first, run.picture = static_cast<int>(n - 1);
+      run.first += first;
       pictures.runs.push_back(run);
     }
   }
@@ -165,8 +166,8 @@ Result<std::vector<TokenId>> PicturePrompt::tokens(const Tokenizer& tokenizer,
                                                    int max_tokens) const {
   const std::optional<TokenId> soft = tokenizer.find(soft_token_);
   if (!runs.empty() && !soft) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "the tokenizer has no token {} for features of pictures", soft_token_);
+    return errorf(ErrorCode::kInvalidArgument, "the tokenizer has no token {} for features of {}s",
+                  soft_token_, what_);
   }
   std::vector<TokenId> result;
   size_t n_runs = 0;
@@ -184,8 +185,8 @@ Result<std::vector<TokenId>> PicturePrompt::tokens(const Tokenizer& tokenizer,
       if (run.count > max_tokens - run.first) {
         return errorf(ErrorCode::kContextOverflow,
                       "This model's maximum context length is {} tokens. However, the prompt has "
-                      "at least {} tokens with picture {} of the request.",
-                      max_tokens, int64_t{run.first} + run.count, run.picture + 1);
+                      "at least {} tokens with {} {} of the request.",
+                      max_tokens, int64_t{run.first} + run.count, what_, run.picture + 1);
       }
       result.insert(result.end(), static_cast<size_t>(run.count), id);
     }

@@ -16,7 +16,8 @@ namespace penstock {
 class PicturePrompt {
  public:
   // placeholder: ImageProcessor::placeholder(); soft_token: ImageProcessor::soft_token().
-  PicturePrompt(std::string placeholder, std::string soft_token);
+  // sounds: errors speak of sounds.
+  PicturePrompt(std::string placeholder, std::string soft_token, bool sounds = false);
 
   const std::string& placeholder() const { return placeholder_; }
 
@@ -49,6 +50,7 @@ class PicturePrompt {
   std::string hidden(std::string text) const;
 
   const std::string placeholder_, soft_token_;
+  const char* const what_;  // "picture" or "sound"
   // Stand-in texts for a typed placeholder and a typed soft token. Both begin with mark_, which is
   // random, so that clients cannot write them.
   const std::string mark_, typed_placeholder_, typed_soft_token_;

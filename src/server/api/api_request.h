@@ -42,7 +42,8 @@ Result<json> read_json_body(const Services& services, const HttpRequest& request
 // Returns the maximum number of bytes of a text that is counted or shown but not computed, so that
 // no context limits it: the longest context of the served models in bytes, at least 4 MiB.
 size_t most_text(const Services& services);
-// Returns a 413 reply, in the shape of the requested API, if the body exceeds most_text().
+// Returns a 413 reply, in the shape of the requested API, if the body exceeds most_text(); for routes
+// whose bodies have no pictures (counted_text.h).
 std::optional<HttpReply> check_text_body(const Services& services, const HttpRequest& request);
 
 // Returns the model name in an unchecked body; "": none.

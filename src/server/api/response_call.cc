@@ -6,6 +6,7 @@
 #include "base/json_text.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
+#include "server/api/counted_text.h"
 #include "server/api/earlier_items.h"
 #include "server/api/store_call.h"
 #include "server/routing/client_reason.h"
@@ -191,6 +192,7 @@ Result<ResponseCall> read_response_call(Services& services, const HttpRequest& r
                                         const ResponseReading& how) {
   ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, how.schema));
   json& body = asked.fields;
+  if (how.any_length) RETURN_IF_ERROR(check_read_text(services, request, body));
   ResponseCall call;
   ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, body, -1));
   SamplingParams& params = call.generation.params;

@@ -118,7 +118,7 @@ Status add_conversation(const HttpRequest& request, const json& body,
   if (!generation.pictures.back().empty() &&
       get_field(body, "truncate_prompt_tokens").is_number()) {
     return errorf(ErrorCode::kUnsupported,
-                  "truncate_prompt_tokens: a prompt with pictures is not cut");
+                  "truncate_prompt_tokens: a prompt with pictures or sounds is not cut");
   }
   truncate_prompt(*generation.model, body, task.prompt);
   generation.prompts.push_back(std::move(task.prompt));

@@ -4,6 +4,7 @@
 
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
+#include "server/api/counted_text.h"
 #include "server/api/response_call.h"
 #include "server/api/schema_parts.h"
 #include "server/api/schemas.h"
@@ -23,6 +24,7 @@ namespace {
 
 Result<size_t> count_chat(Services& services, const HttpRequest& request) {
   ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, chat_request()));
+  RETURN_IF_ERROR(check_read_text(services, request, asked.fields));
   ASSIGN_OR_RETURN(AskedConversation conversation, conversation_of_chat(asked.fields));
   warn_client(request, conversation.warnings);
   conversation.any_length = true;
@@ -45,10 +47,13 @@ using Count = Result<size_t> (*)(Services& services, const HttpRequest& request)
 // n_bytes: approximate bytes that `count` reads.
 net::awaitable<void> answer_count(Services& services, Exchange& exchange, size_t n_bytes,
                                   Count count) {
-  if (auto refused = check_text_body(services, exchange.request()))
-    co_return co_await exchange.reply(std::move(*refused));
   Result<size_t> n;
-  co_await services.run_apart(exchange, n_bytes, [&] { n = count(services, exchange.request()); });
+  std::optional<HttpReply> refused;
+  co_await services.run_apart(exchange, n_bytes, [&] {
+    refused = check_text_beside_files(services, exchange.request());
+    if (!refused) n = count(services, exchange.request());
+  });
+  if (refused) co_return co_await exchange.reply(*std::move(refused));
   if (!n) co_return co_await exchange.reply(error_reply(n.error()));
   co_await exchange.reply(json_reply(count_json(*n)));
 }

@@ -3,6 +3,7 @@
 #include "frontend/chat/exact_json.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
+#include "server/api/counted_text.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
 #include "server/handlers/answer.h"
@@ -241,6 +242,7 @@ json MessageShape::whole(const Generation& generation) {
 
 Result<json> count_tokens(Services& services, const HttpRequest& request) {
   ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, count_tokens_request()));
+  RETURN_IF_ERROR(check_read_text(services, request, asked.fields));
   ASSIGN_OR_RETURN(AskedConversation conversation, conversation_of_messages(asked.fields));
   warn_client(request, conversation.warnings);
   conversation.any_length = true;
@@ -255,11 +257,13 @@ net::awaitable<void> post_messages(Services& services, Exchange& exchange) {
 }
 
 net::awaitable<void> post_count_tokens(Services& services, Exchange& exchange) {
-  if (auto refused = check_text_body(services, exchange.request()))
-    co_return co_await exchange.reply(std::move(*refused));
   Result<json> result;
-  co_await services.run_apart(exchange,
-                              [&] { result = count_tokens(services, exchange.request()); });
+  std::optional<HttpReply> refused;
+  co_await services.run_apart(exchange, [&] {
+    refused = check_text_beside_files(services, exchange.request());
+    if (!refused) result = count_tokens(services, exchange.request());
+  });
+  if (refused) co_return co_await exchange.reply(*std::move(refused));
   if (!result) co_return co_await exchange.reply(anthropic_error(result.error()));
   co_await exchange.reply(json_reply(*result));
 }

@@ -6,6 +6,7 @@
 
 #include "base/json_text.h"
 #include "server/api/conversations.h"
+#include "server/handlers/answer.h"
 #include "server/handlers/round_exchange.h"
 #include "server/keys/ledger/spending.h"
 #include "server/routing/errors.h"
@@ -146,7 +147,7 @@ net::awaitable<bool> Rounds::tell(const std::string& events) {
 }
 
 void Rounds::keep_alive() {
-  if (begun_ && !exchange_.gone() && exchange_.all_sent()) exchange_.put(": keep-alive\n\n");
+  if (begun_ && !exchange_.gone() && exchange_.all_sent()) exchange_.put(kKeepAlive);
   told_ = Steady::now();
 }
 

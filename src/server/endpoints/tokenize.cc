@@ -8,6 +8,7 @@
 #include "frontend/embedding_model.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
+#include "server/api/counted_text.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
 #include "server/routing/errors.h"
@@ -89,6 +90,7 @@ struct Tokenized {
 Result<Tokenized> tokenize(Services& services, const HttpRequest& request) {
   ASSIGN_OR_RETURN(ApiBody asked,
                    read_body(services, request, tokenize_request(), ModelUse::kEither));
+  RETURN_IF_ERROR(check_read_text(services, request, asked.fields));
   RETURN_IF_ERROR(check_content(asked.fields));
   Tokenized result{.model = asked.model,
                    .ids = {},
@@ -200,6 +202,7 @@ Result<json> detokenize(Services& services, const HttpRequest& request) {
 
 Result<json> apply_template(Services& services, const HttpRequest& request) {
   ASSIGN_OR_RETURN(ApiBody asked, read_body(services, request, apply_template_request()));
+  RETURN_IF_ERROR(check_read_text(services, request, asked.fields));
   ASSIGN_OR_RETURN(AskedConversation conversation, conversation_of_chat(asked.fields));
   warn_client(request, conversation.warnings);
   conversation.any_length = true;
@@ -211,10 +214,12 @@ Result<json> apply_template(Services& services, const HttpRequest& request) {
 using Work = Result<json> (*)(Services& services, const HttpRequest& request);
 
 net::awaitable<void> answer_with(Services& services, Exchange& exchange, Work work) {
-  if (auto refused = check_text_body(services, exchange.request()))
-    co_return co_await exchange.reply(std::move(*refused));
   HttpReply reply;
   co_await services.run_apart(exchange, [&] {
+    if (auto refused = check_text_beside_files(services, exchange.request())) {
+      reply = *std::move(refused);
+      return;
+    }
     const Result<json> result = work(services, exchange.request());
     reply = result ? json_reply(*result) : error_reply(result.error());
   });
@@ -224,16 +229,20 @@ net::awaitable<void> answer_with(Services& services, Exchange& exchange, Work wo
 }  // namespace
 
 net::awaitable<void> post_tokenize(Services& services, Exchange& exchange) {
-  if (auto refused = check_text_body(services, exchange.request()))
-    co_return co_await exchange.reply(std::move(*refused));
   Result<Tokenized> tokenized;
-  co_await services.run_apart(exchange,
-                              [&] { tokenized = tokenize(services, exchange.request()); });
+  std::optional<HttpReply> refused;
+  co_await services.run_apart(exchange, [&] {
+    refused = check_text_beside_files(services, exchange.request());
+    if (!refused) tokenized = tokenize(services, exchange.request());
+  });
+  if (refused) co_return co_await exchange.reply(*std::move(refused));
   if (!tokenized) co_return co_await exchange.reply(error_reply(tokenized.error()));
   co_await send_tokens(exchange, *tokenized);
 }
 
 net::awaitable<void> post_detokenize(Services& services, Exchange& exchange) {
+  if (auto refused = check_text_body(services, exchange.request()))
+    co_return co_await exchange.reply(std::move(*refused));
   co_await answer_with(services, exchange, detokenize);
 }
 

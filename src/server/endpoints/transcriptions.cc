@@ -310,8 +310,9 @@ json event_of(const char* type, const char* field, const std::string& text) {
 
 // Where pieces of text go.
 struct Listener {
-  std::function<net::awaitable<bool>(const std::string&)> tell;  // false ends the work
-  std::string_view comments;                                     // as of generate()
+  // Gets each piece of text; false ends the work. Empty: nothing is told before the end.
+  std::function<net::awaitable<bool>(const std::string&)> tell = {};
+  std::string_view comments = {};  // as of generate()
 };
 
 // Waits for a place in the queue, some seconds at most, and not beyond the call's deadline. Returns
@@ -358,7 +359,8 @@ net::awaitable<Result<std::string>> write_windows(Services& services, Exchange& 
     n_tries = 0;
     for (TranscriptSegment& segment : transcriber.add(*tokens)) {
       std::string text = text_of(call.model->tokenizer(), call.tokens(), segment.tokens);
-      const bool open = co_await listener.tell(text);
+      bool open = true;
+      if (listener.tell) open = co_await listener.tell(text);
       written.texts.push_back({segment.start, segment.end, std::move(text)});
       written.segments.push_back(std::move(segment));
       if (!open) co_return transcriber.language();
@@ -370,8 +372,7 @@ net::awaitable<Result<std::string>> write_windows(Services& services, Exchange& 
 net::awaitable<void> answer_whole(Services& services, Exchange& exchange, const AudioCall& call,
                                   TranscriptAsked asked) {
   Written written;
-  const Listener nobody{.tell = [](const std::string&) -> net::awaitable<bool> { co_return true; },
-                        .comments = ""};
+  const Listener nobody;
   const auto language =
       co_await write_windows(services, exchange, call, std::move(asked), written, nobody);
   if (exchange.gone()) co_return;
@@ -392,7 +393,7 @@ net::awaitable<void> answer_events(Services& services, Exchange& exchange, const
   if (!open) co_return;
   Written written;
   bool first = true;
-  Listener client{.tell = {}, .comments = ": keep-alive\n\n"};
+  Listener client{.comments = kKeepAlive};
   client.tell = [&](const std::string& text) -> net::awaitable<bool> {
     std::string piece = text;
     while (first && piece.starts_with(' ')) piece.erase(0, 1);

@@ -10,6 +10,9 @@
 
 namespace penstock {
 
+// The comment line of an event stream that has nothing to say.
+inline constexpr const char* kKeepAlive = ": keep-alive\n\n";
+
 // How one API presents a generation. An object answers one request.
 class ReplyShape {
  public:
@@ -25,7 +28,7 @@ class ReplyShape {
 
   // Streams: the content type, and the comment sent while idle; "": none.
   virtual const char* content_type() const { return "text/event-stream; charset=utf-8"; }
-  virtual const char* keep_alive() const { return ": keep-alive\n\n"; }
+  virtual const char* keep_alive() const { return kKeepAlive; }
 
   // Streams: interval at which look() is polled for events beside the deltas; 0: never.
   virtual std::chrono::milliseconds look_every() const { return std::chrono::milliseconds(0); }

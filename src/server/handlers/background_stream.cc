@@ -28,7 +28,7 @@ net::awaitable<void> stream_run(Services& services, Exchange& exchange,
     boost::system::error_code woken;
     co_await timer->async_wait(net::redirect_error(net::use_awaitable, woken));
     open = !exchange.gone();
-    if (open && !woken) open = co_await exchange.write(": keep-alive\n\n");
+    if (open && !woken) open = co_await exchange.write(kKeepAlive);
   }
   exchange.on_disconnect = nullptr;
   if (open) co_await exchange.end_stream();
