@@ -147,7 +147,8 @@ std::array<double, 3> alternate(benchmark::State& state, F f, G g) {
 
 void decode(benchmark::State& state, const Case& c) {
   const int64_t bytes = int64_t{setting("PENSTOCK_BENCH_MB", 512)} << 20;
-  const KvUnitLayout layout = KvUnitLayout::make(static_cast<KvFormat>(c.dtype), c.head_dim);
+  const KvFormat format = c.dtype == KvDType::kI4 ? KvFormat::kI4 : static_cast<KvFormat>(c.dtype);
+  const KvUnitLayout layout = KvUnitLayout::make(format, c.head_dim);
   const int64_t of_layer = int64_t{c.n_seqs} * c.depth / kUnitTokens * c.n_kv_heads * layout.bytes;
   Setup setup(c, static_cast<int>(std::max<int64_t>(1, bytes / of_layer)));
   uint64_t sink = 0;
@@ -191,6 +192,7 @@ void register_all() {
   const int runs = setting("PENSTOCK_BENCH_RUNS", 9);
   const std::pair<const char*, KvDType> types[] = {{"bf16", KvDType::kBF16},
                                                    {"i8", KvDType::kI8},
+                                                   {"i4", KvDType::kI4},
                                                    {"f16", KvDType::kF16},
                                                    {"f32", KvDType::kF32}};
   for (const auto& [type, dtype] : types) {

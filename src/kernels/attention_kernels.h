@@ -5,9 +5,9 @@
 // 16 tokens, lanes of V are 16 features (kBF16: interleaved features of two tokens; kI8: of four
 // tokens). Vectors of both are operands of dot products, and 16 vectors are a tile.
 //
-// Units of kI4 have codes of 4 bits, with factors of groups of 32 features (generic/narrow_units.inl).
-// They are widened to units of kI8, which the kernels of that format attend to: in a byte of K the low
-// bits are feature d and the high ones d + 4 of a token, in one of V d and d + 16.
+// Units of kI4 have codes of 4 bits, with factors of groups of 32 features (generic/narrow_units.inl):
+// in a byte of K the low bits are feature d and the high ones d + 4 of a token, in one of V d and
+// d + 16. Their keys and values are rotated: so are the queries that attend to them, and the results.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,10 +15,10 @@
 namespace penstock {
 
 enum class KvFormat : uint8_t { kF32, kF16, kBF16, kI8, kI4 };
-inline constexpr int kNumKvFormats = 4;        // that kernels attend to
-inline constexpr int kNumStoredKvFormats = 5;  // and kI4
-inline constexpr int kFactorFeatures = 32;     // that have a factor together in kI4
-inline constexpr int kMostNarrowDim = 2048;    // features of a key or value in kI4
+inline constexpr int kNumKvFormats = 5;
+inline constexpr int kNumIndexFormats = 4;   // that an indexer's keys may have: all but kI4
+inline constexpr int kFactorFeatures = 32;   // that have a factor together in kI4
+inline constexpr int kMostNarrowDim = 2048;  // features of a key or value in kI4
 inline constexpr int kUnitTokens = 16;
 // scores computed between two updates of the running maximum
 inline constexpr int kChunkTokens = 64;
@@ -204,11 +204,11 @@ struct AttentionKernels {
   void (*scale_row)(const float* from, float factor, int n, float* to);
   // Writes K and V of one token ([head_dim] and [value_dim]; v is not read where values are in keys)
   // as token `lane` of a unit.
-  void (*store[kNumStoredKvFormats])(const KvUnitLayout& layout, const float* k, const float* v,
-                                     std::byte* unit, int lane);
+  void (*store[kNumKvFormats])(const KvUnitLayout& layout, const float* k, const float* v,
+                               std::byte* unit, int lane);
   // Writes the scores of the tokens of units [begin, end) to scores[0 .. 16 * (end - begin)). The
   // score of a token depends on the query and its key only.
-  void (*score[kNumKvFormats])(const IndexQuery& query, int begin, int end, float* scores);
+  void (*score[kNumIndexFormats])(const IndexQuery& query, int begin, int end, float* scores);
   // Turns a row of n features forth, as keys and values of kI4 are, or back; n is a multiple of
   // `block`, a power of two.
   void (*rotate)(float* x, int n, int block, bool back);

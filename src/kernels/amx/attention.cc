@@ -37,7 +37,7 @@ void attend_tiles(const AttentionTile& tile, const AttentionState& state) {
 
 constinit const AttentionKernels tiles_here::kAttentionKernels = {
     {attend<KvFormat::kF32>, attend_tiles<KvFormat::kF16>, attend_tiles<KvFormat::kBF16>,
-     attend_tiles<KvFormat::kI8>},
+     attend_tiles<KvFormat::kI8>, attend_tiles<KvFormat::kI4>},
     merge_states,
     scale_row,
     {store_token<KvFormat::kF32>, store_token<KvFormat::kF16>, store_token<KvFormat::kBF16>,

@@ -52,6 +52,20 @@ struct Simd {
     first = {byte(x, 2 * half), byte(y, 2 * half)};
     second = {byte(x, 2 * half + 1), byte(y, 2 * half + 1)};
   }
+  [[gnu::always_inline]] static void load_i4_pairs(const void* p, int bit, F& first, F& second) {
+    const auto* q = static_cast<const __m256i*>(p);
+    const __m256i x = _mm256_loadu_si256(q), y = _mm256_loadu_si256(q + 1);
+    const auto code = [&](__m256i words, int from) {  // sign-extends four bits
+      return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 28 - from), 28));
+    };
+    first = {code(x, bit), code(y, bit)};
+    second = {code(x, bit + 8), code(y, bit + 8)};
+  }
+  static F load_u8(const void* p) {
+    const __m128i x = _mm_loadu_si128(static_cast<const __m128i*>(p));
+    return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(x)),
+            _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(x, 8)))};
+  }
   static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {
     const auto* q = reinterpret_cast<const __m256i*>(p);
     const __m256i x = _mm256_loadu_si256(q), y = _mm256_loadu_si256(q + 1);

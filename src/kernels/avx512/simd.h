@@ -2,6 +2,7 @@
 #pragma once
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/generic/simd_concepts.h"
@@ -34,6 +35,19 @@ struct Simd {
     first = byte(2 * half);
     second = byte(2 * half + 1);
   }
+  [[gnu::always_inline]] static void load_i4_pairs(const void* p, int bit, F& first, F& second) {
+    const __m512i words = _mm512_loadu_si512(p);
+    const auto code = [&](int from) {  // sign-extends four bits
+      return _mm512_cvtepi32_ps(
+          _mm512_srai_epi32(_mm512_slli_epi32(words, static_cast<unsigned>(28 - from)), 28));
+    };
+    first = code(bit);
+    second = code(bit + 8);
+  }
+  static F load_u8(const void* p) {
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
+  }
   // Integer products of int8 K and V: bytes in 32-bit lanes, multiplied with the two bytes of
   // 16-bit queries or weights.
   using Ints = __m512i;
@@ -59,17 +73,54 @@ struct Simd {
     _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
   }
 
-  // Converts 64 floats times `by` (products in 0..32767) to 16-bit integers, in place: 16 groups of
-  // four low bytes, then 16 of high bytes. Group t * 4 + u has the floats u * 16 + t * 4 to
-  // u * 16 + t * 4 + 3.
-  static void store_halves(float* p, F by) {
-    const auto whole = [&](int i) { return to_ints(mul(load(p + i), by)); };
-    const __m512i a = _mm512_packus_epi32(whole(0), whole(16)),
-                  b = _mm512_packus_epi32(whole(32), whole(48));
+  // Converts 64 floats (in 0..32767) of four vectors to 16-bit integers.
+  struct Words {
+    __m512i first, second;
+  };
+  static Words to_words(F first, F second, F third, F fourth) {
+    return {_mm512_packus_epi32(to_ints(first), to_ints(second)),
+            _mm512_packus_epi32(to_ints(third), to_ints(fourth))};
+  }
+  // Stores words as low and high bytes: 16 groups of four low bytes, then 16 of high bytes. Group
+  // t * 4 + u has the lanes t * 4 to t * 4 + 3 of vector u.
+  static void store_halves(void* to, Words x) {
     const __m512i low = _mm512_set1_epi16(0xff);
-    _mm512_storeu_si512(p, _mm512_packus_epi16(_mm512_and_si512(a, low), _mm512_and_si512(b, low)));
-    _mm512_storeu_si512(p + 16,
-                        _mm512_packus_epi16(_mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8)));
+    _mm512_storeu_si512(
+        to, _mm512_packus_epi16(_mm512_and_si512(x.first, low), _mm512_and_si512(x.second, low)));
+    _mm512_storeu_si512(
+        static_cast<std::byte*>(to) + 64,
+        _mm512_packus_epi16(_mm512_srli_epi16(x.first, 8), _mm512_srli_epi16(x.second, 8)));
+  }
+  // Returns the rounded products of words over 2^15.
+  static Words times_words(Words a, Words b) {
+    return {_mm512_mulhrs_epi16(a.first, b.first), _mm512_mulhrs_epi16(a.second, b.second)};
+  }
+
+  // Of codes of 4 bits, two to a byte:
+  // factors of 16 tokens, each in both halves of a lane
+  static Ints load_factors(const void* p) {
+    const __m512i lanes = _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+    return _mm512_or_si512(lanes, _mm512_slli_epi32(lanes, 16));
+  }
+  // eight times the factors, in every byte
+  static Ints bias_of(Ints factors) {
+    return _mm512_mullo_epi16(factors, _mm512_set1_epi16(0x0808));
+  }
+  // Returns the low or high codes of all bytes times their tokens' factors. A code plus 8 times a
+  // factor stays in its byte, so 16-bit products are those of two codes.
+  template <bool High>
+  static Ints times_factors(Ints codes, Ints factors, Ints bias) {
+    if constexpr (High) codes = _mm512_srli_epi16(codes, 4);
+    constexpr int kAndXor = 0x6a;
+    const __m512i lifted_codes =
+        _mm512_ternarylogic_epi32(codes, _mm512_set1_epi8(15), _mm512_set1_epi8(8), kAndXor);
+    return _mm512_sub_epi8(_mm512_mullo_epi16(lifted_codes, factors), bias);
+  }
+  // Returns 16 times the low or high codes of all bytes.
+  template <bool High>
+  static Ints sixteenfold(Ints codes) {
+    if constexpr (!High) codes = _mm512_slli_epi16(codes, 4);
+    return _mm512_and_si512(codes, _mm512_set1_epi8(-16));
   }
 
   static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {

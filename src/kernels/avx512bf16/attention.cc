@@ -129,7 +129,7 @@ void attend_pairs(const AttentionTile& tile, const AttentionState& state) {
 
 constinit const AttentionKernels kAvx512Bf16AttentionKernels = {
     {attend<KvFormat::kF32>, attend_pairs<KvFormat::kF16>, attend_pairs<KvFormat::kBF16>,
-     attend_pairs<KvFormat::kI8>},
+     attend_pairs<KvFormat::kI8>, attend_pairs<KvFormat::kI4>},
     merge_states,
     scale_row,
     {store_token<KvFormat::kF32>, store_token<KvFormat::kF16>, store_token<KvFormat::kBF16>,

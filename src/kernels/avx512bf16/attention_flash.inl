@@ -96,16 +96,18 @@ inline __m512i interleave(__m512 a, __m512 b) {
 
 template <KvFormat K>
 inline void convert_k(const KvUnitLayout& layout, const std::byte* unit, int dim, std::byte* to) {
-  const F scales = K == KvFormat::kI8
-                       ? Simd::load(reinterpret_cast<const float*>(unit + layout.k_scales))
-                       : Simd::zero();
+  const F own = kScaled<K> ? Simd::load(reinterpret_cast<const float*>(unit + layout.k_scales))
+                           : Simd::zero();
+  F scales = own;
   for (int d = 0; d < layout.padded_dim; d += 2, to += 64) {
+    if (K == KvFormat::kI4 && d % kFactorFeatures == 0)
+      scales = Simd::mul(own, Simd::load_u8(key_factors(layout, unit, d / kFactorFeatures)));
     if constexpr (K == KvFormat::kBF16) {
       _mm512_store_si512(to, _mm512_loadu_si512(unit + d * 32));
     } else {
       F a, b;
       load_k_pair<K>(unit, d, a, b);
-      if constexpr (K == KvFormat::kI8) {
+      if constexpr (kScaled<K>) {
         a = Simd::mul(a, scales);
         b = Simd::mul(b, scales);
       }
@@ -120,13 +122,22 @@ inline void convert_k(const KvUnitLayout& layout, const std::byte* unit, int dim
 // packed in fours that alternate between the two units.
 inline int pair_row(int u, int t) { return t / 4 * 4 + u % 2 * 2 + t % 4 / 2; }
 
+// Returns what codes of token t are multiplied by from feature d on.
+template <KvFormat K>
+[[gnu::always_inline]] inline float value_scale(const KvUnitLayout& layout, const std::byte* unit,
+                                                int t, int d) {
+  const float scale = reinterpret_cast<const float*>(unit + layout.v_scales)[t];
+  if constexpr (K != KvFormat::kI4) return scale;
+  const std::byte factor = unit[layout.v_factors + d / kFactorFeatures * kUnitTokens + t];
+  return scale * static_cast<float>(std::to_integer<int>(factor));
+}
+
 // Converts V of a unit to the tiles of its step. Tokens from n_valid on become zeros.
 template <KvFormat K>
 inline void convert_v(const KvUnitLayout& layout, const std::byte* unit, int u, int n_valid,
                       std::byte* v) {
   const int dim = layout.padded_dim;
   const std::byte* values = unit + layout.v_offset;
-  const auto* scales = reinterpret_cast<const float*>(unit + layout.v_scales);
   v += static_cast<int64_t>(u / 2) * (dim / 16) * kTileBytes;
   for (int t = 0; t < kUnitTokens; t += 2) {
     std::byte* to = v + pair_row(u, t) * 64;
@@ -138,9 +149,9 @@ inline void convert_v(const KvUnitLayout& layout, const std::byte* unit, int u, 
       } else {
         F a, b;
         load_v_pair<K>(values, t, d, dim, a, b);
-        if constexpr (K == KvFormat::kI8) {
-          a = Simd::mul(a, Simd::set1(scales[t]));
-          b = Simd::mul(b, Simd::set1(scales[t + 1]));
+        if constexpr (kScaled<K>) {
+          a = Simd::mul(a, Simd::set1(value_scale<K>(layout, unit, t, d)));
+          b = Simd::mul(b, Simd::set1(value_scale<K>(layout, unit, t + 1, d)));
         }
         pairs = interleave(a, b);
       }

@@ -5,107 +5,12 @@
 // as lanes. The result of a row does not depend on the other rows of the pass; masked tokens add
 // exact zeros.
 #pragma once
+#include "kernels/generic/attention_chunks.inl"
+#include "kernels/generic/narrow_products.inl"
 #include "kernels/generic/narrow_units.inl"
-#include "kernels/generic/simd_math.inl"
-#include "kernels/generic/turn_keys.inl"
 
 namespace penstock {
 namespace {
-
-constexpr float kLowest = -1e30f;
-constexpr int kChunkUnits = kChunkTokens / kUnitTokens;
-
-// Loads features d and d + 1 (d even) of a unit's 16 tokens. Half: d % 4 / 2 if
-// known at compile time, which is faster for int8; else -1. Likewise below, for
-// tokens.
-template <KvFormat K, int Half = -1>
-[[gnu::always_inline]] inline void load_k_pair(const std::byte* unit, int d, F& a, F& b) {
-  const int at = K == KvFormat::kI8 ? d - d % 4 : d;
-  const std::byte* p = unit + static_cast<int64_t>(at) * kUnitTokens * value_bytes(K);
-  if constexpr (K == KvFormat::kF32) {
-    a = Simd::load(reinterpret_cast<const float*>(p));
-    b = Simd::load(reinterpret_cast<const float*>(p) + 16);
-  } else if constexpr (K == KvFormat::kF16) {
-    a = Simd::load_f16(reinterpret_cast<const uint16_t*>(p));
-    b = Simd::load_f16(reinterpret_cast<const uint16_t*>(p) + 16);
-  } else if constexpr (K == KvFormat::kBF16) {
-    Simd::load_bf16_pairs(reinterpret_cast<const uint16_t*>(p), a, b);
-  } else {
-    Simd::load_i8_pairs(reinterpret_cast<const int8_t*>(p), Half >= 0 ? Half : d % 4 / 2, a, b);
-  }
-}
-
-// Loads features d..d + 15 of tokens t and t + 1 (t even). v: the V part of a unit.
-template <KvFormat K, int Half = -1>
-[[gnu::always_inline]] inline void load_v_pair(const std::byte* v, int t, int d, int dim, F& a,
-                                               F& b) {
-  constexpr int kTogether = K == KvFormat::kBF16 ? 2 : K == KvFormat::kI8 ? 4 : 1;
-  const std::byte* p =
-      v + (static_cast<int64_t>(t - t % kTogether) * dim + kTogether * d) * value_bytes(K);
-  if constexpr (K == KvFormat::kF32) {
-    a = Simd::load(reinterpret_cast<const float*>(p));
-    b = Simd::load(reinterpret_cast<const float*>(p) + dim);
-  } else if constexpr (K == KvFormat::kF16) {
-    a = Simd::load_f16(reinterpret_cast<const uint16_t*>(p));
-    b = Simd::load_f16(reinterpret_cast<const uint16_t*>(p) + dim);
-  } else if constexpr (K == KvFormat::kBF16) {
-    Simd::load_bf16_pairs(reinterpret_cast<const uint16_t*>(p), a, b);
-  } else {
-    Simd::load_i8_pairs(reinterpret_cast<const int8_t*>(p), Half >= 0 ? Half : t % 4 / 2, a, b);
-  }
-}
-
-// Returns the attention mask: bit i is set if the row attends to token base + i.
-inline uint32_t visible_lanes(const AttentionRow& row, int base) {
-  const int lo = row.first - base, hi = row.end - base;
-  if (hi <= 0 || lo >= kUnitTokens) return 0;
-  uint32_t lanes = hi >= kUnitTokens ? 0xffffu : (1u << hi) - 1;
-  if (lo > 0) lanes &= 0xffffu << lo;
-  const int shift = row.tree_begin - base;
-  if (row.tree_mask != 0 && shift < kUnitTokens) {
-    const uint32_t older = shift > 0 ? (1u << shift) - 1 : 0;
-    const uint64_t drafts = shift >= 0    ? row.tree_mask << shift
-                            : shift > -64 ? row.tree_mask >> -shift
-                                          : 0;
-    lanes &= older | static_cast<uint32_t>(drafts & 0xffffu);
-  }
-  return lanes;
-}
-
-// Returns the terms of a row's scores by position for tokens base .. base + 15. The position of a
-// draft node is its depth in the tree: the nodes that the row attends to before it are its
-// ancestors.
-inline F position_terms(const AttentionTile& tile, const AttentionRow& row, int base) {
-  alignas(64) float added[kUnitTokens];
-  for (int i = 0; i < kUnitTokens; ++i) {
-    int position = base + i;
-    const int draft = position - row.tree_begin;
-    if (row.tree_mask != 0 && draft > 0 && draft < 64)
-      position =
-          row.tree_begin + __builtin_popcountll(row.tree_mask & ((uint64_t{1} << draft) - 1));
-    const int distance = position - row.position;
-    added[i] = -row.slope * static_cast<float>(distance < 0 ? -distance : distance);
-    if (tile.columns == nullptr) continue;
-    const int near = distance < -tile.reach  ? -tile.reach
-                     : distance > tile.reach ? tile.reach
-                                             : distance;
-    const auto column = static_cast<int>(tile.columns[near + tile.reach]);
-    if (row.of_query != nullptr) added[i] += row.of_query[column];
-    if (row.of_key != nullptr && base + i < row.end)
-      added[i] += row.of_key[(base + i) * tile.key_stride + column];
-  }
-  return Simd::load(added);
-}
-
-struct Chunk {
-  int begin;                             // index of the chunk's first token
-  int unit_begin, unit_end;              // units with tokens that some row sees
-  int end;                               // one past the last token that some row sees
-  const std::byte* units[kChunkUnits];   // valid in [unit_begin, unit_end)
-  const std::byte* values[kChunkUnits];  // their V
-  // the same units of a later chunk (or of this one), to prefetch
-  const std::byte* next[kChunkUnits];
-};
 
 // Computes scores of NR rows (from row r) with NU units (from unit u): p[row][64]. q: [dim][NR].
 template <KvFormat K, int NR, int NU>
@@ -139,51 +44,6 @@ inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, in
       Simd::store(p + (r + i) * kChunkTokens + (u + j) * kUnitTokens, acc[i][j]);
   }
 }
-
-// Int8 K and V are multiplied as integers, with queries and weights of 16 bits split into low and
-// high bytes: products of bytes need no unpacking and lose no precision.
-template <class S, KvFormat K>
-constexpr bool kWhole = K == KvFormat::kI8 && WholeNumberSimd<S>;
-// with bytes up to 127 and 512 features or 64 tokens, sums fit 32 bits
-constexpr float kMostHalf = 32767.0f;
-constexpr int kMostWholeDim = 512;
-// Vectors per block of rows; each has accumulators for low and for high bytes.
-template <int NR>
-constexpr int kWholeWide = Simd::kAccumulators / (2 * NR) >= 4   ? 4
-                           : Simd::kAccumulators / (2 * NR) >= 2 ? 2
-                                                                 : 1;
-
-// Cache lines prefetched with each product of `Wide` vectors.
-template <int Wide>
-constexpr int kWholeLines = (Wide + 1) / 2;
-
-// Prefetches cache lines of the next units, round-robin over the units, since memory is read
-// fastest as several streams. The rate is constant, because a core has a limited number of line
-// fill buffers: half of the lines are prefetched with the products and half with the softmax; for
-// eight rows and for values in keys, all with the products.
-struct LinesAhead {
-  explicit LinesAhead(const Chunk& chunk) {
-    for (int u = 0; u < kChunkUnits; ++u) at[u] = chunk.next[u];
-  }
-  template <int N>  // REQUIRES: N is a power of two
-  [[gnu::always_inline]] void fetch() {
-    const std::byte* next[kChunkUnits];
-#pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) Simd::prefetch(at[i % kChunkUnits] + i / kChunkUnits * 64);
-#pragma GCC unroll 8
-    for (int i = 0; i < kChunkUnits; ++i)
-      next[i] = at[(i + N) % kChunkUnits] + (i + N) / kChunkUnits * 64;
-#pragma GCC unroll 8
-    for (int i = 0; i < kChunkUnits; ++i) at[i] = next[i];
-  }
-  // Prefetches one of two parts of the lines that belong to the softmax of NR rows.
-  template <KvFormat K, int NR>
-  [[gnu::always_inline]] void fetch_with_softmax(const KvUnitLayout& layout) {
-    if (!kWhole<Simd, K> || kWholeWide<NR> == 1 || layout.values_in_keys) return;
-    for (int d = 0; d < layout.padded_dim; d += 8) fetch<kChunkUnits>();
-  }
-  const std::byte* at[kChunkUnits];
-};
 
 // Rounds the queries of a pass of NR rows, of which n exist, to 16 bits: [padded_dim / 4][low
 // bytes, high bytes][NR] fours, then [NR] scales, then [NR] negated corrections of the sums of high
@@ -222,14 +82,6 @@ inline void round_queries(const AttentionTile& tile, const AttentionRow* rows, i
     const int32_t offset = -128 * S::reduce_add_ints(sum);
     __builtin_memcpy(behind + NR + i, &offset, 4);
   }
-}
-
-// Broadcasts the four bytes at p to all lanes.
-template <class S>
-[[gnu::always_inline]] inline typename S::Ints four_at(const float* p) {
-  int32_t four;
-  __builtin_memcpy(&four, p, sizeof four);
-  return S::set1_ints(four);
 }
 
 // As score_units(), with integer products.
@@ -278,7 +130,7 @@ inline void whole_score_units(const AttentionTile& tile, const Chunk& chunk, int
   lines = ahead;
 }
 
-// Completes a row's scores of a chunk in p (scales of int8 keys, softcap, terms, mask); returns
+// Completes a row's scores of a chunk in p (scales of keys, softcap, terms, mask); returns
 // the largest of them and `before`. Plain, here and below: the chunk is whole, the row attends to
 // all of it, and there are neither softcap nor terms.
 template <KvFormat K, bool Plain>
@@ -289,7 +141,7 @@ template <KvFormat K, bool Plain>
 #pragma GCC unroll 4
   for (int u = Plain ? 0 : chunk.unit_begin; u < (Plain ? kChunkUnits : chunk.unit_end); ++u) {
     F s = Simd::load(p + u * kUnitTokens);
-    if constexpr (K == KvFormat::kI8) {
+    if constexpr (kScaled<K>) {
       s = Simd::mul(
           s, Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->k_scales)));
     }
@@ -324,7 +176,7 @@ template <KvFormat K, bool Plain>
       e[u] = exp(Simd::sub(Simd::load(p + u * kUnitTokens), m));
       if constexpr (!Plain) e[u] = Simd::keep(lanes, e[u], Simd::zero());
       weight = e[u];
-      if constexpr (K == KvFormat::kI8) {
+      if constexpr (kScaled<K>) {
         const auto* scales = reinterpret_cast<const float*>(chunk.units[u] + tile.layout->v_scales);
         weight = Simd::mul(weight, Simd::load(scales));
         if constexpr (!Plain) weight = Simd::keep(lanes, weight, e[u]);
@@ -451,19 +303,13 @@ inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, con
 // for each row.
 template <class S, int NR>
 inline void round_weights(float* p, float (&units)[NR]) {
-  F most[NR];
-#pragma GCC unroll 8
-  for (int i = 0; i < NR; ++i) {
-    const float* row = p + i * kChunkTokens;
-    most[i] = S::max(S::max(S::load(row), S::load(row + 16)),
-                     S::max(S::load(row + 32), S::load(row + 48)));
-  }
-#pragma GCC unroll 8
-  for (int i = 0; i < NR; ++i) units[i] = S::reduce_max(most[i]);
+  largest_weights<NR>(p, units);
 #pragma GCC unroll 8
   for (int i = 0; i < NR; ++i) {
     const F inverse = S::set1(units[i] > 1e-30f ? kMostHalf / units[i] : 0.0f);
-    S::store_halves(p + i * kChunkTokens, inverse);
+    float* row = p + i * kChunkTokens;
+    const auto at = [&](int token) { return S::mul(S::load(row + token), inverse); };
+    S::store_halves(row, S::to_words(at(0), at(16), at(32), at(48)));
     units[i] /= kMostHalf;
   }
 }
@@ -557,13 +403,19 @@ void attend_rows(const AttentionTile& tile, const Chunk& chunk, int r, const flo
   constexpr int kPerRow = Simd::kAccumulators / NR;
   constexpr int kWide = kPerRow >= 4 ? 4 : kPerRow >= 2 ? 2 : 1;
   LinesAhead lines(chunk);
-  score_chunk<Simd, K, NR, kWide>(tile, chunk, r, q, lines, p);
   float factors[NR];
-  softmax_step<K>(tile, chunk, r, p, state, lines, factors);
-  add_chunk_values<Simd, K, NR, kWide>(
-      tile, chunk, p + static_cast<int64_t>(r) * kChunkTokens, factors, lines,
-      state.out + static_cast<int64_t>(r) * tile.layout->padded_value_dim);
-  if constexpr (kWhole<Simd, K>) lines.fetch<2 * kChunkUnits>();  // prefetches the scales
+  float* weights = p + static_cast<int64_t>(r) * kChunkTokens;
+  float* out = state.out + static_cast<int64_t>(r) * tile.layout->padded_value_dim;
+  if constexpr (K == KvFormat::kI4) {
+    score_narrow_chunk<Simd, NR, kWide>(tile, chunk, r, q, lines, p);
+    softmax_step<K>(tile, chunk, r, p, state, lines, factors);
+    add_narrow_values<Simd, NR, kWide>(tile, chunk, weights, factors, lines, out);
+  } else {
+    score_chunk<Simd, K, NR, kWide>(tile, chunk, r, q, lines, p);
+    softmax_step<K>(tile, chunk, r, p, state, lines, factors);
+    add_chunk_values<Simd, K, NR, kWide>(tile, chunk, weights, factors, lines, out);
+  }
+  lines.fetch_scales<K>(*tile.layout);
 }
 
 // Whether no row of [r, r + n) attends to a token of the chunk.
@@ -725,12 +577,52 @@ inline TokenRange begin_states(const AttentionTile& tile, const AttentionState& 
   return range;
 }
 
+// Widens the units of a chunk of kI4.
+inline void widen_chunk(const KvUnitLayout& layout, const KvUnitLayout& wide, Chunk& chunk,
+                        std::byte* to) {
+  for (int u = chunk.unit_begin; u < chunk.unit_end; ++u, to += wide.bytes) {
+    widen_unit(layout, wide, chunk.units[u], to);
+    chunk.units[u] = to;
+  }
+}
+
+// Attends to units of kI4 whose values are in their keys: these are widened chunk by chunk, once for
+// all rows.
+void attend_narrow_keys(const AttentionTile& tile, const AttentionState& state) {
+  constexpr KvFormat kWide = KvFormat::kI8;
+  const KvUnitLayout wide = tile.layout->widened();
+  AttentionTile all = tile;
+  all.layout = &wide;
+  const int64_t dim = wide.padded_dim;
+  float* q = tile.scratch;
+  float* p = q + kMaxTileRows * dim;
+  auto* units = reinterpret_cast<std::byte*>(p + kMaxTileRows * kChunkTokens);
+  std::byte* values = units + kChunkUnits * wide.bytes;
+  const float scale = tile.softcap > 0.0f ? tile.scale / tile.softcap : tile.scale;
+  for (int h = 0; h < tile.n_heads; ++h)
+    arrange_queries<kWide>(tile_of_head(all, h), scale, q + h * tile.head_rows * dim);
+  const auto [first, end] = begin_states(tile, state);
+  for (int begin = first / kChunkTokens * kChunkTokens; begin < end; begin += kChunkTokens) {
+    const Chunk chunk = make_chunk(tile, begin, first, end);
+    for (int h = 0; h < tile.n_heads; ++h) {
+      Chunk own = chunk_of_head(tile, chunk, h);
+      widen_chunk(*tile.layout, wide, own, units);
+      turn_chunk<kWide>(all, own, values);
+      attend_chunk<kWide>(tile_of_head(all, h), own, q + h * tile.head_rows * dim, p,
+                          state_of_head(all, state, h));
+    }
+  }
+}
+
 template <KvFormat K>
 void attend(const AttentionTile& tile, const AttentionState& state) {
+  if constexpr (K == KvFormat::kI4) {
+    if (tile.layout->values_in_keys) return attend_narrow_keys(tile, state);
+  }
   const int64_t dim = tile.layout->padded_dim;
   float* q = tile.scratch;
   float* p = q + kMaxTileRows * dim;
-  auto* values = reinterpret_cast<std::byte*>(p + kMaxTileRows * kChunkTokens);
+  [[maybe_unused]] auto* values = reinterpret_cast<std::byte*>(p + kMaxTileRows * kChunkTokens);
   const float scale = tile.softcap > 0.0f ? tile.scale / tile.softcap : tile.scale;
   for (int h = 0; h < tile.n_heads; ++h)
     arrange_queries<K>(tile_of_head(tile, h), scale, q + h * tile.head_rows * dim);
@@ -739,7 +631,9 @@ void attend(const AttentionTile& tile, const AttentionState& state) {
     const Chunk chunk = make_chunk(tile, begin, first, end);
     for (int h = 0; h < tile.n_heads; ++h) {
       Chunk own = chunk_of_head(tile, chunk, h);
-      if (tile.layout->values_in_keys) turn_chunk<K>(tile, own, values);
+      if constexpr (K != KvFormat::kI4) {
+        if (tile.layout->values_in_keys) turn_chunk<K>(tile, own, values);
+      }
       attend_chunk<K>(tile_of_head(tile, h), own, q + h * tile.head_rows * dim, p,
                       state_of_head(tile, state, h));
     }

@@ -24,6 +24,9 @@ concept VectorSimd =
       { S::load_f16(words) } -> std::same_as<typename S::F>;  // 16 FP16
       // two elements of each of 16 groups of four int8
       { S::load_i8_pairs(bytes, n, to, to) } -> std::same_as<void>;
+      // two codes of 4 bits of each of 16 words, at bits n and n + 8
+      { S::load_i4_pairs(any, n, to, to) } -> std::same_as<void>;
+      { S::load_u8(any) } -> std::same_as<typename S::F>;  // 16 bytes, unsigned
       // both elements of each of 16 pairs of BF16
       { S::load_bf16_pairs(words, to, to) } -> std::same_as<void>;
       // lanes i and i + 8 share a word
@@ -49,12 +52,12 @@ concept VectorSimd =
       { S::reduce_max(x) } -> std::same_as<float>;
     };
 
-// Integer products of int8 K and V, for attention.inl: 16 lanes of 32 bits, or four bytes in each
+// Integer products of K and V of int8 and 4 bits, for attention.inl: 16 lanes of 32 bits, or four bytes in each
 // of them.
 template <class S>
 concept WholeNumberSimd =
-    VectorSimd<S> && requires(typename S::Ints i, typename S::F x, const void* from, void* to,
-                              float* floats, int32_t n) {
+    VectorSimd<S> && requires(typename S::Ints i, typename S::Words w, typename S::F x,
+                              const void* from, void* to, int32_t n) {
       { S::zero_ints() } -> std::same_as<typename S::Ints>;
       { S::set1_ints(n) } -> std::same_as<typename S::Ints>;
       { S::load_ints(from) } -> std::same_as<typename S::Ints>;
@@ -68,8 +71,16 @@ concept WholeNumberSimd =
       // sum + the products of unsigned and signed bytes
       { S::dot_bytes(i, i, i) } -> std::same_as<typename S::Ints>;
       { S::store_bytes(to, i) } -> std::same_as<void>;  // the lanes' lowest bytes
-      // 64 floats times x as low and high bytes, in place
-      { S::store_halves(floats, x) } -> std::same_as<void>;
+      // 64 floats as words, which are stored as low and high bytes, or multiplied, over 2^15
+      { S::to_words(x, x, x, x) } -> std::same_as<typename S::Words>;
+      { S::store_halves(to, w) } -> std::same_as<void>;
+      { S::times_words(w, w) } -> std::same_as<typename S::Words>;
+      // codes of 4 bits: 16 bytes, each in both halves of a lane; eight times these in every byte
+      { S::load_factors(from) } -> std::same_as<typename S::Ints>;
+      { S::bias_of(i) } -> std::same_as<typename S::Ints>;
+      // low or high codes of all bytes, times factors and times 16
+      { S::template times_factors<true>(i, i, i) } -> std::same_as<typename S::Ints>;
+      { S::template sixteenfold<true>(i) } -> std::same_as<typename S::Ints>;
     };
 
 // V of strips.inl: a register of floats or doubles (T).

@@ -54,6 +54,23 @@ struct Simd {
     first = each([&](int vector) { return byte(vector, 2 * half); });
     second = each([&](int vector) { return byte(vector, 2 * half + 1); });
   }
+  static void load_i4_pairs(const void* p, int bit, F& first, F& second) {
+    const auto code = [&](int vector, int from) {  // sign-extends four bits
+      const int32x4_t words =
+          vreinterpretq_s32_u8(vld1q_u8(static_cast<const uint8_t*>(p) + 16 * vector));
+      return vcvtq_f32_s32(vshrq_n_s32(vshlq_s32(words, vdupq_n_s32(28 - from)), 28));
+    };
+    first = each([&](int vector) { return code(vector, bit); });
+    second = each([&](int vector) { return code(vector, bit + 8); });
+  }
+  static F load_u8(const void* p) {
+    const uint8x16_t x = vld1q_u8(static_cast<const uint8_t*>(p));
+    const uint16x8_t low = vmovl_u8(vget_low_u8(x)), high = vmovl_u8(vget_high_u8(x));
+    return {{vcvtq_f32_u32(vmovl_u16(vget_low_u16(low))),
+             vcvtq_f32_u32(vmovl_u16(vget_high_u16(low))),
+             vcvtq_f32_u32(vmovl_u16(vget_low_u16(high))),
+             vcvtq_f32_u32(vmovl_u16(vget_high_u16(high)))}};
+  }
   static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {
     const auto pairs = [&](int i) { return vreinterpretq_u32_u16(vld1q_u16(p + 8 * i)); };
     first = each([&](int i) { return vreinterpretq_f32_u32(vshlq_n_u32(pairs(i), 16)); });

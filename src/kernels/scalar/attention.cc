@@ -8,8 +8,8 @@
 namespace penstock {
 
 constinit const AttentionKernels kScalarAttentionKernels = {
-    {attend<KvFormat::kF32>, attend<KvFormat::kF16>, attend<KvFormat::kBF16>,
-     attend<KvFormat::kI8>},
+    {attend<KvFormat::kF32>, attend<KvFormat::kF16>, attend<KvFormat::kBF16>, attend<KvFormat::kI8>,
+     attend<KvFormat::kI4>},
     merge_states,
     scale_row,
     {store_token<KvFormat::kF32>, store_token<KvFormat::kF16>, store_token<KvFormat::kBF16>,

@@ -49,6 +49,18 @@ struct Simd {
     first = map([&](int i) { return static_cast<float>(p[4 * i + 2 * half]); });
     second = map([&](int i) { return static_cast<float>(p[4 * i + 2 * half + 1]); });
   }
+  // Loads two signed codes of 4 bits of each of 16 words: those at bits `bit` and bit + 8.
+  static void load_i4_pairs(const void* p, int bit, F& first, F& second) {
+    const auto* bytes = static_cast<const uint8_t*>(p) + bit / 8;
+    const auto code = [&](int i) {
+      return static_cast<float>((((bytes[i] >> (bit % 8)) & 15) ^ 8) - 8);
+    };
+    first = map([&](int i) { return code(4 * i); });
+    second = map([&](int i) { return code(4 * i + 1); });
+  }
+  static F load_u8(const void* p) {
+    return map([&](int i) { return static_cast<float>(static_cast<const uint8_t*>(p)[i]); });
+  }
   // Loads 16 pairs of BF16: the first elements, and the second ones.
   static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {
     first = map([&](int i) { return to_float(BFloat16{p[2 * i]}); });

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <new>
 
 #include "base/check.h"
 #include "ops/cpu/host_tensor.h"
-#include "ops/cpu/narrow_attention.h"
 
 namespace penstock {
 namespace {
@@ -75,7 +75,7 @@ class Attention {
     plan();
     const int n_workers = context_.pool.size();
     const int64_t scratch_floats = tile_scratch_floats(layout_->padded_dim) +
-                                   2 * state_floats(kMaxTileRows) + narrow_scratch_floats(*layout_);
+                                   2 * state_floats(kMaxTileRows) + rotated_floats();
     auto* scratch =
         context_.scratch.allocate_array<float>(static_cast<size_t>(scratch_floats * n_workers));
     std::atomic<int> next{0};
@@ -107,6 +107,23 @@ class Attention {
   }
   AttentionState state_at(float* memory, int n_rows) const {
     return {memory, memory + state_rows(n_rows), memory + 2 * state_rows(n_rows)};
+  }
+
+  // Floats of memory for the rotated queries of a tile.
+  int rotated_dim() const { return (layout_->head_dim + 15) / 16 * 16; }
+  int64_t rotated_floats() const {
+    return layout_->format == KvFormat::kI4 ? int64_t{kMaxTileRows} * rotated_dim() : 0;
+  }
+  // Rotates a tile's queries as the cache's keys are.
+  void rotate_queries(const Tile& tile, AttentionRow* rows, float* to) const {
+    for (int h = 0; h < tile.n_heads; ++h) {
+      for (int r = 0; r < tile.n_rows; ++r, to += rotated_dim()) {
+        AttentionRow& row = rows[h * tile.head_rows + r];
+        std::memcpy(to, row.q, static_cast<size_t>(layout_->head_dim) * sizeof(float));
+        context_.kernels.rotate(to, layout_->head_dim, layout_->rotated, false);
+        row.q = to;
+      }
+    }
   }
 
   // Returns the query row `row` of a sequence: token row / group_, head row % group_ of the KV
@@ -317,6 +334,8 @@ class Attention {
         rows[h * tile.head_rows + r] = row_of(tile.seq, tile.kv_head + h, tile.row + r);
     }
     float* own = scratch + tile_scratch_floats(layout_->padded_dim);
+    if (layout_->format == KvFormat::kI4)
+      rotate_queries(tile, rows, own + 2 * state_floats(kMaxTileRows));
     if (item.split == kAllSplits || tile.n_splits == 1) {
       const AttentionState total = state_at(own, all_rows(tile));
       const AttentionState part = state_at(own + state_floats(kMaxTileRows), all_rows(tile));
@@ -379,10 +398,6 @@ class Attention {
     job.scratch = scratch;
     if (following != nullptr) job.queries = needed(*following, q_, layout_->head_dim);
     if (split + 1 == tile.n_splits) job.results = needed(tile, out_, layout_->value_dim);
-    if (layout_->format == KvFormat::kI4) {
-      float* const own = scratch + tile_scratch_floats(layout_->padded_dim);
-      return attend_narrow(context_.kernels, job, own + 2 * state_floats(kMaxTileRows), state);
-    }
     context_.kernels.attend[static_cast<int>(layout_->format)](job, state);
   }
 
