@@ -518,6 +518,25 @@ PUBLISHED = {
         num_attention_heads=64, num_experts_per_tok=2, num_hidden_layers=64, num_key_value_heads=8, num_local_experts=8,
         original_max_position_embeddings=8192, output_multiplier_scale=0.5, residual_moe=True, rms_norm_eps=1e-5, rope_theta=208533496.0,
         rope_type="original", router_logit_softcapping=30.0, scaling_factor=16.0, sliding_window_size=-1, vocab_size=131072),
+    # As Qwen3-30B-A3B, from which it was made.
+    "grove_moe_inst": sizes(
+        "grove_moe", 2048, 6144, 48, 32, 4, 151936, 40960, architectures=["modeling_grove_moe.GroveMoeForCausalLM"], attention_bias=False,
+        attention_dropout=0.0, decoder_sparse_step=1, head_dim=128, hidden_act="silu", max_window_layers=48, mlp_only_layers=[],
+        moe_intermediate_size=768, norm_topk_prob=True, num_experts=128, num_experts_per_tok=8, output_router_logits=False, rms_norm_eps=1e-6,
+        rope_scaling=None, rope_theta=1000000.0, router_aux_loss_coef=0.001, sliding_window=None, tie_word_embeddings=False,
+        use_sliding_window=False),
+    "plamo_13b": sizes(
+        "plamo", 5120, 16640, 40, 40, 40, 50432, 4096, architectures=["PlamoForCausalLM"], n_shared_head=8, rms_norm_eps=1e-6,
+        tie_word_embeddings=False, tokenizer_class="PlamoTokenizer", torch_dtype="bfloat16"),
+    "plamo_2_1b": sizes(
+        "plamo2", 2048, 8192, 16, 16, 1, 100000, 10485760, architectures=["Plamo2ForCausalLM"], attention_window_size=2048, eos_token_id=2,
+        full_attention_idx=[], hidden_size_per_head=128, mamba_chunk_size=256, mamba_d_conv=4, mamba_d_state=64, mamba_enabled=True,
+        mamba_num_heads=32, mamba_step=2, rms_norm_eps=1e-6, tie_word_embeddings=True),
+    # What its class assumes.
+    "plamo3": sizes(
+        "plamo3", 4096, 13312, 32, 32, 4, 32000, 2048, architectures=["Plamo3ForCausalLM"], attention_bias=False, head_dim=128,
+        hidden_activation="swiglu", initial_context_length=None, rms_norm_eps=1e-6, rope_local_theta=10000, rope_scaling_factor=1,
+        rope_theta=150000, sliding_window_pattern=8, tie_word_embeddings=True, tokenizer_class="Plamo3Tokenizer", window_size=128),
     # What its class assumes.
     "hrm_text_1b": dict(
         model_type="hrm_text", architectures=["HrmTextForCausalLM"], H_cycles=2, L_bp_cycles=[2], L_cycles=3, attention_bias=False, attention_dropout=0.0,
@@ -847,6 +866,14 @@ SMALL = {"dbrx": dict(d_model=24, n_heads=6, n_layers=2, vocab_size=53, attn_con
                                  num_local_experts=5, vocab_size=53),
          **{name: dict(hidden_size=48, intermediate_size=40, num_attention_heads=6, num_key_value_heads=2, num_hidden_layers=3, num_local_experts=5,
                        vocab_size=53) | more for name, more in dict(grok_1={}, grok_2=dict(head_dim=8, moe_intermediate_size=16)).items()},
+         "grove_moe_inst": dict(hidden_size=48, intermediate_size=40, num_attention_heads=6, num_key_value_heads=2, num_hidden_layers=2,
+                                head_dim=8, moe_intermediate_size=16, num_experts=6, num_experts_per_tok=3, vocab_size=53),
+         "plamo_13b": dict(hidden_size=48, intermediate_size=40, num_attention_heads=6, num_key_value_heads=6, num_hidden_layers=3,
+                           n_shared_head=3, vocab_size=53),
+         "plamo_2_1b": dict(hidden_size=48, intermediate_size=40, num_attention_heads=6, num_key_value_heads=1, num_hidden_layers=4,
+                            hidden_size_per_head=8, mamba_d_state=8, mamba_num_heads=4, vocab_size=53),
+         "plamo3": dict(hidden_size=48, intermediate_size=40, num_attention_heads=6, num_key_value_heads=2, num_hidden_layers=3, head_dim=8,
+                        vocab_size=53),
          "hrm_text": dict(num_hidden_layers=12, num_layers_per_stack=2, L_cycles=2),
          "dory": dict(num_hidden_layers=8, n_input_layers=2, n_recurrent_layers=4, n_output_layers=2, hybrid_layer_pattern="S-*-S-*-",
                       layer_types=["sliding_attention", "mlp", "full_attention", "mlp"] * 2),
@@ -990,7 +1017,8 @@ LAYOUTS = {"dory_4b": lambda state, _: tiny_newer_models.dory_state(state),
            "step_3_5_flash": lambda state, _: {name: value for name, value in state.items() if not name.startswith("vi")}}
 # Names and shapes by the description of models that no class of transformers has.
 # Without the vector that is zero in the checkpoint: the numbers that a test makes up would be refused.
-SHAPES = {"grok_1": tiny_own_models.grok_shapes, "grok_2": tiny_own_models.grok_shapes,
+SHAPES = {"grok_1": tiny_own_models.grok_shapes, "grok_2": tiny_own_models.grok_shapes, "grove_moe_inst": tiny_own_models.grove_shapes,
+          "plamo_13b": tiny_own_models.plamo_shapes, "plamo_2_1b": tiny_own_models.plamo2_shapes, "plamo3": tiny_own_models.plamo3_shapes,
           "arctic_instruct": tiny_remote_models.arctic_shapes, "rwkv6_finch_1b6": make_tiny_rwkv.shapes, "rwkv7_goose_1b5": make_tiny_rwkv.shapes,
           "smallthinker_4b": tiny_remote_models.smallthinker_shapes,
           "jina_embeddings_v2_base_en": tiny_remote_encoders.jina_shapes, "jina_embeddings_v2_base_code": tiny_remote_encoders.jina_shapes,

@@ -47,7 +47,8 @@ constexpr std::string_view kVocabularies[] = {"tokenizer.json",
                                               "vocab.txt",
                                               "sentencepiece.bpe.model",
                                               "tekken.json",
-                                              "rwkv_vocab_v20230424.txt"};
+                                              "rwkv_vocab_v20230424.txt",
+                                              "tokenizer.jsonl"};
 
 class Chooser {
  public:

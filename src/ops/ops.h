@@ -154,14 +154,14 @@ struct ExpertRouting {
   float sum_eps = 0.0f, sum_min = 0.0f;
   // SparseMixer: near is (best - logit) / max(|logit|, best) <= 2 * jitter.
   float jitter = 0.0f;
-  float scale = 1.0f;  // multiplies the weights last
-  // weights multiply the experts' inputs, not their outputs
-  bool weigh_input = false;
+  float scale = 1.0f;        // multiplies the weights last
+  bool weigh_input = false;  // weights multiply the experts' inputs, not their outputs
   // The selection bias is added to logits, not to scores (Kolibri).
   bool by_logit = false;
   // Experts of groups left out compete as if their scores with the bias were 0, which others may be
   // below (A.X K2); backends with has_all(). False: they are never chosen.
   bool left_out_as_zero = false;
+  int per_matrix = 1;  // experts of equal e / per_matrix are one in MoeParams; each choice counts
   bool operator==(const ExpertRouting&) const = default;
 };
 

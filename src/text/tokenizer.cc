@@ -146,8 +146,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const nlohmann::json& me
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_files(const TokenizerFiles& files) {
   Result<TokenizerParts> parts =
       errorf(ErrorCode::kNotFound,
-             "no tokenizer.json, tekken.json, tokenizer.model, *.tiktoken, vocab.txt or "
-             "rwkv_vocab_v20230424.txt");
+             "no tokenizer.json, tekken.json, tokenizer.model, *.tiktoken, vocab.txt, "
+             "tokenizer.jsonl or rwkv_vocab_v20230424.txt");
   const nlohmann::json config = bounded_json(files.tokenizer_config_json);
   if (!files.tokenizer_json.empty()) {
     parts = load_tokenizer_json(files.tokenizer_json);
@@ -157,6 +157,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_files(const TokenizerFiles& f
     parts = load_sentence_piece_model(files.tokenizer_model, json_flag(config, "legacy", true));
   } else if (is_rwkv_list(files.vocab_txt)) {
     parts = load_rwkv_list(files.vocab_txt);
+  } else if (is_plamo_list(files.vocab_txt)) {
+    parts = load_plamo_list(files.vocab_txt, config);
   } else if (!files.vocab_txt.empty()) {
     parts = load_word_piece_list(files.vocab_txt, json_flag(config, "do_lower_case", true));
   }
@@ -178,7 +180,8 @@ TokenizerFiles files_of(const WeightSource& source) {
     if (files.tokenizer_model.empty()) files.tokenizer_model = read(name);
   }
   files.vocab_txt = read("vocab.txt");
-  if (files.vocab_txt.empty()) files.vocab_txt = read("rwkv_vocab_v20230424.txt");
+  for (const char* name : {"rwkv_vocab_v20230424.txt", "tokenizer.jsonl"})
+    if (files.vocab_txt.empty()) files.vocab_txt = read(name);
   files.tokenizer_config_json = read("tokenizer_config.json");
   files.special_tokens_map_json = read("special_tokens_map.json");
   files.added_tokens_json = read("added_tokens.json");

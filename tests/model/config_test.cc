@@ -117,6 +117,7 @@ bool is_not_read(const std::string& name, const ModelConfig& config) {
   const int n_layers = config.n_layers;
   if (!config.output.has_head && (is_of_a_head(name) || name == "token_types.weight")) return true;
   if (is_of_another_modality(name, "")) return true;
+  if (config.experts.group_size > 0 && name.ends_with("mlp.expert_bias")) return true;
   // llama.cpp's RWKV 7: the first layer has no values before it
   for (const char* first : {"v0", "v1", "v2"})
     if (name == fmt::format("blk.0.time_mix_{}.weight", first)) return true;
@@ -1246,6 +1247,64 @@ TEST(Config, GrokSaysWhatItCannotBe) {
               HasSubstr("rope_scaling: expected none"));
   EXPECT_THAT(error_with("sliding_window_size", 512), HasSubstr("sliding_window_size"));
   EXPECT_THAT(error_with("global_attn_every_n", 2), HasSubstr("global_attn_every_n"));
+}
+
+TEST(Config, GroveMoeSaysWhatItCannotBe) {
+  const Changed checkpoint(kModels / "grove_moe_groups");
+  const ModelConfig config = read_config(checkpoint).value();
+  EXPECT_EQ(config.experts.group_size, 3);
+  EXPECT_EQ(config.experts.group_dim, 20);
+  EXPECT_FALSE(config.layers[1].moe);
+  Changed unsaid = checkpoint;
+  for (const char* key :
+       {"num_experts_per_group", "parallel_expert_intermediate_size", "parallel_expert_scale"})
+    unsaid.json_config().erase(key);
+  const ExpertsConfig usual = read_config(unsaid).value().experts;
+  EXPECT_EQ(usual.group_size, 2);
+  EXPECT_EQ(usual.group_dim, 128);
+  EXPECT_EQ(usual.group_factor, 0.05f);
+  const auto error_with = [&](const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(checkpoint), "");
+  EXPECT_THAT(error_with("num_experts_per_group", 4), HasSubstr("expected a number that divides"));
+  EXPECT_THAT(error_with("num_experts_per_group", 0), HasSubstr("num_experts_per_group"));
+  EXPECT_THAT(error_with("norm_topk_prob", false), HasSubstr("norm_topk_prob: expected true"));
+}
+
+TEST(Config, PlamoSaysWhatItCannotBe) {
+  const Changed first(kModels / "plamo");
+  EXPECT_EQ(read_config(first).value().n_kv_heads, 2);  // the file says 6
+  for (const json& shared : {json(0), json("3"), json(-1), json(4000000000U)}) {
+    Changed changed = first;
+    changed.json_config()["n_shared_head"] = shared;
+    EXPECT_NE(error_of(changed), "") << shared;
+  }
+  const Changed second(kModels / "plamo2_windows"), third(kModels / "plamo3");
+  const ModelConfig scans = read_config(second).value(), windows = read_config(third).value();
+  EXPECT_EQ(scans.layers[0].mixer != nullptr, true);
+  EXPECT_EQ(scans.layers[1].window, 0);
+  EXPECT_EQ(scans.layers[4].window, 10);
+  EXPECT_EQ(scans.layers[4].rope, 1);
+  EXPECT_EQ(windows.layers[0].window, 10);
+  EXPECT_EQ(windows.layers[2].window, 0);
+  EXPECT_EQ(read_config(Changed(kModels / "plamo3_yarn")).value().layers[0].window, 9);
+  const auto error_with = [&](const Changed& checkpoint, const char* key, const json& value) {
+    Changed changed = checkpoint;
+    changed.json_config()[key] = value;
+    return error_of(changed);
+  };
+  EXPECT_EQ(error_of(second), "");
+  EXPECT_EQ(error_of(third), "");
+  EXPECT_THAT(error_with(second, "rms_norm_eps", 1e-5), HasSubstr("rms_norm_eps: expected 1e-06"));
+  EXPECT_THAT(error_with(second, "linear_type", "fp8"), HasSubstr("linear_type: expected normal"));
+  EXPECT_THAT(error_with(second, "mamba_num_heads", 0), HasSubstr("mamba_num_heads"));
+  EXPECT_THAT(error_with(second, "mamba_step", 1), HasSubstr("mamba_step"));
+  EXPECT_THAT(error_with(third, "rope_scaling_factor", 4), HasSubstr("initial_context_length"));
+  EXPECT_THAT(error_with(third, "attention_bias", true), HasSubstr("attention_bias"));
+  EXPECT_THAT(error_with(third, "scale_embedding", true), HasSubstr("scale_embedding"));
 }
 
 TEST(Config, Axk2SaysWhatItCannotBe) {

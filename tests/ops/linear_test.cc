@@ -318,6 +318,42 @@ TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
   }
 }
 
+// As experts of their own with equal matrices.
+TEST_P(LinearTest, ExpertsThatShareMatricesCountEachWithItsWeight) {
+  const auto ops = GetParam().make();
+  constexpr int kExperts = 6, kShared = 3, kDim = 64, kHidden = 32;
+  std::vector<std::unique_ptr<Weight>> gates[2], ups[2], downs[2];
+  for (unsigned e = 0; e < kExperts; ++e) {
+    const unsigned own = e / kShared;
+    for (int few = 0; few < (e % kShared == 0 ? 2 : 1); ++few) {
+      gates[few].push_back(
+          ops->pack(make_matrix(QuantType::kF32, kHidden, kDim, 20 + own).view()).value());
+      ups[few].push_back(
+          ops->pack(make_matrix(QuantType::kF32, kHidden, kDim, 40 + own).view()).value());
+      downs[few].push_back(
+          ops->pack(make_matrix(QuantType::kF32, kDim, kHidden, 60 + own).view()).value());
+    }
+  }
+  ASSERT_EQ(ups[1].size(), size_t{kExperts / kShared});
+  for (const int n_tokens : {1, 9, 300}) {
+    ops->begin_step(nullptr);
+    const auto x = random_floats(static_cast<size_t>(n_tokens) * kDim, 11);
+    const auto logits = random_floats(static_cast<size_t>(n_tokens) * kExperts, 12);
+    Values got[2];
+    for (const int few : {0, 1}) {
+      MoeParams params{.gate = gates[few], .up = ups[few], .down = downs[few]};
+      params.routing = {.n_active = 4, .scale = 0.7f, .per_matrix = few == 1 ? kShared : 1};
+      const Tensor out = ops->new_tensor(n_tokens, kDim);
+      ops->moe(tensor_of(*ops, x, n_tokens, kDim), tensor_of(*ops, logits, n_tokens, kExperts),
+               params, out);
+      got[few] = read(*ops, out);
+    }
+    for (int t = 0; t < n_tokens; ++t)
+      for (int i = 0; i < kDim; ++i)
+        ASSERT_NEAR(got[1].at(t, i), got[0].at(t, i), 2e-5) << t << " " << i;
+  }
+}
+
 // What experts give is scaled and normed before it is weighed; a choice behind the experts adds nothing.
 TEST_P(LinearTest, ResultsOfExpertsAreNormedAndIdleChoicesAddNothing) {
   if (!GetParam().is_cpu()) return;

@@ -177,7 +177,8 @@ INSTANTIATE_TEST_SUITE_P(
         "xglm", "internlm2", "internlm2_tied", "xverse", "orion", "baichuan", "baichuan_alibi",
         "qwen", "minicpm", "minicpm_untied", "deepseek", "deepseek_normed", "bailing_moe",
         "mimo_v2_flash", "mamba", "falcon_mamba", "jamba", "baichuan2", "deci", "smallthinker",
-        "grok", "grok2"));
+        "grok", "grok2", "grove_moe", "grove_moe_groups", "plamo", "plamo2", "plamo2_windows",
+        "plamo3", "plamo3_yarn"));
 
 // Its parameters are tensors in one format and settings in the other.
 TEST(Quantize, ActivationsKeepTheirParameters) {

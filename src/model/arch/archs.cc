@@ -85,6 +85,9 @@ extern const Architecture kFirstBitnet;
 extern const Architecture kGptNeoX;
 extern const Architecture kFalcon;
 extern const Architecture kStableLm;
+extern const Architecture kPlamo;
+extern const Architecture kPlamo2;
+extern const Architecture kPlamo3;
 extern const Architecture kStarcoder2;
 extern const Architecture kPhi2;
 extern const Architecture kMpt;
@@ -106,6 +109,7 @@ extern const Architecture kAxk1;
 extern const Architecture kAxk2;
 extern const Architecture kLing3;
 extern const Architecture kQwen3Moe;
+extern const Architecture kGroveMoe;
 extern const Architecture kQwen3VlMoe;
 extern const Architecture kMellum;
 extern const Architecture kFlint;
@@ -263,6 +267,9 @@ constexpr const Architecture* kArchitectures[] = {
     &kGptNeoX,
     &kFalcon,
     &kStableLm,
+    &kPlamo,
+    &kPlamo2,
+    &kPlamo3,
     &kStarcoder2,
     &kPhi2,
     &kMpt,
@@ -281,6 +288,7 @@ constexpr const Architecture* kArchitectures[] = {
     &kMixtral,
     &kDbrx,
     &kQwen3Moe,
+    &kGroveMoe,
     &kQwen3VlMoe,
     &kMellum,
     &kFlint,
@@ -365,6 +373,11 @@ constexpr const Architecture* kArchitectures[] = {
 };
 
 }  // namespace
+
+float hf_norm_less(const Architecture& architecture, const TensorName& name) {
+  if (&name == &tensor::kAttnPostNorm) return architecture.hf_attn_post_less;
+  return &name == &tensor::kFfnPostNorm ? architecture.hf_ffn_post_less : 1.0f;
+}
 
 std::span<const Architecture* const> architectures() { return kArchitectures; }
 

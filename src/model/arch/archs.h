@@ -70,6 +70,8 @@ struct Architecture {
   bool hf_qkv_by_group = false;
   // Hugging Face directories store norm weights less one, GGUF files as applied.
   bool hf_norms_less_one = false;
+  // How much less norms behind attention and behind feed-forwards are stored in these (PLaMo 2 and 3).
+  float hf_attn_post_less = 1.0f, hf_ffn_post_less = 1.0f;
   // GGUF files store rotated rows of q and k as adjacent pairs, Hugging Face directories as halves.
   bool gguf_pairs = false;
   // GGUF files fold the scales of embeddings and logits, and factors of blocks, into the weights.
@@ -86,6 +88,9 @@ struct Architecture {
   // that have them are refused.
   std::span<const MeaningfulKey> own_keys = {};
 };
+
+// Returns what is added to a norm's weights in a directory of an architecture with hf_norms_less_one.
+float hf_norm_less(const Architecture& architecture, const TensorName& name);
 
 std::span<const Architecture* const> architectures();
 // Returns null if unknown. name: Architecture::name.

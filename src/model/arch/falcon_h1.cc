@@ -72,7 +72,9 @@ void configure_falcon_h1(ConfigReader& reader, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.mixer = mixer;
 }
 
-void falcon_h1_gguf_names(NameTable& names, const ModelConfig&) { names.bare_ffn_norm = true; }
+void falcon_h1_gguf_names(NameTable& names, const ModelConfig&) {
+  names.bare_norms = {&tensor::kFfnNorm};
+}
 
 void describe_falcon_h1(ConfigWriter& writer, const ModelConfig& config) {
   describe_scans(writer, config);

@@ -92,6 +92,9 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
       keys{&tensor::kK, WeightRole::kK, kv, dim, own_kv, Site::kAttention, Part::kK},
       values{&tensor::kV, WeightRole::kV,   c.v_dim_of(i), dim,
              own_values,  Site::kAttention, Part::kV};
+  GroupedHeads turns;
+  if (c.attention.heads_in_turn) turns = {0, head, c.n_kv_heads_of(i), c.n_heads_of(i)};
+  queries.row_heads = turns;
   const int n_gates = c.n_gates_of(i);
   const WeightRole gate = c.attention.head_gates ? WeightRole::kRouter : WeightRole::kLatent;
   const LinearSpec gates{&tensor::kGates,
@@ -139,7 +142,7 @@ void visit(TensorVisitor& v, AttentionWeights& w) {
             Site::kAttentionOut,
             Part::kO,
             {},
-            {},
+            turns,
             {},
             1.0f,
             {{dim, c.attention.out_factor}}},

@@ -66,6 +66,8 @@ struct AttentionConfig {
   // Layout of a fused projection in this file. True: for each KV head its queries, key and value.
   // False: all queries, all keys, all values.
   bool qkv_by_group = false;
+  // Directories have a head of every group in turn: query h attends to KV head h % n_kv_heads (PLaMo).
+  bool heads_in_turn = false;
   // Number of shards of a fused projection, each of which has its queries, values and keys in this
   // order; 0: the projection has no shards.
   int qkv_shards = 0;

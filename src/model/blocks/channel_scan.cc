@@ -11,10 +11,10 @@ using Norms = ChannelScanConfig::Norms;
 struct ChannelScanWeights final : MixerWeights {
   LinearWeights x, z;                       // [channels, model_dim] each
   LinearWeights step_in, bc;                // [step_rank, channels]; [2 * state_dim, channels]
-  LinearWeights step;                       // [channels, step_rank]
+  LinearWeights step;                       // [channels or n_heads, step_rank]
   NormWeights step_norm, b_norm, c_norm;    // [step_rank]; [state_dim]; [state_dim]; or empty
   std::unique_ptr<Vector> conv, conv_bias;  // [taps, channels]; [channels] or null
-  std::unique_ptr<Vector> rate, skip;       // [channels, state_dim]; [channels]
+  std::unique_ptr<Vector> rate, skip;       // [channels, state_dim]; [channels]; or [n_heads] each
   LinearWeights out;                        // [model_dim, channels]
 };
 
@@ -26,14 +26,17 @@ class ChannelScan final : public Mixer {
 
   std::string_view name() const override { return "channel scan"; }
   int64_t state_values(const ModelConfig&) const override {
-    return state_offset() + DeltaParams::state_values(1, c_.state_dim, c_.channels);
+    return state_offset() +
+           (c_.n_heads > 0 ? DeltaParams::state_values(c_.n_heads, c_.state_dim, c_.head_dim())
+                           : DeltaParams::state_values(1, c_.state_dim, c_.channels));
   }
   std::string_view difference(const Mixer& other) const override {
     const auto* scan = dynamic_cast<const ChannelScan*>(&other);
     if (scan == nullptr) return "mixers";
     const ChannelScanConfig &a = c_, &b = scan->c_;
     if (a.taps != b.taps) return "convolutions";
-    if (a.channels != b.channels || a.state_dim != b.state_dim || a.step_rank != b.step_rank)
+    if (a.channels != b.channels || a.state_dim != b.state_dim || a.step_rank != b.step_rank ||
+        a.n_heads != b.n_heads)
       return "sizes of scans";
     return a.norms == b.norms && (a.norms == Norms::kNone || a.eps == b.eps) ? ""
                                                                              : "norms of scans";
@@ -60,34 +63,60 @@ class ChannelScan final : public Mixer {
     return ((c_.taps - int64_t{1}) * c_.channels + kGroup - 1) / kGroup * kGroup;
   }
   void norm(Sublayer& s, Tensor x, const NormWeights& weights) const;
+  void visit_steps(TensorVisitor& v, ChannelScanWeights& w) const;
 
   ChannelScanConfig c_;
 };
 
-void ChannelScan::visit(TensorVisitor& v, MixerWeights& weights) const {
-  auto& w = static_cast<ChannelScanWeights&>(weights);
-  const int dim = v.config().model_dim, n = c_.channels;
+// Channels, then gates, in a projection that has gates and channels of a head after one another.
+std::vector<int> rows_by_head(int n_heads, int head_dim) {
+  std::vector<int> rows;
+  for (const int place : {1, 0})
+    for (int r = 0; r < n_heads * head_dim; ++r)
+      rows.push_back((r / head_dim * 2 + place) * head_dim + r % head_dim);
+  return rows;
+}
+
+// From what was convolved to time steps, and what becomes of them.
+void ChannelScan::visit_steps(TensorVisitor& v, ChannelScanWeights& w) const {
+  const int n = c_.channels, steps = c_.n_steps();
+  const bool by_head = c_.n_heads > 0;
   using Shape = VectorSpec::Shape;
-  const LinearSpec half{kNoName, WeightRole::kQkv, n, dim, {}, Site::kAttention};
-  v.joined({&tensor::kSsmIn, WeightRole::kQkv}, {{half, &w.x}, {half, &w.z}});
-  v.conv({&tensor::kSsmConv, {n}, "", c_.taps, {{0, n}}, true}, w.conv, &w.conv_bias);
-  v.joined({&tensor::kSsmX, WeightRole::kLatent},
-           {{{kNoName, WeightRole::kLatent, c_.step_rank, n}, &w.step_in},
-            {{kNoName, WeightRole::kLatent, 2 * c_.state_dim, n}, &w.bc}});
+  const JoinedPart low{{kNoName, WeightRole::kLatent, c_.step_rank, n}, &w.step_in},
+      bc{{kNoName, WeightRole::kLatent, 2 * c_.state_dim, n}, &w.bc};
+  const JoinedSpec all{&tensor::kSsmX, WeightRole::kLatent};
+  if (by_head) v.joined(all, {bc, low});
+  if (!by_head) v.joined(all, {low, bc});
   if (c_.norms == Norms::kWeights) {
     v.norm({&tensor::kSsmStepNorm, c_.step_rank}, w.step_norm);
     v.norm({&tensor::kSsmBNorm, c_.state_dim}, w.b_norm);
     v.norm({&tensor::kSsmCNorm, c_.state_dim}, w.c_norm);
   }
-  v.linear({&tensor::kSsmStep, WeightRole::kLatent, n, c_.step_rank}, w.step);
+  LinearSpec step{&tensor::kSsmStep, WeightRole::kLatent, steps, c_.step_rank};
+  step.bias_apart = by_head;
+  v.linear(step, w.step);
+  if (by_head)
+    v.vector({.name = &tensor::kSsmBias, .size = steps, .part = {0, steps}}, w.step.bias);
+  const int per_step = by_head ? 1 : c_.state_dim;
   v.vector({.name = &tensor::kSsmRate,
-            .size = n * c_.state_dim,
-            .part = {0, n * c_.state_dim},
-            .shape = Shape::kMatrix,
-            .per_row = c_.state_dim,
+            .size = steps * per_step,
+            .part = {0, steps * per_step},
+            .shape = by_head ? Shape::kLine : Shape::kMatrix,
+            .per_row = per_step,
             .form = VectorSpec::Form::kRate},
            w.rate);
-  v.vector({.name = &tensor::kSsmSkip, .size = n, .part = {0, n}}, w.skip);
+  v.vector({.name = &tensor::kSsmSkip, .size = steps, .part = {0, steps}}, w.skip);
+}
+
+void ChannelScan::visit(TensorVisitor& v, MixerWeights& weights) const {
+  auto& w = static_cast<ChannelScanWeights&>(weights);
+  const int dim = v.config().model_dim, n = c_.channels;
+  const LinearSpec half{kNoName, WeightRole::kQkv, n, dim, {}, Site::kAttention};
+  JoinedSpec in{&tensor::kSsmIn, WeightRole::kQkv};
+  if (c_.n_heads > 0) in.order = rows_by_head(c_.n_heads, c_.head_dim());
+  v.joined(in, {{half, &w.x}, {half, &w.z}});
+  v.conv({&tensor::kSsmConv, {n}, "", c_.taps, {{0, n}}, true}, w.conv, &w.conv_bias);
+  visit_steps(v, w);
   v.linear({.name = &tensor::kSsmOut,
             .role = WeightRole::kLatent,
             .rows = dim,
@@ -97,8 +126,8 @@ void ChannelScan::visit(TensorVisitor& v, MixerWeights& weights) const {
 }
 
 // Scratch: input, gates and output of the convolution [n, channels]; that output beside B and C
-// [n, channels + 2 * state_dim]; low-rank time steps [n, step_rank]; time steps, a row that scans by
-// channel leave unchanged, and the output of the scan [n, channels].
+// [n, channels + 2 * state_dim]; low-rank time steps [n, step_rank]; time steps and decays, which scans
+// by channel leave unchanged, [n, channels or n_heads]; the output of the scan [n, channels].
 MixerScratch ChannelScan::scratch(Sublayer& s) const {
   MixerScratch scratch;
   for (const Scratch each : {kIn, kZ, kConvolved, kOut})
@@ -106,7 +135,7 @@ MixerScratch ChannelScan::scratch(Sublayer& s) const {
   scratch[kAll] = s.ops.new_tensor(s.n, c_.channels + 2 * c_.state_dim);
   scratch[kStepIn] = s.ops.new_tensor(s.n, c_.step_rank);
   for (const Scratch each : {kStep, kDecays})
-    scratch[each] = s.ops.new_tensor(s.n, c_.channels, TensorRole::kLogits);
+    scratch[each] = s.ops.new_tensor(s.n, c_.n_steps(), TensorRole::kLogits);
   return scratch;
 }
 
@@ -136,9 +165,11 @@ void ChannelScan::forward(Sublayer& s, const MixerScratch& scratch, int i, const
   s.ops.copy(convolved, all.columns(0, n));
   StateSpaceParams params;
   params.rate = w.rate.get(), params.skip = w.skip.get();
-  params.n_groups = 1, params.n_heads = n, params.state_dim = dim, params.head_dim = 1;
+  params.n_groups = 1, params.n_heads = c_.n_steps(), params.state_dim = dim;
+  params.head_dim = c_.head_dim();
   params.max_step = std::numeric_limits<float>::infinity();
-  params.layer = i, params.state_offset = state_offset(), params.by_channel = true;
+  params.layer = i, params.state_offset = state_offset();
+  params.by_channel = c_.n_heads == 0;
   s.ops.state_space(all, step, scratch[kDecays], params, s.cache, out);
   s.ops.activate_mul(scratch[kZ], out, Activation::kSilu, out);
   s.add_product(out, w.out, x, layer.attn_post_norm, next);

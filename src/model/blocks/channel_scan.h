@@ -28,6 +28,11 @@ struct ChannelScanConfig {
   enum class Norms : uint8_t { kNone, kPlain, kWeights } norms = Norms::kNone;
   // Added to the mean square.
   float eps = 1e-6f;
+  // > 0: channels of a head have one time step, one rate and one skip, and one projection has for each head
+  // its gates and then its channels; B and C are before time steps in the other one (PLaMo 2).
+  int n_heads = 0;
+  int n_steps() const { return n_heads > 0 ? n_heads : channels; }
+  int head_dim() const { return channels / n_steps(); }
   bool operator==(const ChannelScanConfig&) const = default;
 };
 

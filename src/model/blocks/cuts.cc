@@ -86,8 +86,10 @@ bool ModelCuts::can_cut_experts() const {
   const bool shared_too =
       whole_.experts.shared_dim == 0 || whole_.experts.shared_dim >= shard_.n_ranks;
   return shard_.n_ranks > 1 && whole_.experts.count > 0 &&
-         whole_.experts.ffn_dim >= shard_.n_ranks && whole_.experts.latent_dim == 0 &&
-         whole_.experts.n_identities == 0 && !whole_.rounding.activations && shared_too;
+         whole_.experts.ffn_dim >= shard_.n_ranks &&
+         (whole_.experts.group_size == 0 || whole_.experts.group_dim >= shard_.n_ranks) &&
+         whole_.experts.latent_dim == 0 && whole_.experts.n_identities == 0 &&
+         !whole_.rounding.activations && shared_too;
 }
 
 Shard::Range ModelCuts::cut_features(int n) const {
@@ -110,8 +112,7 @@ Shard::Range ModelCuts::ffn(int layer) const {
   return reads_all ? Shard::Range{0, n} : cut_features(n);
 }
 
-Shard::Range ModelCuts::expert_ffn() const {
-  const int n = whole_.experts.ffn_dim;
+Shard::Range ModelCuts::expert_features(int n) const {
   return cuts_experts_ ? cut_features(n) : Shard::Range{0, n};
 }
 

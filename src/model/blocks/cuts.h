@@ -43,8 +43,9 @@ class ModelCuts {
   // Features of dense feed-forwards. They are not cut if a norm or a cutoff reads all features of a
   // token, or if activations are rounded by rows.
   Shard::Range ffn(int layer) const;
-  Shard::Range expert_ffn() const;
-  Shard::Range shared_ffn() const;  // cut if experts are
+  Shard::Range expert_ffn() const { return expert_features(whole_.experts.ffn_dim); }
+  Shard::Range expert_features(int n) const;  // of experts that have n
+  Shard::Range shared_ffn() const;            // cut if experts are
   // Heads of a mixer that form groups of neighbours, cut as heads of attention and their KV heads.
   // They are not cut if activations are rounded by rows or if there are fewer heads than ranks.
   struct HeadCut {

@@ -1,5 +1,7 @@
 #include "model/blocks/experts.h"
 
+#include <algorithm>
+
 #include "model/blocks/cuts.h"
 #include "model/blocks/difference.h"
 #include "model/blocks/weights.h"
@@ -15,8 +17,10 @@ std::string_view difference(const ExpertsConfig& a, const ExpertsConfig& b) {
                        a.n_identities == b.n_identities && a.n_pinned == b.n_pinned &&
                        a.scaled == b.scaled && a.idle == b.idle &&
                        a.router_factor == b.router_factor && a.router_dim == b.router_dim &&
-                       a.normed_latent == b.normed_latent && a.shortcut == b.shortcut &&
-                       a.routes_early == b.routes_early && a.reads_early == b.reads_early},
+                       a.group_size == b.group_size && a.group_dim == b.group_dim &&
+                       a.group_factor == b.group_factor && a.normed_latent == b.normed_latent &&
+                       a.shortcut == b.shortcut && a.routes_early == b.routes_early &&
+                       a.reads_early == b.reads_early},
        {"choice of experts",
         (a.count == 0 || a.routing == b.routing) && a.selection_bias == b.selection_bias}});
 }
@@ -69,8 +73,17 @@ void visit(TensorVisitor& v, MixtureWeights& w) {
     v.norm({&tensor::kExpertsInNorm, read}, w.in_norm);
     v.norm({&tensor::kExpertResultNorm, read}, w.result_norm);
   }
-  v.experts({c.experts.count, c.experts.ffn_dim, read, c.ffn.gated, c.experts.routing.n_active},
+  const int n_active = c.experts.routing.n_active;
+  v.experts({&tensor::kExpertGate, &tensor::kExpertUp, &tensor::kExpertDown, c.experts.count,
+             c.experts.ffn_dim, read, c.ffn.gated, n_active},
             w.gate, w.up, w.down);
+  if (c.experts.group_size > 0) {
+    const int n_groups = c.experts.count / c.experts.group_size;
+    v.experts({&tensor::kGroupGate, &tensor::kGroupUp, &tensor::kGroupDown, n_groups,
+               c.experts.group_dim, read, c.ffn.gated, std::min(n_active, n_groups), true},
+              w.group_gate, w.group_up, w.group_down);
+    v.unused(&tensor::kUnreadExpertBias);
+  }
   const bool hashed = c.layers[static_cast<size_t>(v.layer())].hashed_experts;
   const int n_chosen = c.vocab_size * c.experts.routing.n_active;
   if (hashed)
@@ -137,7 +150,7 @@ ExpertsBlock::ExpertsBlock(Sublayer& sublayer) : s_(sublayer) {
     shared_gate_ = s_.ops.new_tensor(n, config.experts.shared_dim);
     shared_up_ = s_.ops.new_tensor(n, config.experts.shared_dim);
   }
-  if (config.experts.shared_dim > 0 || config.experts.beside_dense)
+  if (config.experts.shared_dim > 0 || config.experts.beside_dense || config.experts.group_size > 0)
     shared_out_ = s_.ops.new_tensor(n, config.model_dim);
   if (config.experts.beside_dense) router_in_ = s_.ops.new_tensor(n, config.model_dim);
   if (config.experts.shared_gate) shared_weight_ = s_.ops.new_tensor(n, 1, TensorRole::kLogits);
@@ -150,6 +163,7 @@ void ExpertsBlock::forward(int i, const NormedInput& h, Tensor x, const NormedIn
   const MoeParams params = begin(i, h);
   if (has_shared) compute_shared(layer, h);
   mix(layer, h, params);
+  if (s_.config.experts.group_size > 0) add_groups(layer, h, params);
   if (has_shared) s_.ops.add(s_.out, shared_out_, s_.config.experts.shared_factor);
   s_.add(s_.out, layer.experts.down.partial, x, layer.ffn_post_norm, next);
 }
@@ -227,6 +241,18 @@ void ExpertsBlock::mix(const LayerWeights& layer, const NormedInput& h, const Mo
   s_.ops.moe(latent_in_, router_, params, latent_out_);
   const LinearTarget out = layer.experts.out.into(s_.out);
   s_.ops.linear(latent_out_, {&out, 1});
+}
+
+void ExpertsBlock::add_groups(const LayerWeights& layer, const NormedInput& h, MoeParams params) {
+  const MixtureWeights& w = layer.experts;
+  params.gate = w.group_gate.weights, params.up = w.group_up.weights;
+  params.down = w.group_down.weights;
+  params.gate_adapters = params.up_adapters = params.down_adapters = {};
+  params.down_lead = w.group_down.lead;
+  params.routing.per_matrix = s_.config.experts.group_size;
+  params.idle_rest = true;
+  s_.ops.moe(h.values, router_, params, shared_out_);
+  s_.ops.add(s_.out, shared_out_, s_.config.experts.group_factor);
 }
 
 // shared_out_ = output of the shared experts.

@@ -48,6 +48,12 @@ inline constexpr TensorName kExpertScale{"ffn_down_exps.scale", ""};
 inline constexpr TensorName kPinnedGateUp{"", ""};
 inline constexpr TensorName kPinnedDown{"", ""};
 inline constexpr TensorName kWeightsFactor{"", ""};
+// Experts of groups (ExpertsConfig::group_size).
+inline constexpr TensorName kGroupGate{"ffn_gate_chexps", "mlp.chunk_experts.{}.gate_proj"};
+inline constexpr TensorName kGroupUp{"ffn_up_chexps", "mlp.chunk_experts.{}.up_proj"};
+inline constexpr TensorName kGroupDown{"ffn_down_chexps", "mlp.chunk_experts.{}.down_proj"};
+// A whole name of what directories have beside them and nothing reads.
+inline constexpr TensorName kUnreadExpertBias{"", "mlp.expert_bias"};
 }  // namespace tensor
 
 struct LayerWeights;
@@ -103,6 +109,11 @@ struct ExpertsConfig {
   bool reads_early = false;
   // Routers read the stream before attention (SmallThinker, smallthinker_forward).
   bool routes_early = false;
+  // Neighbouring experts in groups of so many have a smaller expert together, which reads what they read
+  // and has their weights times group_factor (GroveMoE); 0 = none.
+  int group_size = 0;
+  int group_dim = 0;  // features of a group's expert
+  float group_factor = 0.0f;
   // Experts that a router chooses from.
   int n_routed() const { return count + n_identities; }
 };
@@ -119,6 +130,7 @@ struct MixtureWeights {
   LinearWeights in, out;
   NormWeights in_norm, result_norm;  // [expert_latent_dim], with ExpertsConfig::normed_latent
   ExpertWeights gate, up, down;      // gate is empty for experts without gates
+  ExpertWeights group_gate, group_up, group_down;  // with ExpertsConfig::group_size
   // Of shared experts, or empty; shared_gate may be empty alone.
   LinearWeights shared_gate, shared_up, shared_down;
   LinearWeights shared_router;  // [1, model_dim] or empty
@@ -149,6 +161,8 @@ class ExpertsBlock {
   // Between begin() and mix() a mixture on the host is computed beside what is asked for.
   MoeParams begin(int layer, const NormedInput& h);
   void mix(const LayerWeights& layer, const NormedInput& h, const MoeParams& params);
+  // s_.out += what the groups of the chosen experts give.
+  void add_groups(const LayerWeights& layer, const NormedInput& h, MoeParams params);
   void compute_shared(const LayerWeights& layer, const NormedInput& h);
 
   Sublayer& s_;

@@ -4,7 +4,7 @@ namespace penstock {
 
 Status ExpertLoader::ups(const ExpertsSpec& spec, const std::string& pattern, ExpertWeights& out) {
   const int rows = spec.width, cols = spec.dim;
-  Part part{.rows = tensors_.cuts().expert_ffn(), .columns = {0, cols}, .experts = true};
+  Part part{.rows = tensors_.cuts().expert_features(rows), .columns = {0, cols}, .experts = true};
   RETURN_IF_ERROR(many_weights(pattern, spec.n_experts, rows, cols, part, out.weights));
   out.mapped = tensors_.maps_experts();
   return biases(pattern + ".bias", rows, part.rows, out.biases);
@@ -14,7 +14,7 @@ Status ExpertLoader::ups(const ExpertsSpec& spec, const std::string& pattern, Ex
 Status ExpertLoader::downs(const ExpertsSpec& spec, const std::string& pattern,
                            ExpertWeights& out) {
   const int rows = spec.dim, cols = spec.width;
-  Part part{.rows = {0, rows}, .columns = tensors_.cuts().expert_ffn(), .experts = true};
+  Part part{.rows = {0, rows}, .columns = tensors_.cuts().expert_features(cols), .experts = true};
   RETURN_IF_ERROR(many_weights(pattern, spec.n_experts, rows, cols, part, out.weights));
   out.mapped = tensors_.maps_experts();
   out.partial = part.columns.count < cols, out.lead = part.lead;
@@ -404,15 +404,15 @@ void ExpertLoader::add_site(const std::string& at, ExpertProjection projection,
 Status ExpertLoader::load(const std::string& at, const ExpertsSpec& spec, ExpertWeights& gate,
                           ExpertWeights& up, ExpertWeights& down) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
-  std::string_view gates = names_[tensor::kExpertGate], ups_names = names_[tensor::kExpertUp],
-                   downs_names = names_[tensor::kExpertDown];
+  std::string_view gates = names_[*spec.gate], ups_names = names_[*spec.up],
+                   downs_names = names_[*spec.down];
   // Older GGUF files have one tensor per expert.
-  if (tensors_.source().naming() == Naming::kGguf &&
+  if (tensors_.source().naming() == Naming::kGguf && !spec.is_shared &&
       !tensors_.has_matrix(name(downs_names) + ".weight"))
     gates = "ffn_gate.{}", ups_names = "ffn_up.{}", downs_names = "ffn_down.{}";
   if (names_.experts_flat) {
     RETURN_IF_ERROR(load_flat(at, spec.gated, gate, up, down));
-  } else if (has_fused(at)) {
+  } else if (!spec.is_shared && has_fused(at)) {
     RETURN_IF_ERROR(load_fused(at, gate, up, down));
   } else {
     if (spec.gated) RETURN_IF_ERROR(ups(spec, name(gates), gate));
@@ -420,6 +420,7 @@ Status ExpertLoader::load(const std::string& at, const ExpertsSpec& spec, Expert
     RETURN_IF_ERROR(downs(spec, name(downs_names), down));
   }
   for (ExpertWeights* own : {&gate, &up, &down}) own->on_host = tensors_.on_host();
+  if (spec.is_shared) return {};
   add_site(at, ExpertProjection::kGate, spec, gate);
   add_site(at, ExpertProjection::kUp, spec, up);
   add_site(at, ExpertProjection::kDown, spec, down);

@@ -184,7 +184,7 @@ int64_t step_bytes(const ModelConfig& config, int n_tokens, int n_outputs) {
   const int64_t of_token =
       8 * dim + 3 * (config.q_dim() + config.widest_ffn()) +
       3 * int64_t{config.experts.shared_dim} + config.experts.count +
-      chosen * (2 * dim + 3 * int64_t{config.experts.ffn_dim}) +
+      chosen * (2 * dim + 3 * int64_t{config.experts.ffn_dim + config.experts.group_dim}) +
       (config.profiles.width > 0 ? int64_t{config.most_heads()} * (config.profiles.extent + 1) : 0);
   const int64_t values = n_tokens * of_token + 2 * int64_t{n_outputs} * config.vocab_size;
   return static_cast<int64_t>(sizeof(float)) * values + (int64_t{64} << 20);

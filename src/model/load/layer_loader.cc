@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "model/arch/archs.h"
+
 namespace penstock {
 namespace {
 
@@ -25,6 +27,17 @@ std::vector<float> picked(std::span<const float> values, size_t n_channels,
   return result;
 }
 
+// Index in the file of each row of heads in groups, where the file has a head of every group in turn.
+std::vector<int> group_by_group(const GroupedHeads& heads) {
+  const int per_group = heads.n_heads / heads.n_groups;
+  std::vector<int> rows;
+  for (int h = 0; h < heads.n_heads; ++h) {
+    const int from = h % per_group * heads.n_groups + h / per_group;
+    for (int r = 0; r < heads.each; ++r) rows.push_back(from * heads.each + r);
+  }
+  return rows;
+}
+
 float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
 }  // namespace
@@ -37,8 +50,10 @@ std::string LayerLoader::name_of(const TensorName* name) const {
 void LayerLoader::norm(const NormSpec& spec, NormWeights& out) {
   if (!ok()) return;
   const std::string name = name_of(spec.name);
-  if (spec.name != &tensor::kFfnNorm || !tensors_.names().bare_ffn_norm) {
-    state_ = tensors_.norm(name, spec.size, out);
+  if (!tensors_.names().ending(*spec.name).empty()) {
+    const Architecture* const row = find_architecture(config().arch);
+    const float less = row != nullptr ? hf_norm_less(*row, *spec.name) : 1.0f;
+    state_ = tensors_.norm(name, spec.size, out, config().norm.offset * less);
     return;
   }
   const auto weights = tensors_.vector(name, spec.size);
@@ -49,7 +64,9 @@ void LayerLoader::norm(const NormSpec& spec, NormWeights& out) {
 }
 
 void LayerLoader::head_norm(const HeadNormSpec& spec, NormWeights& out) {
-  if (ok()) state_ = tensors_.head_norm(name_of(spec.name), spec.n_heads, spec.part, out);
+  if (!ok()) return;
+  state_ = tensors_.head_norm(name_of(spec.name), tensors_.names().ending(*spec.name),
+                              {spec.n_heads, spec.part}, out);
 }
 
 void LayerLoader::linear(const LinearSpec& spec, LinearWeights& out) {
@@ -68,6 +85,21 @@ void LayerLoader::linear(const LinearSpec& spec, LinearWeights& out) {
   }
   if (spec.bare && hf) {
     state_ = tensors_.bare_linear(stem, spec.rows, spec.cols, own_rows(spec.cut, spec.rows), out);
+    return;
+  }
+  const bool in_turn = config().attention.heads_in_turn && tensors_.names().groups_in_turn;
+  if (in_turn && spec.row_heads.each > 0) {
+    const Range own = own_rows(spec.cut, spec.rows);
+    LinearWeights* const one[] = {&out};
+    state_ = tensors_.fused(stem, {&spec.rows, 1}, spec.cols, one, group_by_group(spec.row_heads),
+                            {&own, 1});
+    return;
+  }
+  if (in_turn && spec.col_heads.each > 0) {
+    const bool cut = spec.cut.axis == Cut::Axis::kColumns;
+    state_ = tensors_.linear_columns(stem, spec.rows, spec.cols,
+                                     cut ? spec.cut.part : Range{0, spec.cols}, out,
+                                     group_by_group(spec.col_heads));
     return;
   }
   state_ =

@@ -39,7 +39,9 @@ class LayerLoader final : public TensorVisitor {
   void table(const TableSpec& spec, RowTable& out) override;
   void values(const VectorSpec& spec, std::vector<float>& out) override;
   void unused(const TensorName* name) override {
-    tensors_.pass_over(at_ + std::string(tensors_.names()[*name]) + ".");
+    const std::string stem = at_ + std::string(tensors_.names()[*name]);
+    tensors_.pass_over(stem + ".");
+    if (tensors_.source().WeightSource::find(stem) != nullptr) tensors_.pass_over(stem);
   }
 
  private:

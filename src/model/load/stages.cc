@@ -116,6 +116,7 @@ int expert_layer_of(const WeightSource& source, const TensorInfo& tensor, const 
   const std::string_view patterns[] = {
       names[tensor::kExpertGate],   names[tensor::kExpertUp],        names[tensor::kExpertDown],
       names[tensor::kExpertGateUp], names[tensor::kFusedExpertDown], names[tensor::kPinnedGateUp],
+      names[tensor::kGroupGate],    names[tensor::kGroupUp],         names[tensor::kGroupDown],
       names[tensor::kPinnedDown],   gguf ? "ffn_gate.{}" : "",       gguf ? "ffn_up.{}" : "",
       gguf ? "ffn_down.{}" : ""};
   const auto is_of = [](std::string_view name, std::string_view pattern) {

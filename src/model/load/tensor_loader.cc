@@ -161,18 +161,19 @@ Status TensorLoader::norm(const std::string& name, int64_t size, bool has_bias, 
 }
 
 // Loads norm weights by head: one tensor [n_heads, head_dim], or one per head.
-Status TensorLoader::head_norm(const std::string& pattern, int n_heads, Range part,
+Status TensorLoader::head_norm(const std::string& pattern, std::string_view ending, Heads heads,
                                NormWeights& out) {
+  const auto [n_heads, part] = heads;
   std::vector<float> weights;
   if (pattern.find("{}") != std::string::npos) {
     for (int h = 0; h < n_heads; ++h) {
       ASSIGN_OR_RETURN(const std::vector<float> one,
-                       vector(with_index(pattern, h) + ".weight", config_.head_dim));
+                       vector(with_index(pattern, h) + std::string(ending), config_.head_dim));
       weights.insert(weights.end(), one.begin(), one.end());
     }
   } else {
     const int64_t shape[] = {n_heads, config_.head_dim};
-    ASSIGN_OR_RETURN(weights, vector(pattern + ".weight", shape));
+    ASSIGN_OR_RETURN(weights, vector(pattern + std::string(ending), shape));
   }
   const auto dim = static_cast<size_t>(config_.head_dim);
   const auto own = std::span(weights).subspan(static_cast<size_t>(part.first) * dim,
@@ -207,6 +208,32 @@ Status TensorLoader::order_rows(const std::string& stem, std::span<const int> or
   out.storage = std::move(rows);
   out.view.bytes = out.storage;
   return {};
+}
+
+// Reorders columns. Plain numbers keep their type; codes become F32, those with scales beside them F16.
+void TensorLoader::order_columns(std::span<const int> order, FileMatrix& m) const {
+  if (restores()) return;                                               // packed in this order
+  if (!m.grouped && m.view.bytes.size() < m.view.size_bytes()) return;  // pack() says so
+  const int rows = m.grouped ? m.grouped->rows : m.view.rows;
+  const auto cols = static_cast<int>(order.size());
+  const QuantType type = m.grouped                                 ? QuantType::kF16
+                         : quant_info(m.view.type).block_size == 1 ? m.view.type
+                                                                   : QuantType::kF32;
+  const size_t to_bytes = quant_bytes(type, cols);
+  std::vector<std::byte> lines(to_bytes * static_cast<size_t>(rows));
+  std::vector<float> stored(order.size()), ordered(order.size());
+  if (!m.grouped) read_ahead({m.view.bytes});
+  for (int r = 0; r < rows; ++r) {
+    const auto row = static_cast<size_t>(r);
+    if (m.grouped) m.grouped->dequantize(r, 1, stored.data());
+    if (!m.grouped)
+      dequantize_row(m.view.type, m.view.bytes.data() + row * m.view.stride(), stored.data(), cols);
+    for (size_t c = 0; c < order.size(); ++c) ordered[c] = stored[static_cast<size_t>(order[c])];
+    quantize_row(type, ordered.data(), lines.data() + row * to_bytes, cols);
+  }
+  m.grouped.reset();
+  m.storage = std::move(lines);
+  m.view = {type, rows, cols, m.storage};
 }
 
 Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int cols,
@@ -428,9 +455,10 @@ Status TensorLoader::linear_rows(const std::string& stem, int rows, int cols, Ra
 
 // Only one rank adds the bias to the partial sum.
 Status TensorLoader::linear_columns(const std::string& stem, int rows, int cols, Range part,
-                                    LinearWeights& out) {
-  if (part.count == cols) return linear(stem, rows, cols, out);
+                                    LinearWeights& out, std::span<const int> order) {
+  if (part.count == cols && order.empty()) return linear(stem, rows, cols, out);
   ASSIGN_OR_RETURN(FileMatrix m, matrix(stem, rows, cols, WeightUse::kProjection));
+  if (!order.empty()) order_columns(order, m);
   ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(stem + ".bias", rows));
   if (restores()) {
     ASSIGN_OR_RETURN(out.weight, restore_columns(stem + ".weight", 0, rows, part, out.lead));
@@ -438,11 +466,11 @@ Status TensorLoader::linear_columns(const std::string& stem, int rows, int cols,
     ASSIGN_OR_RETURN(out.lead, narrow(stem, part, m));
     ASSIGN_OR_RETURN(out.weight, pack_rows(m, 0, rows, stem + ".weight", out.lead));
   }
-  out.partial = true;
+  out.partial = part.count < cols;
   padding_ = std::max(padding_, out.weight->cols() - part.count);
-  add_site(stem, rows, {0, rows}, cols, {}, out, part.first - out.lead);
+  if (order.empty()) add_site(stem, rows, {0, rows}, cols, {}, out, part.first - out.lead);
   if (m.tensor != nullptr) done(*m.tensor);
-  if (bias.empty() || cuts_.shard().rank > 0) return {};
+  if (bias.empty() || (out.partial && cuts_.shard().rank > 0)) return {};
   ASSIGN_OR_RETURN(out.bias, ops_->pack_vector(bias));
   return {};
 }

@@ -113,7 +113,13 @@ class TensorLoader {
   Status norm(const std::string& name, int64_t size, NormWeights& out, float offset);
   Status norm(const std::string& name, int64_t size, bool has_bias, NormWeights& out);
   Status norm(const std::string& name, int64_t size, bool has_bias, NormWeights& out, float offset);
-  Status head_norm(const std::string& pattern, int n_heads, Range part, NormWeights& out);
+  struct Heads {
+    int count;
+    Range part;  // of this rank
+  };
+  // ending: of the names
+  Status head_norm(const std::string& pattern, std::string_view ending, Heads heads,
+                   NormWeights& out);
   Result<FileMatrix> matrix(const std::string& name, int rows, int cols, WeightUse use);
   Result<bool> find_prequantized(const std::string& stem, int rows, int cols, FileMatrix& out);
   bool may_be_prequantized() const { return prequantized_ != nullptr; }
@@ -138,8 +144,9 @@ class TensorLoader {
   Result<std::unique_ptr<Weight>> weight_rows(const std::string& name, int rows, int cols,
                                               Range part, WeightUse use);
   Status linear_rows(const std::string& stem, int rows, int cols, Range part, LinearWeights& out);
-  Status linear_columns(const std::string& stem, int rows, int cols, Range part,
-                        LinearWeights& out);
+  // order: index in the file of each column; empty: its own. Such layers take no adapters.
+  Status linear_columns(const std::string& stem, int rows, int cols, Range part, LinearWeights& out,
+                        std::span<const int> order = {});
   // As linear_rows(), for a matrix without bias whose whole name is given.
   Status bare_linear(const std::string& name, int rows, int cols, Range part, LinearWeights& out);
   // Splits a fused matrix: the next rows[i] rows are out[i], of which this rank has parts[i]; empty
@@ -162,6 +169,7 @@ class TensorLoader {
   }
   Status make_unit_rows(const std::string& stem, FileMatrix& m);
   Status unpack_ternary(const std::string& stem, int rows, int cols, FileMatrix& out);
+  void order_columns(std::span<const int> order, FileMatrix& m) const;
   Status order_rows(const std::string& stem, std::span<const int> order, FileMatrix& out) const;
   void add_site(const std::string& stem, int matrix_rows, Range rows, int cols,
                 std::span<const int> order, LinearWeights& out, int first_col = 0);

@@ -140,8 +140,7 @@ class WantedTensors final : public TensorVisitor {
   const ModelCuts& cuts() const override { return cuts_; }
   int layer() const override { return layer_; }
   void norm(const NormSpec& spec, NormWeights&) override {
-    if (spec.name == &tensor::kFfnNorm && names_.bare_ffn_norm)
-      return floats(names_[tensor::kFfnNorm], "", {spec.size});
+    if (names_.ending(*spec.name).empty()) return floats(names_[*spec.name], "", {spec.size});
     norm(names_[*spec.name], spec.size);
   }
   void head_norm(const HeadNormSpec& spec, NormWeights&) override {
@@ -239,9 +238,9 @@ void WantedTensors::experts(const ExpertsSpec& spec, ExpertWeights&, ExpertWeigh
     matrix(name, role, {n, rows, cols});
     if (biases) floats(name, ".bias", {n, rows});
   };
-  if (spec.gated) each(names_[tensor::kExpertGate], WeightRole::kGateUp, width, dim);
-  each(names_[tensor::kExpertUp], WeightRole::kGateUp, width, dim);
-  each(names_[tensor::kExpertDown], WeightRole::kDown, dim, width);
+  if (spec.gated) each(names_[*spec.gate], WeightRole::kGateUp, width, dim);
+  each(names_[*spec.up], WeightRole::kGateUp, width, dim);
+  each(names_[*spec.down], WeightRole::kDown, dim, width);
 }
 
 std::vector<Wanted> WantedTensors::list() {

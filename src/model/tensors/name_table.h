@@ -1,5 +1,6 @@
 // The names of tensors in files.
 #pragma once
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -69,7 +70,13 @@ class NameTable {
   // Heads of GroupedHeads are stored strided: the first head of every group, then the second of
   // every group, and so on. False: group after group.
   bool groups_in_turn = false;
-  bool bare_ffn_norm = false;  // kFfnNorm is stored without ".weight"
+  // Norms that are stored without ".weight", and without the offset of others (NormConfig::offset).
+  std::vector<const TensorName*> bare_norms;
+  // What follows the name of a norm.
+  std::string_view ending(const TensorName& norm) const {
+    const bool bare = std::ranges::find(bare_norms, &norm) != bare_norms.end();
+    return bare ? "" : ".weight";
+  }
   // Rows of a fused gate_up matrix alternate, of dense feed-forwards.
   bool gate_and_up_alternate = false;
   // Order of the rows of a fused gate_up matrix: up rows first.

@@ -128,6 +128,8 @@ struct LinearSpec {
   int taps = 1;
   // Directories have the matrix, or each block of a diagonal(), as [inputs, outputs]; with `bare`.
   bool inputs_first = false;
+  // Its bias is visited as a vector, under whose name GGUF files have what this matrix's bias is called.
+  bool bias_apart = false;
 };
 
 // Linear layers with the same input that a file may store as one fused tensor, row after row. In a
@@ -251,13 +253,16 @@ struct TableSpec {
   int n_read;
 };
 
-// Up and down projections of every expert, and gate projections of gated ones.
+// Up and down projections of every expert, and gate projections of gated ones. is_shared: those of groups
+// of experts, which have one tensor each, or one for all, and no adapters.
 struct ExpertsSpec {
+  const TensorName *gate, *up, *down;
   int n_experts;
   int width;  // features
   int dim;    // inputs and outputs of an expert
   bool gated;
   int n_active;  // experts that one token uses
+  bool is_shared = false;
 };
 
 // Two matrices for each head: keys [kv_rank, plain_dim] and values [value_dim, kv_rank]. Files

@@ -64,7 +64,8 @@ class Router {
   void scale_weights(float sum, ExpertChoice* out) const {
     const float factor =
         routing_.scale / (routing_.normalize ? std::max(sum, routing_.sum_min) : 1.0f);
-    for (int k = 0; k < routing_.n_active; ++k) out[k].weight *= factor;
+    for (int k = 0; k < routing_.n_active; ++k)
+      out[k].weight *= factor, out[k].expert /= routing_.per_matrix;
   }
   static bool is_among(std::span<const ExpertChoice> taken, int e) {
     return std::ranges::find(taken, e, &ExpertChoice::expert) != taken.end();

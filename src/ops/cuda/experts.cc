@@ -25,7 +25,7 @@ Routing routing_of(const ExpertRouting& r) {
           r.group_top, r.normalize,
           r.by_logit,  r.sum_eps,
           r.sum_min,   r.jitter,
-          r.scale};
+          r.scale,     r.per_matrix};
 }
 
 // Table of experts without weights. Its padding is zeroed, too, since tables are compared by

@@ -73,34 +73,34 @@ void TensorMapper::each_expert(const ExpertsSpec& experts, Spec spec) {
 void TensorMapper::experts(const ExpertsSpec& spec, ExpertWeights&, ExpertWeights&,
                            ExpertWeights&) {
   const int dim = spec.dim, width = spec.width;
-  std::string_view gate = in_[tensor::kExpertGate], up = in_[tensor::kExpertUp],
-                   down = in_[tensor::kExpertDown];
-  if (source_.naming() == Naming::kGguf && !has(in_name(down, layer_) + ".weight"))
+  std::string_view gate = in_[*spec.gate], up = in_[*spec.up], down = in_[*spec.down];
+  if (source_.naming() == Naming::kGguf && !spec.is_shared &&
+      !has(in_name(down, layer_) + ".weight"))
     gate = "ffn_gate.{}", up = "ffn_up.{}", down = "ffn_down.{}";
-  const bool fused =
-      !in_[tensor::kExpertGateUp].empty() && has(in_name(in_[tensor::kExpertGateUp], layer_));
+  const bool fused = !spec.is_shared && !in_[tensor::kExpertGateUp].empty() &&
+                     has(in_name(in_[tensor::kExpertGateUp], layer_));
   const bool keep = !crossing_ && !fused;
   if (fused) gate = up = in_[tensor::kExpertGateUp];
   const int all = fused ? 2 * width : 0, second = fused ? width : 0;
   const WeightRole wide = WeightRole::kGateUp, narrow = WeightRole::kDown;
-  const bool fused_out =
-      out_naming_ == Naming::kHuggingFace && !out_[tensor::kExpertGateUp].empty();
+  const bool fused_out = !spec.is_shared && out_naming_ == Naming::kHuggingFace &&
+                         !out_[tensor::kExpertGateUp].empty();
   const auto out = [&](std::string_view own, std::string_view theirs) {
     return fused_out ? out_[tensor::kExpertGateUp] : keep ? own : theirs;
   };
   const size_t first = list_->size();
   if (spec.gated)
-    each_expert(spec, {gate, out(gate, out_[tensor::kExpertGate]), wide, width, dim,
-                       Site::kFeedForward, Part::kGate, 0, all});
-  each_expert(spec, {up, out(up, out_[tensor::kExpertUp]), wide, width, dim, Site::kFeedForward,
-                     Part::kUp, second, all});
+    each_expert(spec, {gate, out(gate, out_[*spec.gate]), wide, width, dim, Site::kFeedForward,
+                       Part::kGate, 0, all});
+  each_expert(spec, {up, out(up, out_[*spec.up]), wide, width, dim, Site::kFeedForward, Part::kUp,
+                     second, all});
   if (fused_out) join_gate_and_up(std::span(*list_).subspan(first));
-  each_expert(spec, {down, keep ? down : out_[tensor::kExpertDown], narrow, dim, width, Site::kDown,
-                     Part::kDown});
+  each_expert(spec,
+              {down, keep ? down : out_[*spec.down], narrow, dim, width, Site::kDown, Part::kDown});
   if (in_.experts_transposed) turn(std::span(*list_).subspan(first));
-  if (spec.gated) expert_biases(spec.n_experts, gate, out_[tensor::kExpertGate], width);
-  expert_biases(spec.n_experts, up, out_[tensor::kExpertUp], width);
-  expert_biases(spec.n_experts, down, out_[tensor::kExpertDown], dim);
+  if (spec.gated) expert_biases(spec.n_experts, gate, out_[*spec.gate], width);
+  expert_biases(spec.n_experts, up, out_[*spec.up], width);
+  expert_biases(spec.n_experts, down, out_[*spec.down], dim);
 }
 
 }  // namespace penstock

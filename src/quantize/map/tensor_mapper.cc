@@ -133,10 +133,15 @@ void TensorMapper::norm(std::string_view in, std::string_view out, int size, Par
 }
 
 void TensorMapper::norm(const NormSpec& spec, NormWeights&) {
+  const size_t first = list_->size();
   norm(in_[*spec.name], out_[*spec.name], spec.size, spec.part);
-  if (spec.name != &tensor::kFfnNorm) return;
-  if (in_.bare_ffn_norm) list_->back().in = in_name(in_[tensor::kFfnNorm], layer_);
-  if (out_.bare_ffn_norm) list_->back().out = out_name(out_[tensor::kFfnNorm], layer_);
+  if (list_->size() == first) return;
+  MappedTensor& weight = (*list_)[first];
+  const NameTable& hf = out_naming_ == Naming::kGguf ? in_ : out_;
+  weight.add *= hf_norm_less(*find_architecture(config_.arch), *spec.name);
+  if (hf.ending(*spec.name).empty()) weight.add = 0.0f;
+  if (in_.ending(*spec.name).empty()) weight.in = in_name(in_[*spec.name], layer_);
+  if (out_.ending(*spec.name).empty()) weight.out = out_name(out_[*spec.name], layer_);
 }
 
 // Norms of heads are one tensor, or one per head.
@@ -146,7 +151,8 @@ void TensorMapper::head_norm(const HeadNormSpec& spec, NormWeights&) {
              separate_out = out.find("{}") != std::string_view::npos;
   for (int h = 0; h < spec.n_heads; ++h) {
     MappedTensor& tensor =
-        vector(with_index(in, h) + ".weight", with_index(out, h) + ".weight", config_.head_dim);
+        vector(with_index(in, h) + std::string(in_.ending(*spec.name)),
+               with_index(out, h) + std::string(out_.ending(*spec.name)), config_.head_dim);
     if (!separate) tensor.in_expert = h;
     if (!separate_out) tensor.out_experts = spec.n_heads;
     tensor.expert = h;
@@ -222,6 +228,7 @@ void TensorMapper::linear_of(const LinearSpec& spec, std::string_view in, const 
   if (spec.role == WeightRole::kV) weight.nth = n_values_++;
   if (spec.row_heads.each > 0) weight.rows_from = in_groups(spec.row_heads);
   if (spec.col_heads.each > 0) weight.cols_from = in_groups(spec.col_heads);
+  if (spec.bias_apart) list_->resize(first + 1);
   if (spec.tails.n_heads == 0) return;
   for (size_t i = first; i < list_->size(); ++i) (*list_)[i].rows_from = paired(spec.tails);
 }
@@ -447,6 +454,7 @@ Status TensorMapper::check_unused(const TensorMap& map) const {
       stems.insert(in_name(in_[tensor::kActivation], i));
   }
   for (const TensorInfo& tensor : source_.tensors()) {
+    if (stems.contains(tensor.name + ".")) used.insert(tensor.name);
     for (size_t dot = tensor.name.rfind('.'); dot != std::string::npos && dot > 0;
          dot = tensor.name.rfind('.', dot - 1)) {
       if (stems.contains(tensor.name.substr(0, dot + 1))) used.insert(tensor.name);

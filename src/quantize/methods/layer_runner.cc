@@ -35,9 +35,11 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(
   });
   if (lacks || runner->config_.layers_differ() || runner->config_.per_layer.dim > 0 ||
       runner->config_.experts.beside_dense || runner->config_.experts.routes_early ||
-      runner->config_.experts.reads_early || runner->config_.residual.one_mixer ||
+      runner->config_.experts.reads_early || runner->config_.experts.group_size > 0 ||
+      runner->config_.residual.one_mixer ||
       runner->config_.residual.weighing != ResidualWeighing::kNone ||
-      runner->config_.attention.differential || runner->config_.residual.recalls) {
+      runner->config_.attention.differential || runner->config_.attention.heads_in_turn ||
+      runner->config_.residual.recalls) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: calibration does not know architecture {} with layers that differ or read "
                   "from others: use --method rtn",

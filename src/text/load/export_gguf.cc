@@ -128,6 +128,22 @@ Result<Json> sentence_piece_keys(const WeightSource& directory, const Tokenizer&
   return out;
 }
 
+Result<Json> plamo_keys(const WeightSource& directory, const Tokenizer& tokenizer,
+                        const std::string& text) {
+  ASSIGN_OR_RETURN(const PlamoList list, read_plamo_list(text));
+  const int size = padded_size(directory, tokenizer.vocab_size());
+  Pieces pieces = list_pieces(tokenizer, size, true);
+  Json scores = Json::array();
+  for (size_t i = 0; i < static_cast<size_t>(size); ++i)
+    scores.push_back(i < list.pieces.size() ? list.pieces[i].score : -1000.0f);
+  return Json{{"tokenizer.ggml.model", "plamo2"},
+              {"tokenizer.ggml.pre", "default"},
+              {"tokenizer.ggml.tokens", std::move(pieces.tokens)},
+              {"tokenizer.ggml.token_type", std::move(pieces.types)},
+              {"tokenizer.ggml.scores", std::move(scores)},
+              {"tokenizer.ggml.add_space_prefix", false}};
+}
+
 Result<Json> json_keys(const WeightSource& directory, const Tokenizer& tokenizer,
                        const std::string& text) {
   ASSIGN_OR_RETURN(const Json file, parse_json(text, "tokenizer.json"));
@@ -161,16 +177,20 @@ Result<Json> json_keys(const WeightSource& directory, const Tokenizer& tokenizer
 Result<Json> tokenizer_to_gguf(const WeightSource& directory) {
   ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::load(directory));
   const auto model = directory.side_file("tokenizer.model");
-  const auto json = directory.side_file("tokenizer.json");
+  const auto json = directory.side_file("tokenizer.json"),
+             list = directory.side_file("tokenizer.jsonl");
   Json out;
   if (model && !is_tiktoken(*model)) {
     ASSIGN_OR_RETURN(out, sentence_piece_keys(directory, *tokenizer, *model));
   } else if (json) {
     ASSIGN_OR_RETURN(out, json_keys(directory, *tokenizer, *json));
+  } else if (list) {
+    ASSIGN_OR_RETURN(out, plamo_keys(directory, *tokenizer, *list));
   } else {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: expected tokenizer.model or tokenizer.json to write to GGUF",
-                  directory.path().string());
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: expected tokenizer.model, tokenizer.json or tokenizer.jsonl to write to GGUF",
+        directory.path().string());
   }
   set_ids(*tokenizer, out);
   return out;

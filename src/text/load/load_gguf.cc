@@ -264,6 +264,8 @@ Result<TokenizerParts> load_gguf_tokenizer(const Json& metadata) {
     parts = load_bert(metadata, pieces);
   else if (kind == "rwkv")
     parts = load_rwkv_pieces(pieces);
+  else if (kind == "plamo2")
+    parts = load_plamo_pieces(pieces);
   if (!parts) return parts;
   if (kind == "llama") set_add_bos(true, *parts);
   if (kind == "t5") set_add_eos(true, *parts);

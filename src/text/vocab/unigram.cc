@@ -16,6 +16,7 @@ struct Unigram::Scratch final : WordScratch {
     uint32_t begin = kUnreached;  // start of its last piece
     TokenId id = kNoToken;        // id of its last piece; kNoToken: unknown character
   };
+  // by the place where a segmentation ends; by search_from_end(), where it begins, with its first piece
   std::vector<Node> ends;
   std::vector<std::pair<uint32_t, TokenId>> path;
 };
@@ -34,8 +35,7 @@ void Unigram::encode(std::string_view word, WordScratch* scratch, std::vector<To
   encode_part(word, s, out);
 }
 
-void Unigram::encode_part(std::string_view word, Scratch& s, std::vector<TokenId>& out) const {
-  bound_part(word);
+void Unigram::search(std::string_view word, Scratch& s) const {
   s.ends.assign(word.size() + 1, {});
   const auto offer = [&](size_t begin, size_t end, double score, TokenId id) {
     if (rules_.single_precision) score = static_cast<float>(score);
@@ -60,6 +60,43 @@ void Unigram::encode_part(std::string_view word, Scratch& s, std::vector<TokenId
     s.path.emplace_back(static_cast<uint32_t>(end),
                         s.ends[end].id == rules_.unk ? kNoToken : s.ends[end].id);
   }
+}
+
+void Unigram::search_from_end(std::string_view word, Scratch& s) const {
+  s.ends.assign(word.size() + 1, {});
+  s.path.clear();
+  for (size_t at = 0; at < word.size();) {
+    s.path.emplace_back(static_cast<uint32_t>(at), kNoToken);
+    at += static_cast<size_t>(unicode::decode(word, at).length);
+  }
+  for (size_t i = s.path.size(); i > 0;) {
+    give_way();
+    const size_t begin = s.path[--i].first,
+                 after = i + 1 < s.path.size() ? s.path[i + 1].first : word.size();
+    Scratch::Node& node = s.ends[begin];
+    // Prefixes come by their lengths, the longest last.
+    rules_.pieces.prefixes(word.substr(begin), [&](size_t length, int32_t id) {
+      const size_t end = begin + length;
+      // a token that ends inside of a character
+      if (end < word.size() && s.ends[end].begin == kUnreached) return;
+      const double score = s.ends[end].score + rules_.scores[id];
+      if (node.begin == kUnreached || score >= node.score)
+        node = {score, static_cast<uint32_t>(end), id};
+    });
+    const double unknown = s.ends[after].score + rules_.unk_score;
+    if (node.begin == kUnreached || unknown > node.score)
+      node = {unknown, static_cast<uint32_t>(after), kNoToken};
+  }
+  s.path.clear();
+  for (size_t at = 0; at < word.size(); at = s.ends[at].begin)
+    s.path.emplace_back(s.ends[at].begin, s.ends[at].id);
+  std::ranges::reverse(s.path);
+}
+
+void Unigram::encode_part(std::string_view word, Scratch& s, std::vector<TokenId>& out) const {
+  bound_part(word);
+  if (rules_.from_end) search_from_end(word, s);
+  if (!rules_.from_end) search(word, s);
   size_t begin = 0;
   for (size_t i = s.path.size(); i > 0;) {
     auto [end, id] = s.path[--i];

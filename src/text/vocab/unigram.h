@@ -16,6 +16,9 @@ struct UnigramRules {
   bool byte_fallback = false;
   ByteTokens byte_ids{};
   bool single_precision = false;  // round sums to float, as SentencePiece does
+  // Of equally good segmentations the one is taken whose first piece is the longest, then the second, and
+  // so on (PLaMo). False: another one, as SentencePiece does.
+  bool from_end = false;
 };
 
 class Unigram final : public WordModel {
@@ -29,6 +32,9 @@ class Unigram final : public WordModel {
  private:
   struct Scratch;
   void encode_part(std::string_view word, Scratch& s, std::vector<TokenId>& out) const;
+  // Make the path of the best segmentation, its last piece first.
+  void search(std::string_view word, Scratch& s) const;
+  void search_from_end(std::string_view word, Scratch& s) const;
   void emit_unknown(std::string_view text, std::vector<TokenId>& out) const;
 
   UnigramRules rules_;

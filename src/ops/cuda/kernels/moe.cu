@@ -139,6 +139,7 @@ PENSTOCK_BODY void ChooseExperts::operator()(const Thread& t) const {
   for (int i = t.index; i < n; i += kWarp) {
     const float scaled = weights[i] * factor;
     weights[i] = expert_scale != nullptr ? scaled * expert_scale[experts[i]] : scaled;
+    experts[i] /= routing.per_matrix;
   }
 }
 PENSTOCK_KERNEL(ChooseExperts)

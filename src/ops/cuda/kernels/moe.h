@@ -15,6 +15,7 @@ struct Routing {
   int n_groups, n_active_groups, group_top;
   bool normalize, by_logit;
   float sum_eps, sum_min, jitter, scale;
+  int per_matrix;
 };
 
 // [rows, n_active] experts of each row (kNone for padding), their weights, and the positions of the
