@@ -28,7 +28,7 @@ StoredBlocks::Group::Group(StoredBlocks& owner, int group, int n_blocks)
 void StoredBlocks::Group::entered(BlockId block) {
   if (owner_.publishing_) return;
   is_pending_[static_cast<size_t>(block)] = 1;
-  pending.push_back(block);
+  pending.push_back({owner_.n_entered_++, block});
 }
 
 void StoredBlocks::Group::leaves(BlockId block) {
@@ -36,7 +36,7 @@ void StoredBlocks::Group::leaves(BlockId block) {
   if (is_pending == 0) return;
   if (!owner_.store(group_, block)) owner_.store_.writer().note_dropped();
   is_pending = 0;
-  pending.erase(std::ranges::find(pending, block));
+  pending.erase(std::ranges::find(pending, block, &Pending::block));
 }
 
 void StoredBlocks::Group::cleared() {
@@ -229,14 +229,35 @@ bool StoredBlocks::store(int group, BlockId block) {
   return true;
 }
 
-void StoredBlocks::store_pending() {
-  for (auto& group : groups_) {
-    size_t n = 0;
-    while (n < group->pending.size() && store(group->group_, group->pending[n]))
-      group->is_pending_[static_cast<size_t>(group->pending[n++])] = 0;
-    group->pending.erase(group->pending.begin(),
-                         group->pending.begin() + static_cast<ptrdiff_t>(n));
+StoredBlocks::Group* StoredBlocks::oldest() const {
+  Group* oldest = nullptr;
+  for (const auto& group : groups_) {
+    if (group->n_given == group->pending.size()) continue;
+    if (oldest == nullptr ||
+        group->pending[group->n_given].number < oldest->pending[oldest->n_given].number)
+      oldest = group.get();
   }
+  return oldest;
+}
+
+void StoredBlocks::store_pending() {
+  for (Group* group = oldest(); group != nullptr; group = oldest()) {
+    const BlockId block = group->pending[group->n_given].block;
+    if (!store(group->group_, block)) break;
+    group->is_pending_[static_cast<size_t>(block)] = 0;
+    ++group->n_given;
+  }
+  for (auto& group : groups_) {
+    group->pending.erase(group->pending.begin(),
+                         group->pending.begin() + static_cast<ptrdiff_t>(group->n_given));
+    group->n_given = 0;
+  }
+}
+
+bool StoredBlocks::has_given(uint64_t n) const {
+  return std::ranges::all_of(groups_, [&](const auto& group) {
+    return group->pending.empty() || group->pending.front().number >= n;
+  });
 }
 
 bool StoredBlocks::some_pend() const {

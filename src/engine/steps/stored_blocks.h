@@ -53,6 +53,10 @@ class StoredBlocks {
   // Called between two steps.
   void store_pending();
   bool some_pend() const;
+  // How many blocks have entered the indexes, and whether the first n of them were given to the
+  // writer, or dropped.
+  uint64_t n_entered() const { return n_entered_; }
+  bool has_given(uint64_t n) const;
   // Whether the pending blocks are so many that they should be stored although a step is in flight,
   // whose end has to be awaited for it.
   bool has_many_pending() const;
@@ -69,7 +73,12 @@ class StoredBlocks {
     void leaves(BlockId block) override;
     void cleared() override;
 
-    std::vector<BlockId> pending;  // in the order in which they entered
+    struct Pending {
+      uint64_t number;  // as n_entered() counts
+      BlockId block;
+    };
+    std::vector<Pending> pending;  // in the order in which they entered
+    size_t n_given = 0;            // the first of them, within store_pending()
 
    private:
     StoredBlocks& owner_;
@@ -97,6 +106,8 @@ class StoredBlocks {
   // Gives the writer a copy, or counts a block that cannot be copied as dropped. false: the writer
   // has no room.
   bool store(int group, BlockId block);
+  // The group whose first block that was not given entered first; null: none.
+  Group* oldest() const;
 
   KvStore& store_;
   Scheduler& scheduler_;
@@ -108,6 +119,7 @@ class StoredBlocks {
   std::vector<LoadedBlock> taken_;
   std::unordered_set<uint64_t> touched_;  // blocks, by hash and group, since a minute ago at most
   Clock::time_point touched_until_{};
+  uint64_t n_entered_ = 0;
   bool publishing_ = false;  // a block that comes from the store, where it is near
 };
 

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "ops/cache_spec.h"
 
 namespace penstock {
 
@@ -52,34 +51,6 @@ int64_t bytes_of(const std::deque<LoadedBlock>& blocks) {
   return bytes;
 }
 
-// Presence of a chain's blocks in memory or in the store. The store is asked once for each block.
-class Presence {
- public:
-  using Ask = std::function<bool(const BlockKey&)>;
-  Presence(const ChainQuery& query, Ask ask)
-      : query_(query),
-        ask_(std::move(ask)),
-        stored_(query.in_memory.size(), std::vector<signed char>(query.hashes.size(), -1)) {}
-  bool in_memory(int group, int i) const { return query_.in_memory[group][i]; }
-  bool operator()(int group, int i) {
-    if (in_memory(group, i)) return true;
-    signed char& stored = stored_[group][i];
-    if (stored < 0) stored = ask_({group, query_.hashes[i]}) ? 1 : 0;
-    return stored > 0;
-  }
-
- private:
-  const ChainQuery& query_;
-  const Ask ask_;
-  std::vector<std::vector<signed char>> stored_;  // -1: not asked yet
-};
-
-// Returns the first block of the group that is needed to go on after n_blocks.
-int first_needed(int window, int n_blocks, int block_size) {
-  if (window == kStateWindow) return n_blocks - 1;
-  return window > 0 ? std::max(0, n_blocks * block_size - window + 1) / block_size : 0;
-}
-
 }  // namespace
 
 // The thread's side, which outlives its loader when the store does not answer.
@@ -102,16 +73,11 @@ class BlockLoader::Reader {
   Counts counts;
 
  private:
-  struct Want {
-    BlockKey key;
-    int index;
-  };
   bool is_wanted(const BlockLoad& load) const;
   void load(BlockLoad& load);
-  std::vector<Want> look_up(const BlockLoad& load, int& n_found) const;
-  bool pays(const ChainQuery& query, int n_found, std::span<const Want> wanted);
+  bool pays(const ChainQuery& query, int n_found, std::span<const WantedBlock> wanted);
   bool wait_for_room(BlockLoad& load, int64_t bytes);
-  bool read(BlockLoad& load, const Want& want);
+  bool read(BlockLoad& load, const WantedBlock& want);
 
   const std::shared_ptr<const BlockStore> store_;
   const int block_size_;
@@ -232,8 +198,10 @@ bool BlockLoader::Reader::is_wanted(const BlockLoad& load) const {
 }
 
 void BlockLoader::Reader::load(BlockLoad& load) {
-  int n_found = 0;
-  const std::vector<Want> wanted = look_up(load, n_found);
+  std::vector<WantedBlock> wanted;
+  const int n_found = look_up_chain(
+      load.query_, block_size_,
+      [&](const BlockKey& key) { return is_wanted(load) && store_->contains(key); }, wanted);
   if (!is_wanted(load)) return;
   if (wanted.empty() || !pays(load.query_, n_found, wanted)) {
     const std::lock_guard lock(mutex);
@@ -244,7 +212,7 @@ void BlockLoader::Reader::load(BlockLoad& load) {
   const auto begun = std::chrono::steady_clock::now();
   // Blocks that are asked for ahead of the one that is read: a device answers several at once.
   constexpr size_t kAhead = 16;
-  for (const Want& want : std::span(wanted).first(std::min(kAhead, wanted.size())))
+  for (const WantedBlock& want : std::span(wanted).first(std::min(kAhead, wanted.size())))
     store_->expect(want.key);
   int64_t bytes = 0;
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -260,42 +228,13 @@ void BlockLoader::Reader::load(BlockLoad& load) {
   byte_seconds_ = byte_seconds_ > 0 ? (byte_seconds_ + each) / 2 : each;
 }
 
-// Returns the blocks to read, in order, for the longest prefix that can be gone on from; none when
-// what is in memory is as long, or the load was given up. n_found: the blocks of that prefix.
-std::vector<BlockLoader::Reader::Want> BlockLoader::Reader::look_up(const BlockLoad& load,
-                                                                    int& n_found) const {
-  const ChainQuery& query = load.query_;
-  const int n_blocks = static_cast<int>(query.hashes.size()),
-            n_groups = static_cast<int>(query.windows.size());
-  Presence there(query,
-                 [&](const BlockKey& key) { return is_wanted(load) && store_->contains(key); });
-  int n = 0;
-  while (n < n_blocks && there(0, n)) ++n;
-  const auto whole = [&](int n) {
-    for (int g = n_groups - 1; g > 0; --g) {
-      for (int i = first_needed(query.windows[g], n, block_size_); i < n; ++i) {
-        if (!there(g, i)) return false;
-      }
-    }
-    return true;
-  };
-  while (n > query.n_found && !whole(n)) --n;
-  n_found = n;
-  std::vector<Want> wanted;
-  for (int g = 0; g < n_groups && n > query.n_found; ++g) {
-    for (int i = first_needed(query.windows[g], n, block_size_); i < n; ++i) {
-      if (!there.in_memory(g, i)) wanted.push_back({{g, query.hashes[i]}, i});
-    }
-  }
-  return wanted;
-}
-
 // Whether loading is expected to be at least twice as fast as computing. After a refusal the disk
 // counts as somewhat faster, so that it is measured again.
-bool BlockLoader::Reader::pays(const ChainQuery& query, int n_found, std::span<const Want> wanted) {
+bool BlockLoader::Reader::pays(const ChainQuery& query, int n_found,
+                               std::span<const WantedBlock> wanted) {
   constexpr double kAtMost = 0.5, kForget = 0.9;
   int64_t bytes = 0;
-  for (const Want& want : wanted) bytes += store_->images().bytes(want.key.group);
+  for (const WantedBlock& want : wanted) bytes += store_->images().bytes(want.key.group);
   const double loading = byte_seconds_ * static_cast<double>(bytes);
   const double computing = query.token_seconds * (n_found - query.n_found) * block_size_;
   if (query.token_seconds <= 0 || loading <= kAtMost * computing) return true;
@@ -319,7 +258,7 @@ bool BlockLoader::Reader::wait_for_room(BlockLoad& load, int64_t bytes) {
 }
 
 // Reads a block; false: the load ends.
-bool BlockLoader::Reader::read(BlockLoad& load, const Want& want) {
+bool BlockLoader::Reader::read(BlockLoad& load, const WantedBlock& want) {
   if (!wait_for_room(load, store_->images().bytes(want.key.group))) return false;
   LoadedBlock block{want.key, want.index, {}, false};
   const auto first = load.query_.tokens.begin() + static_cast<ptrdiff_t>(want.index) * block_size_;

@@ -10,23 +10,10 @@
 #include <vector>
 
 #include "engine/store/block_store.h"
+#include "engine/store/chain_look_up.h"
 #include "engine/store/lone_thread.h"
 
 namespace penstock {
-
-// The chain of a sequence, and what the memory has of it.
-struct ChainQuery {
-  std::vector<TokenId> tokens;    // [>= hashes.size() * block_size]
-  std::vector<BlockHash> hashes;  // of the blocks that may be used
-  // [n_groups][hashes.size()] whether the block is in memory
-  std::vector<std::vector<bool>> in_memory;
-  // leading blocks from which the sequence can go on by what is in memory alone
-  int n_found = 0;
-  // [n_groups] tokens that are needed behind a prefix: 0 = all, kStateWindow = the last block only
-  std::vector<int> windows;
-  // seconds that computing takes for each token; 0: not known
-  double token_seconds = 0;
-};
 
 struct LoadedBlock {
   BlockKey key;

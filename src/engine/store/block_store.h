@@ -27,6 +27,8 @@ class BlockStore {
     (void)key;
     return false;
   }
+  // Whether those find a block who share no more than the store that is furthest away.
+  virtual bool contains_far(const BlockKey& key) const { return contains(key); }
   // Writes a sealed image; one that is there already is touched. Errors: kIo, kResourceExhausted
   // (there is no room).
   virtual Status write(const BlockKey& key, const BlockImage& image) = 0;

@@ -18,6 +18,7 @@ class BlockTiers final : public BlockStore {
   const BlockImages& images() const override { return tiers_[0].store->images(); }
   bool contains(const BlockKey& key) const override;
   bool touch(const BlockKey& key) const override;
+  bool contains_far(const BlockKey& key) const override { return tiers_[1].store->contains(key); }
   Status read(const BlockKey& key, std::span<const TokenId> tokens,
               BlockImage& image) const override;
   void expect(const BlockKey& key) const override { tiers_[0].store->expect(key); }

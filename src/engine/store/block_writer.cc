@@ -20,12 +20,17 @@ namespace {
 
 struct Item {
   BlockKey key;
-  BlockImage image;  // empty: the block is touched only
+  BlockImage image;                // empty: the block is touched only
+  BlockWriter::Question question;  // set: there is no block
 };
 
 // Seals and writes an image, or touches a block. What the store throws is a failed write.
 Status write_caught(BlockStore& store, Item& item) {
   try {
+    if (item.question) {
+      item.question(store);
+      return {};
+    }
     if (item.image.empty()) {
       store.touch(item.key);
       return {};
@@ -52,7 +57,7 @@ class BlockWriter::Queue {
 
   // --- These REQUIRE that `mutex` is held.
   bool has_room(int64_t bytes) const { return bytes_ == 0 || bytes_ + bytes <= max_bytes_; }
-  void push(const BlockKey& key, BlockImage image);
+  void push(Item item);
   int64_t n_items() const { return n_items_; }
   // When the write that is under way counts as one that does not end.
   SteadyClock::time_point hung_at() const { return moved_ + longest_write_; }
@@ -63,7 +68,7 @@ class BlockWriter::Queue {
   mutable std::mutex mutex;
   std::condition_variable filled, moved;  // moved: an item is done
   std::function<void()> on_room;
-  bool refused = false;  // somebody waits for room
+  bool refused = false;  // somebody waits for room or an answer
   Counts counts;
 
  private:
@@ -82,9 +87,9 @@ class BlockWriter::Queue {
   SteadyClock::time_point rests_until_{};
 };
 
-void BlockWriter::Queue::push(const BlockKey& key, BlockImage image) {
-  const int64_t bytes = std::ssize(image);
-  items_.push_back({key, std::move(image)});
+void BlockWriter::Queue::push(Item item) {
+  const int64_t bytes = std::ssize(item.image);
+  items_.push_back(std::move(item));
   bytes_ += bytes;
   if (n_items_++ == 0) moved_ = SteadyClock::now();
   filled.notify_one();
@@ -107,6 +112,7 @@ void BlockWriter::Queue::run() {
     Item item = std::move(items_.front());
     items_.pop_front();
     const int64_t bytes = std::ssize(item.image);
+    refused |= item.question != nullptr;
     lock.unlock();
     write(std::move(item));
     lock.lock();
@@ -121,7 +127,7 @@ void BlockWriter::Queue::run() {
 void BlockWriter::Queue::write(Item item) {
   const bool rests = SteadyClock::now() < rests_until_, is_block = !item.image.empty();
   Status written;
-  if (!rests) written = write_caught(*store_, item);
+  if (!rests || item.question) written = write_caught(*store_, item);
   const std::lock_guard lock(mutex);
   if (!is_block) return;  // a block that could not be touched counts as older than it is
   if (!written) {
@@ -171,7 +177,7 @@ bool BlockWriter::has_room(int64_t bytes) {
 void BlockWriter::put(const BlockKey& key, BlockImage image) {
   const std::lock_guard lock(queue_->mutex);
   if (queue_->has_room(std::ssize(image))) {
-    queue_->push(key, std::move(image));
+    queue_->push({key, std::move(image), {}});
   } else {
     ++queue_->counts.dropped;
   }
@@ -180,7 +186,12 @@ void BlockWriter::put(const BlockKey& key, BlockImage image) {
 void BlockWriter::touch(const BlockKey& key) {
   constexpr int64_t kMostWaiting = 16384;
   const std::lock_guard lock(queue_->mutex);
-  if (queue_->n_items() < kMostWaiting) queue_->push(key, {});
+  if (queue_->n_items() < kMostWaiting) queue_->push({key, {}, {}});
+}
+
+void BlockWriter::ask(Question question) {
+  const std::lock_guard lock(queue_->mutex);
+  queue_->push({{}, {}, std::move(question)});
 }
 
 void BlockWriter::note_dropped() {

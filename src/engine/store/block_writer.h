@@ -23,8 +23,8 @@ class BlockWriter {
   // Bounds what the destructor waits further.
   void end_by(std::chrono::steady_clock::time_point latest) { latest_end_ = latest; }
 
-  // `call` is called, on any thread, when there is room again after has_room() has said no. It is
-  // not called any more when on_room() returns with another.
+  // `call` is called, on any thread, when there is room again after has_room() has said no, and when
+  // a question was answered. It is not called any more when on_room() returns with another.
   void on_room(std::function<void()> call);
   // Whether an image of this size can be put now.
   bool has_room(int64_t bytes);
@@ -33,6 +33,11 @@ class BlockWriter {
   void put(const BlockKey& key, BlockImage image);
   // Queues a note that a block was used; dropped when many wait. Throws std::bad_alloc.
   void touch(const BlockKey& key);
+  // Has `question` called with the store, on the writer's thread, when all that was put before is
+  // written or dropped. It must not throw, and is dropped when the writer ends before. Throws
+  // std::bad_alloc.
+  using Question = std::function<void(const BlockStore&)>;
+  void ask(Question question);
   // Counts a block that could not be put.
   void note_dropped();
   // Waits until everything is written; false: not within the time, or a write does not end.
