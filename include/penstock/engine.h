@@ -113,6 +113,8 @@ struct PrefixUse {
   int memory_tokens = 0;    // found in the KV cache
   int store_tokens = 0;     // read from the store of blocks into the KV cache
   double load_seconds = 0;  // waiting for the store
+  // With role prefill: leading tokens whose blocks the store had at the end; -1: it was not asked.
+  int stored_tokens = -1;
   // With prefix_history: the most leading tokens that an earlier text (prompt and completion) of the
   // same tenant, salt and adapter had too; -1: not compared.
   int known_tokens = -1;

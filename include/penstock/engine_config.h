@@ -60,6 +60,9 @@ struct EngineConfig {
   // where cached blocks are kept too: PATH[:SIZE] (a folder and the most bytes in it), redis://HOST,
   // or both with a comma between them; "" = nowhere
   std::string kv_store;
+  // What the engine does for others that share the store: prefill, decode, both. prefill: prompts
+  // are computed only, and end when the store has their blocks; decode: as both.
+  std::string role = "both";
   // tokens of earlier texts that prompts are compared with; 0 = none
   int64_t prefix_history = 0;
   std::string kv_layout = "paged";       // paged, contiguous
@@ -170,6 +173,10 @@ struct EngineConfig {
       "kept beyond memory and restarts, and the most bytes in it (K, M, G, T; 16G), which several "
       "servers and models may share; or redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], which "
       "several machines may share; or both: PATH[:SIZE],redis://...");
+    v("role", c.role,
+      "with a kv_store that several servers share: prefill computes prompts only and answers when "
+      "the store has their blocks, decode goes on from what it finds there, both (the default) is "
+      "a server as any");
     v("prefix_history", c.prefix_history,
       "tokens of the last prompts and completions that are remembered, so that usage tells where a "
       "prompt left them and why it was not cached (cache_miss); 0 is off, 262144 takes 1 MiB");

@@ -88,7 +88,8 @@ struct Metrics {
       kv_store_wait_seconds, generation_tokens, prefix_cache_queries, prefix_cache_hits;
   Counter kv_store_queries, kv_store_misses, kv_store_refusals, kv_store_late;
   Counter kv_store_read_blocks, kv_store_read_bytes, kv_store_damaged_blocks;
-  Counter kv_store_written_blocks, kv_store_written_bytes, kv_store_dropped_blocks;
+  Counter kv_store_written_blocks, kv_store_written_bytes, kv_store_dropped_blocks,
+      kv_store_unsettled;
   Counter num_preemptions, swapped_out_blocks, swapped_in_blocks, swap_errors, out_of_memory, steps,
       admission_rejections;
   Counter grammar_rows, grammar_mask_seconds, grammar_forced_tokens;
@@ -169,6 +170,8 @@ struct Metrics {
     v("kv_store_written_bytes", m.kv_store_written_bytes, "their bytes");
     v("kv_store_dropped_blocks", m.kv_store_dropped_blocks,
       "blocks that were not written: the disk was slow or full");
+    v("kv_store_unsettled", m.kv_store_unsettled,
+      "prompts of role prefill that were answered while the store had not all their blocks");
     v("steps", m.steps, "engine steps");
     v("admission_rejections", m.admission_rejections,
       "requests refused because the queue was full");

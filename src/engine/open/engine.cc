@@ -43,6 +43,12 @@ EngineImpl::EngineImpl(EngineParts parts)
                  .end_load =
                      [this](Sequence& sequence) {
                        if (stored_) stored_->end_load(sequence);
+                     },
+                 .prompts_only = parts_.config.role == "prefill",
+                 .hold = [this](Running& one) { return settling_ && settling_->hold(one); },
+                 .end_hold =
+                     [this](Running& one) {
+                       if (settling_) settling_->drop(one);
                      }}),
       steps_({clock_, *parts_.model, *parts_.scheduler, requests_, metrics_},
              {.vocab_size = parts_.info.vocab_size,
@@ -53,6 +59,8 @@ EngineImpl::EngineImpl(EngineParts parts)
              parts_.speculation.get(), parts_.swap.get()) {
   if (parts_.store != nullptr) {
     stored_.emplace(*parts_.store, *parts_.scheduler, *parts_.model, metrics_);
+    if (parts_.config.role == "prefill")
+      settling_.emplace(*parts_.store, *stored_, *parts_.scheduler, metrics_);
     parts_.store->on_news([this] { inbox_.wake(); });
   }
   if (!parts_.config.prefix_cache_file.empty()) restore_prefixes();
@@ -139,8 +147,8 @@ Metrics EngineImpl::metrics() const {
 bool EngineImpl::step() {
   // of several engines that step by turns none keeps the others long
   constexpr std::chrono::milliseconds kShort{2};
-  const bool ran = run_step(), more = !paused_ && !idle();
-  if (more && !ran && awaits_loads_only())
+  const bool ran = run_step(), more = !paused_ && (!idle() || holds_ends());
+  if (more && !ran && (idle() || awaits_loads_only()))
     inbox_.wait(std::min(stored_->next_take(), Clock::now() + kShort));
   return more;
 }
@@ -165,8 +173,7 @@ bool EngineImpl::run_step() {
     if (stored_) stored_->take_loaded(parts_.scheduler->n_running() > 0);
     if (!paused_) progress = steps_.run();
     if (progress == StepLoop::Progress::kFailed) go_on_or_end();
-    if (stored_ && (steps_.n_under_way() == 0 || stored_->has_many_pending()))
-      stored_->store_pending();
+    store_blocks();
   } catch (const std::bad_alloc&) {
     steps_.recover({ErrorCode::kResourceExhausted, "out of memory"});
   }
@@ -174,6 +181,15 @@ bool EngineImpl::run_step() {
   if (!requests_.deliver(steps_.n_under_way())) metrics_.publish(*parts_.scheduler);
   if (progress == StepLoop::Progress::kFinished) metrics_.note_step(clock_.now() - started);
   return progress != StepLoop::Progress::kNone;
+}
+
+// Gives blocks to the store, and lets the ends go that waited for it. A step that is under way is
+// waited for where many blocks pend, or somebody waits for them.
+void EngineImpl::store_blocks() {
+  if (!stored_) return;
+  const bool is_urgent = stored_->has_many_pending() || (settling_ && settling_->await_pending());
+  if (steps_.n_under_way() == 0 || is_urgent) stored_->store_pending();
+  if (settling_) settling_->look([this](Running& sequence) { requests_.release(sequence); });
 }
 
 // After a device has refused memory, running requests end, since their step was not computed, and
@@ -221,7 +237,7 @@ void EngineImpl::thread_main() {
   for (;;) {
     const bool ran = run_step();
     const Clock::time_point until = rests_until(ran);
-    if (until == Clock::time_point::max()) rest_from_turns();
+    if (paused_ || idle()) rest_from_turns();
     if (!inbox_.wait(until)) return;
   }
 }
@@ -229,9 +245,12 @@ void EngineImpl::thread_main() {
 // Returns when the next step is due unless something comes before, into the inbox or from the store,
 // which tells when it has read blocks or has room for pending ones.
 Clock::time_point EngineImpl::rests_until(bool ran) const {
-  if (paused_ || idle()) return Clock::time_point::max();
+  const auto settled = holds_ends() ? std::min(settling_->next_look(), requests_.next_deadline())
+                                    : Clock::time_point::max();
+  if (paused_ || idle()) return settled;
   if (ran) return Clock::time_point::min();
-  if (awaits_loads_only()) return std::min(stored_->next_take(), requests_.next_deadline());
+  if (awaits_loads_only())
+    return std::min({settled, stored_->next_take(), requests_.next_deadline()});
   return Clock::now() + std::chrono::microseconds(500);  // a policy delays its batch
 }
 

@@ -14,6 +14,7 @@
 #include "engine/requests/metrics_recorder.h"
 #include "engine/requests/requests.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/steps/settling_ends.h"
 #include "engine/steps/speculation.h"
 #include "engine/steps/step_loop.h"
 #include "engine/steps/stored_blocks.h"
@@ -76,6 +77,8 @@ class EngineImpl final : public Engine {
   bool run_step();  // whether there was anything to do
   bool idle() const;
   bool awaits_loads_only() const;
+  bool holds_ends() const { return settling_ && settling_->any(); }
+  void store_blocks();
   Clock::time_point rests_until(bool ran) const;
   void take_inbox();
   void go_on_or_end();
@@ -92,6 +95,7 @@ class EngineImpl final : public Engine {
   Requests requests_;
   StepLoop steps_;
   std::optional<StoredBlocks> stored_;
+  std::optional<SettlingEnds> settling_;  // role prefill
   Inbox::Content arrived_;
   std::thread thread_;
   std::atomic<bool> ended_ = false;

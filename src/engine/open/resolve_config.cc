@@ -40,6 +40,18 @@ constexpr Preset kPresets[] = {
 
 constexpr double kDeviceMemoryUtilization = 0.9;  // share of a device's memory, without a preset
 
+Status check_role(const EngineConfig& c) {
+  if (c.role != "both" && c.role != "prefill" && c.role != "decode") {
+    return errorf(ErrorCode::kInvalidArgument, "role: expected prefill, decode or both, got '{}'",
+                  c.role);
+  }
+  if (c.role == "both" || !c.kv_store.empty()) return {};
+  return errorf(ErrorCode::kInvalidArgument,
+                "role: {} needs a kv_store that both sides share (a folder, or redis://HOST), got "
+                "none",
+                c.role);
+}
+
 Status check_config(const EngineConfig& c) {
   const auto expect = [](bool ok, const char* name, const char* expected, auto got) -> Status {
     if (ok) return {};
@@ -84,6 +96,7 @@ Status check_config(const EngineConfig& c) {
     RETURN_IF_ERROR(expect(c.enable_prefix_caching && c.kv_layout == "paged", "kv_store",
                            "prefix caching and the paged layout beside it", c.kv_store));
   }
+  RETURN_IF_ERROR(check_role(c));
   RETURN_IF_ERROR(
       expect(c.prefix_history >= 0, "prefix_history", "a number of tokens >= 0", c.prefix_history));
   RETURN_IF_ERROR(expect(c.swap_space >= 0, "swap_space", "a number of bytes >= 0", c.swap_space));

@@ -90,6 +90,19 @@ Status check_ending(const Request& request, const EngineInfo& info) {
                 kName, needed, room);
 }
 
+// Checks a request whose prompt only is computed.
+Status check_prompt_only(const SamplingParams& params) {
+  const char* refused = params.use_beam_search   ? "use_beam_search"
+                        : params.prompt_logprobs ? "prompt_logprobs"
+                                                 : nullptr;
+  if (refused == nullptr) return {};
+  return errorf(
+      ErrorCode::kUnsupported,
+      "{}: not with role prefill, which computes prompts for others to go on from: ask one "
+      "of role decode or both",
+      refused);
+}
+
 }  // namespace
 
 Status check_lists(const SamplingParams& params, const EngineInfo& info) {
@@ -99,6 +112,7 @@ Status check_lists(const SamplingParams& params, const EngineInfo& info) {
 Status check_request(const Request& request, const EngineInfo& info, const EngineConfig& config,
                      const Scheduler& scheduler, const StepModel& model) {
   RETURN_IF_ERROR(validate(request.sampling, info.vocab_size));
+  if (config.role == "prefill") RETURN_IF_ERROR(check_prompt_only(request.sampling));
   const auto check_ids = [&](const std::vector<TokenId>& ids, const char* what) -> Status {
     for (const TokenId id : ids) {
       if (id < 0 || id >= info.vocab_size) {

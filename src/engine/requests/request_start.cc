@@ -56,12 +56,14 @@ int n_sequences_of(const SamplingParams& params) {
 }
 
 void make_sequences(RequestState& state, const SequenceStart& start) {
-  const Request& request = state.request;
+  Request& request = state.request;
+  // That of the whole text, also where its prompt only is computed here.
+  const int reach = reach_of(request.prompt.size(), request.sampling.max_tokens, start.info);
+  if (start.prompts_only) request.sampling.max_tokens = 0;
   state.spec = make_spec(state, start);
   const SamplingParams& params = state.spec->params;
   const int n_prompt = static_cast<int>(request.prompt.size());
   const int max_len = reach_of(request.prompt.size(), std::max(params.max_tokens, 1), start.info);
-  const int reach = reach_of(request.prompt.size(), params.max_tokens, start.info);
   const BlockHash root = root_hash(prefix_salt(request, reach, start.info));
   const uint64_t tenant = tenant_of(request);
   const std::shared_ptr<const PromptInput> input = prompt_input_of(request, start.info);

@@ -8,7 +8,8 @@ struct SequenceStart {
   const EngineInfo& info;
   // the engine's seed, for requests that bring none
   uint64_t seed;
-  uint64_t& next_sequence;  // id of the next sequence; counted up
+  uint64_t& next_sequence;    // id of the next sequence; counted up
+  bool prompts_only = false;  // no token is drawn
 };
 
 // The request's tenant as its sequences have it: a hash of Request::tenant; 0: of those who have none.

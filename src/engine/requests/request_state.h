@@ -55,6 +55,9 @@ struct Running : Sequence {
   ForcedText forced;
   RequestStats stats;
   Error error;
+  // it has ended, and its last event waits for Requests::release()
+  bool held = false;
+  TokenEvent last_event;
 
   const SamplingSpec& spec() const { return *sampler.spec; }
 };

@@ -114,7 +114,7 @@ void Requests::begin_or_refuse(std::unique_ptr<RequestState> state) {
 
 void Requests::begin(std::unique_ptr<RequestState>& owned) {
   RequestState& state = *owned;
-  make_sequences(state, {parts_.info, parts_.seed, next_sequence_});
+  make_sequences(state, {parts_.info, parts_.seed, next_sequence_, parts_.prompts_only});
   outbox_.make_room(state, running_.size() + 1);
   const size_t most_ended = ended_.size() + running_.size() + 1;
   if (ended_.capacity() < most_ended) ended_.reserve(2 * most_ended);
@@ -198,6 +198,10 @@ void Requests::end_request(RequestState& state, int index, FinishReason reason,
   // From last to first, since the end of the first sequence would start the others.
   for (size_t i = state.sequences.size(); i-- > 0;) {
     Running& sequence = *state.sequences[i];
+    if (sequence.held) {
+      parts_.end_hold(sequence);
+      release(sequence);
+    }
     if (sequence.done || (index >= 0 && (index != sequence.index || state.beams))) continue;
     sequence.error = error;
     end(sequence, reason);
@@ -340,9 +344,26 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   event.finish = reason;
   event.stats = &stats;
   if (!sequence.error.message.empty()) event.error = &sequence.error;
+  const bool is_whole = reason == FinishReason::kLength && sequence.index == 0 && !state.beams;
+  sequence.held = is_whole && parts_.hold && parts_.hold(sequence);
+  if (sequence.held) {
+    sequence.last_event = event;
+  } else {
+    close(sequence, event);
+  }
+}
+
+void Requests::release(Running& sequence) {
+  sequence.held = false;
+  close(sequence, sequence.last_event);
+}
+
+// Allocates nothing: end() has made room for the event.
+void Requests::close(Running& sequence, const TokenEvent& event) {
+  RequestState& state = *sequence.request;
   // other indices are beams that were dropped
   if (sequence.index < state.n) outbox_.push(state, event);
-  parts_.metrics.note_end(sequence, reason, time);
+  parts_.metrics.note_end(sequence, event.finish, parts_.clock.now());
   parts_.inbox.leave(state);
   if (state.adapter_slot >= 0) --n_adapted_;
   if (--state.n_open == 0) {
@@ -350,7 +371,7 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
     if (state.adapter_slot >= 0) parts_.adapters.give_back(state.adapter_slot);
     return;
   }
-  if (has_token || sequence.index > 0) return;
+  if (sequence.first_token >= 0 || sequence.index > 0) return;
   // The first sequence ended before its prompt was computed: the others start on their own.
   for (auto& each : state.sequences) {
     if (each->joined || each->done) continue;

@@ -46,6 +46,13 @@ class Requests {
     std::function<void(Sequence&)> begin_load;
     // Called for each sequence that ends: no block is loaded for it any more.
     std::function<void(Sequence&)> end_load;
+    // Role prefill: requests end without a token when their prompts are computed.
+    bool prompts_only = false;
+    // Called when the prompt of a request was all that was asked for and is computed; true: the end
+    // of its first sequence is held until release(). Must not throw. Empty: none is held.
+    std::function<bool(Running&)> hold;
+    // Called for a sequence that is released before its time.
+    std::function<void(Running&)> end_hold;
   };
   explicit Requests(Parts parts) : parts_(std::move(parts)), history_(parts_.history_tokens) {}
 
@@ -81,6 +88,8 @@ class Requests {
   void end(Running& sequence, FinishReason reason) { end(sequence, reason, TokenEvent()); }
   // Ends a sequence; `event` is its last event.
   void end(Running& sequence, FinishReason reason, TokenEvent event);
+  // Sends the last event of a sequence that was held (Parts::hold).
+  void release(Running& sequence);
   void push(RequestState& state, const TokenEvent& event) { outbox_.push(state, event); }
   // Whether the token ends the sequence; sets event.stop_token when it is a stop token.
   static bool is_end(const Running& sequence, TokenId token, TokenEvent& event);
@@ -98,6 +107,8 @@ class Requests {
   void begin_without_adapter(size_t waiting);
   void add(Sequence& sequence);
   void note_first(Running& sequence, double time);
+  // Sends the last event of a sequence that has ended.
+  void close(Running& sequence, const TokenEvent& event);
   // index -1: all
   void end_request(RequestState& state, int index, FinishReason reason, const Error& error);
 
