@@ -56,6 +56,16 @@ BackgroundRuns::Work background_work(Services& services, const SharedCall& call)
       };
 }
 
+// Refuses what goes on behind a first reply where prompts only are computed.
+Status check_role(const ResponseCall& call) {
+  if (call.generation.model->config().role != "prefill") return {};
+  const char* refused = call.background ? "background" : call.mcp ? "tools" : nullptr;
+  if (refused == nullptr) return {};
+  return errorf(ErrorCode::kInvalidArgument,
+                "{}: not with role prefill{}: ask a server of role decode or both", refused,
+                call.background ? "" : ", which calls no MCP server");
+}
+
 HttpReply queued_reply(Services& services, const ResponseCall& call) {
   HttpReply reply;
   reply.body = ResponseShape(services, call, nullptr).begun("queued");
@@ -109,6 +119,8 @@ net::awaitable<void> post_responses(Services& services, Exchange& exchange) {
   co_await services.run_apart(exchange,
                               may_read ? std::max(n_bytes, ApartThreads::kSmall) : n_bytes, read);
   if (!*call) co_return co_await exchange.reply(error_reply(call->error()));
+  if (const Status may = check_role(**call); !may)
+    co_return co_await exchange.reply(error_reply(may.error()));
   if ((*call)->background) co_return co_await answer_in_background(services, exchange, call);
   ResponseShape shape(services, **call, nullptr);
   co_await generate(services, exchange, **call, shape);

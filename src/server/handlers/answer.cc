@@ -145,6 +145,60 @@ net::awaitable<void> answer_stream(Services& services, Exchange& exchange, Gener
   if (co_await exchange.write(tail)) co_await exchange.end_stream();
 }
 
+// Leaves of a call what the cached blocks of its prompts depend on, and what the engine refuses.
+void keep_prompts(GenerationCall& call) {
+  const SamplingParams asked = std::exchange(call.params, SamplingParams());
+  call.params.max_tokens = asked.max_tokens;
+  call.params.prompt_logprobs = asked.prompt_logprobs;
+  call.params.use_beam_search = asked.use_beam_search;
+  call.strings = {};
+  call.logits_processor = nullptr;
+  call.thinking.clear();
+  call.question.reset();
+}
+
+// Returns how much of the prompts others find in the store.
+nlohmann::ordered_json prefilled(const Generation& generation) {
+  int stored = 0;
+  for (const RequestOutput& output : generation.outputs())
+    stored += std::max(0, output.outputs.at(0).stats.prefix.stored_tokens);
+  const int n_prompt = generation.n_prompt_tokens();
+  return {{"object", "prefill"},
+          {"model", generation.call().name()},
+          {"stored_tokens", stored},
+          {"usage",
+           {{"prompt_tokens", n_prompt},
+            {"completion_tokens", 0},
+            {"total_tokens", n_prompt},
+            {"prompt_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}}}}};
+}
+
+net::awaitable<void> refuse(Exchange& exchange, const GenerationCall& call, ReplyShape& shape,
+                            const Error& error) {
+  HttpReply refused = shape.error(error);
+  if (refused.status == 429) set_retry_after(refused, call.model->seconds_of_queue());
+  co_await exchange.reply(std::move(refused));
+}
+
+// Computes the prompts of a call and has them in the store, whatever else it asks for.
+net::awaitable<void> answer_prompts(Services& services, Exchange& exchange, GenerationCall& call,
+                                    ReplyShape& shape) {
+  keep_prompts(call);
+  if (auto refused = reserve(exchange, call, shape))
+    co_return co_await exchange.reply(*std::move(refused));
+  call.cache_scope = cache_scope_of(services, exchange.request());
+  auto started = co_await Generation::start(services, exchange, call);
+  if (!started) co_return co_await refuse(exchange, call, shape, started.error());
+  Generation& generation = **started;
+  const Generation::Take ignore = [](const std::vector<ChoiceDelta>&) { return true; };
+  while (co_await generation.pass(ignore, std::chrono::hours(1))) {
+  }
+  if (const auto& spending = record_of(exchange).spending) spending->settle();
+  if (generation.client_gone()) co_return;
+  if (generation.error()) co_return co_await exchange.reply(shape.error(*generation.error()));
+  co_await exchange.reply(json_reply(prefilled(generation)));
+}
+
 }  // namespace
 
 HttpReply stream_head(const char* content_type) {
@@ -184,6 +238,8 @@ net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCa
   if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {
     co_return co_await exchange.reply(shape.error(read.error()));
   }
+  if (call.model->config().role == "prefill")
+    co_return co_await answer_prompts(services, exchange, call, shape);
   if (const Status fits = check_reply(services, call, stream); !fits)
     co_return co_await exchange.reply(shape.error(fits.error()));
   Reuse reuse(services, exchange, call);
@@ -198,11 +254,7 @@ net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCa
     co_return co_await exchange.reply(*std::move(refused));
   call.cache_scope = cache_scope_of(services, exchange.request());
   auto started = co_await Generation::start(services, exchange, call);
-  if (!started) {
-    HttpReply refused = shape.error(started.error());
-    if (refused.status == 429) set_retry_after(refused, call.model->seconds_of_queue());
-    co_return co_await exchange.reply(std::move(refused));
-  }
+  if (!started) co_return co_await refuse(exchange, call, shape, started.error());
   Generation& generation = **started;
   if (stream) {
     co_await answer_stream(services, exchange, generation, shape);

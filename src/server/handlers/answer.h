@@ -59,7 +59,8 @@ std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delt
                                      Generation& generation);
 
 // Runs the call and answers the exchange with events (and keep-alive comments while idle) or one
-// JSON body; errors in the shape's form. Consumes the call's prompts.
+// JSON body; errors in the shape's form. Consumes the call's prompts. A model of role prefill has its
+// prompts computed only, and answers how many of their tokens are in its store.
 net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCall& call,
                             bool stream, ReplyShape& shape);
 
