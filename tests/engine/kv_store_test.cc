@@ -122,6 +122,30 @@ TEST_P(KvStoreExactness, RestartsGoOnFromTheStore) {
   EXPECT_GT(speculating->metrics().kv_store_read_blocks.value, 0);
 }
 
+TEST_P(KvStoreExactness, PrefillAndDecodeApart) {
+  EngineConfig config;
+  config.role = "prefill";
+  const auto prefill = open(config);
+  config.role = "decode";
+  const auto decode = open(config);
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const int n_prompt = static_cast<int>(requests_[i].prompt.size());
+    const auto prompt = std::make_shared<Collector>(), text = std::make_shared<Collector>();
+    ASSERT_TRUE(prefill->submit(requests_[i], prompt));
+    while (prefill->step()) {
+    }
+    EXPECT_TRUE(told_to(*prompt).tokens.empty());
+    const int n_stored = prompt->result.sequences.at(0).stats.prefix.stored_tokens;
+    EXPECT_EQ(n_stored, (n_prompt - 1) / 16 * 16);
+    ASSERT_TRUE(decode->submit(requests_[i], text));
+    while (decode->step()) {
+    }
+    EXPECT_EQ(told_to(*text), expected_[i]) << i;
+    // the first one is read: the engine has not measured yet that such models compute in no time
+    EXPECT_GE(text->result.sequences.at(0).stats.cached_tokens, i == 0 ? n_stored : 0);
+  }
+}
+
 TEST_P(KvStoreExactness, EvictedBlocksComeBack) {
   {
     const auto engine = open(tight());
