@@ -447,6 +447,37 @@ def _limit_mm(opening: Opening, name: str, value: Any) -> None:
     opening.most_pictures = most
 
 
+# Connectors of vLLM whose engines share a folder, as those with a kv_store do.
+_FOLDER_CONNECTORS = ("ExampleConnector", "SharedStorageConnector")
+_KV_ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
+# Settings of vLLM's buffers and connections between two engines, which a store does not have.
+_OF_CONNECTIONS = frozenset(("engine_id", "kv_buffer_device", "kv_buffer_size", "kv_ip", "kv_port", "kv_rank", "kv_parallel_size",
+                             "enable_permute_local_kv"))
+
+
+def _kv_transfer_config(opening: Opening, name: str, value: Any) -> None:
+    if not value:
+        return
+    left = settings_of(value, name)
+    connector, role = left.pop("kv_connector", None), left.pop("kv_role", None)
+    if connector not in _FOLDER_CONNECTORS:
+        raise ValueError(f"{name}: kv_connector: expected {' or '.join(_FOLDER_CONNECTORS)}, got {connector!r}; engines share blocks "
+                         "by a folder or a Redis: kv_store and role")
+    if role not in _KV_ROLES:
+        raise ValueError(f"{name}: kv_role: expected {', '.join(_KV_ROLES)}, got {role!r}")
+    for setting in ("kv_store", "role"):
+        if opening.given.get(setting) is not None:
+            raise ValueError(f"{name}: says what {setting} is, which is given too")
+    extra = settings_of(left.pop("kv_connector_extra_config", None) or {}, f"{name}: kv_connector_extra_config")
+    opening.config["kv_store"] = os.fspath(extra.pop("shared_storage_path", "/tmp"))
+    opening.config["role"] = _KV_ROLES[role]
+    if left.pop("kv_load_failure_policy", "recompute") != "recompute":
+        raise ValueError(f"{name}: kv_load_failure_policy: expected 'recompute': what cannot be loaded is computed")
+    for key, each in {**left, **extra}.items():
+        if each and key not in _OF_CONNECTIONS:
+            raise ValueError(f"{name}: {key!r} is not supported")
+
+
 _TEXT_ONLY = _refused("models are given text or token ids")
 _ONE_HOST = "engines of several hosts are started by penstock serve --hosts (docs/parallel.md)"
 
@@ -489,7 +520,7 @@ RULES: Dict[str, Rule] = {
     "kv_cache_memory_bytes": _setting("kv_cache_memory", int),
     "num_gpu_blocks_override": _refused("give the size of the cache by kv_cache_memory_bytes"),
     **_own("max_num_seqs", "max_num_batched_tokens", "memory_utilization", "kv_cache_memory", "block_size",
-           "enable_prefix_caching", "prefix_cache_file", "kv_store", "prefix_history", "state_snapshot_interval", "kv_layout", "preemption", "swap_dir",
+           "enable_prefix_caching", "prefix_cache_file", "kv_store", "role", "prefix_history", "state_snapshot_interval", "kv_layout", "preemption", "swap_dir",
            "packed_cache", "experts_offload", "n_cpu_moe", "cpu_moe", "override_tensor", "prefill_chunk", "policy", "max_batch_size", "max_wait_ms",
            "max_tokens_per_batch", "priority_ageing_s", "preset", "max_queued_requests", "max_queued_tokens"),
     "max_num_active_seqs": _at_least(1, _at_most("max_num_seqs")),
@@ -569,7 +600,7 @@ RULES: Dict[str, Rule] = {
     **dict.fromkeys(("data_parallel_rank", "data_parallel_start_rank", "data_parallel_size_local", "data_parallel_address",
                      "data_parallel_rpc_port", "data_parallel_hybrid_lb", "data_parallel_external_lb",
                      "data_parallel_multi_port_external_lb"), _refused(_ONE_HOST)),
-    "data_parallel_backend": _nothing, "kv_transfer_config": _refused("caches are not moved between engines"),
+    "data_parallel_backend": _nothing, "kv_transfer_config": _kv_transfer_config,
     "kv_events_config": _refused("not supported"), "ec_transfer_config": _TEXT_ONLY,
     "weight_transfer_config": _refused("weights are those of the files"),
     "kv_offloading_size": _refused("use swap_dir and preemption='swap'"), "kv_offloading_backend": _nothing,

@@ -64,7 +64,7 @@ class KVEventsConfig(Settings):
 
 
 class KVTransferConfig(Settings):
-    """Settings of LLM(kv_transfer_config=...), which is not supported."""
+    """Settings of LLM(kv_transfer_config=...): engines that share a folder of blocks."""
 
 
 class LoadConfig(Settings):

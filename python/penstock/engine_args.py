@@ -113,6 +113,7 @@ class EngineArgs:
     swa_bounded_replay: bool = True
     prefix_cache_file: Optional[str] = None
     kv_store: Optional[str] = None
+    role: Optional[str] = None
     prefix_history: Optional[int] = None
     state_snapshot_interval: Optional[int] = None
     kv_layout: Optional[str] = None

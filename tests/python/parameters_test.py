@@ -12,7 +12,7 @@ from conftest import ROOT, SMALL, STORIES
 from penstock import AsyncLLM, BeamSearchParams, EngineArgs, LoRARequest, PoolingParams, SamplingParams, StructuredOutputsParams
 from penstock import _core, _engine_rules
 from penstock.pooling_params import LateChunkingParams
-from penstock.config import PoolerConfig, ProfilerConfig, StructuredOutputsConfig
+from penstock.config import KVTransferConfig, PoolerConfig, ProfilerConfig, StructuredOutputsConfig
 
 SHAPES = str(ROOT / "models/penstock-stories-1m-bf16")
 
@@ -45,10 +45,13 @@ ACTS = {
     "spec_method": ("ngram", {"spec": "ngram"}), "spec_model": ("d", {"draft_model": "d"}), "spec_tokens": (3, {"spec_length": "3"}),
     "limit_mm_per_prompt": ({"image": 1}, "most_pictures"), "mm_processor_kwargs": ({"x": 1}, "mm_processor_kwargs"),
     "profiler_config": (ProfilerConfig(profiler="torch", torch_profiler_dir="/p"), "profile_dir"),
+    "kv_transfer_config": (KVTransferConfig(kv_connector="ExampleConnector", kv_role="kv_producer",
+                                            kv_connector_extra_config={"shared_storage_path": "/s"}),
+                           {"kv_store": "/s", "role": "prefill"}),
     # Penstock's own, by their own names.
     **{name: (value, {name: value}) for name, value in dict(
         max_num_seqs=3, max_num_batched_tokens=64, memory_utilization=0.5, kv_cache_memory=1 << 20, block_size=32,
-        enable_prefix_caching=False, prefix_cache_file="f", mmproj="m.gguf", kv_store="k:1G", prefix_history=64,
+        enable_prefix_caching=False, prefix_cache_file="f", mmproj="m.gguf", kv_store="k:1G", role="decode", prefix_history=64,
         state_snapshot_interval=8, kv_layout="contiguous", preemption="swap",
         swap_dir="/s", packed_cache="off", experts_offload=True, n_cpu_moe=2, cpu_moe=True, override_tensor="exps=CPU",
         prefill_chunk=16, policy="priority", max_batch_size=2,
@@ -74,7 +77,7 @@ REFUSED = {
     "node_rank": (1, "expected 0"), "prefill_context_parallel_size": (2, "expected 1"), "decode_context_parallel_size": (2, "expected 1"),
     "data_parallel_rank": (1, "hosts"), "data_parallel_start_rank": (1, "hosts"), "data_parallel_size_local": (2, "hosts"),
     "data_parallel_address": ("10.0.0.1", "hosts"), "data_parallel_rpc_port": (5, "hosts"), "data_parallel_hybrid_lb": (True, "hosts"),
-    "data_parallel_external_lb": (True, "hosts"), "kv_transfer_config": ({"kv_connector": "x"}, "not moved"),
+    "data_parallel_external_lb": (True, "hosts"),
     "kv_events_config": ({"x": 1}, "not supported"), "ec_transfer_config": ({"x": 1}, "text"), "weight_transfer_config": ({"x": 1}, "files"),
     "kv_offloading_size": (4, "swap_dir"), "model_weights": ("s3://x", "beside"), "model_class_overrides": ({"A": "b:C"}, "no classes"),
     "kv_cache_dtype_skip_layers": (["0"], "one type"), "enable_mamba_cache_stochastic_rounding": (True, "nearest"),
@@ -190,6 +193,9 @@ def test_defaults_say_nothing():
     assert EngineArgs(**dataclasses.asdict(args)).opening == args.opening
 
 
+FOLDER = {"kv_connector": "ExampleConnector", "kv_role": "kv_both"}
+
+
 # --- Keys inside of arguments -------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("arguments, evidence", [
@@ -206,6 +212,8 @@ def test_defaults_say_nothing():
     ({"quantization_config": {"load_in_4bit": True, "bnb_4bit_quant_type": "fp4", "bnb_4bit_compute_dtype": "bfloat16"}},
      lambda o: o.quantization == "bitsandbytes-fp4"),
     ({"quantization": "bitsandbytes", "load_in_8bit": True}, lambda o: o.quantization == "bitsandbytes-8bit"),
+    ({"kv_transfer_config": {"kv_connector": "SharedStorageConnector", "kv_role": "kv_consumer", "kv_rank": 1, "engine_id": "x"}},
+     lambda o: (o.config["kv_store"], o.config["role"]) == ("/tmp", "decode")),
     ({"max_num_seqs": 8, "max_num_active_seqs": 3}, lambda o: o.config["max_num_seqs"] == 3),
     ({"max_num_seqs": 2, "max_num_active_seqs": 3}, lambda o: o.config["max_num_seqs"] == 2),
     ({"preemption": "swap", "swap_space": 1 << 20}, lambda o: o.config["swap_space"] == 1 << 20),
@@ -229,6 +237,12 @@ def test_keys_act(arguments, evidence):
     ({"pooler_config": {"task": "rank"}}, "task"), ({"hf_overrides": lambda config: config}, "dictionary"),
     ({"profiler_config": {"profiler": "cuda"}}, "profiler"), ({"runner": "generate", "convert": "embed"}, "pooling"),
     ({"mamba_config": {"enable_stochastic_rounding": True}}, "nearest"), ({"max_num_active_seqs": 0}, "at least 1"),
+    ({"kv_transfer_config": {"kv_connector": "NixlConnector", "kv_role": "kv_both"}}, "kv_connector: expected ExampleConnector"),
+    ({"kv_transfer_config": {"kv_connector": "ExampleConnector"}}, "kv_role: expected kv_producer"),
+    ({"kv_transfer_config": {**FOLDER, "kv_connector_extra_config": {"colour": 1}}}, "'colour' is not supported"),
+    ({"kv_transfer_config": {**FOLDER, "kv_connector_module_path": "x"}}, "kv_connector_module_path"),
+    ({"kv_transfer_config": {**FOLDER, "kv_load_failure_policy": "fail"}}, "kv_load_failure_policy"),
+    ({"kv_transfer_config": FOLDER, "role": "decode"}, "role is, which is given too"),
     ({"kv_cache_memory": 1, "kv_cache_memory_bytes": 2}, "another name"), ({"stream_interval": 0}, "at least 1"),
     ({"shutdown_timeout": -1}, "at least 0"), ({"distributed_executor_backend": "external_launcher"}, "RANK")])
 def test_keys_are_refused(arguments, words, monkeypatch):
