@@ -27,6 +27,44 @@ def ranks(*args):
     return penstock_json(*args)["ranks"]
 
 
+class Split(unittest.TestCase):
+    """Prefill on another machine: bytes of a prompt over rates."""
+    SHAPE = ("plan", "--shape", "llama-3.1-70b", "--type", "q4_k", "--tokens", 4096)
+
+    def split(self, *args):
+        return penstock_json(*self.SHAPE, "--json", *args)["split"]
+
+    def test_times(self):
+        found = self.split("--link-rate", "1GiB", "--disk-rate", "2GiB", "--prefill-rate", 1000)
+        # 80 layers of 8 heads of 128, K and V, f16
+        self.assertEqual((found["tokens"], found["bytes"]), (4096, 4096 * 2 * 80 * 8 * 128 * 2))
+        self.assertAlmostEqual(found["link_seconds"], found["bytes"] / GIB)
+        self.assertAlmostEqual(found["disk_seconds"], found["bytes"] / GIB / 2)
+        self.assertAlmostEqual(found["read_seconds"], 1.25)
+        self.assertAlmostEqual(found["prefill_seconds"], 4.096)
+        self.assertAlmostEqual(found["later_seconds"], 1.25)
+        self.assertAlmostEqual(found["most_prefill_tokens_per_second"], 4096 / 1.25 / 2)
+        self.assertTrue(found["pays"])
+        fast = self.split("--link-rate", "1GiB", "--prefill-rate", 8192)
+        self.assertAlmostEqual(fast["later_seconds"], 1.25 + 0.75)  # what is not written yet, and all of it read
+        self.assertFalse(fast["pays"])
+        smaller = self.split("--link-rate", "1GiB", "--kv-cache-dtype", "int8")
+        self.assertTrue(0.5 < smaller["link_seconds"] / found["link_seconds"] < 0.55)
+        self.assertNotIn("split", penstock_json(*self.SHAPE, "--json"))
+
+    def test_text_and_refusals(self):
+        out = penstock(*self.SHAPE, "--link-rate", "1GiB", "--prefill-rate", 1000)[1].decode()
+        self.assertRegex(out, r"handing over a prompt +1\.25 GiB for 4096 tokens: 1\.25 s over a link of 1GiB/s")
+        self.assertRegex(out, r"prefill elsewhere +pays: computing takes 4\.1 s there, and the first token comes 1\.25 s later")
+        self.assertRegex(out, r"pays up to 1638 prompt tokens a second")
+        for args, words in ((("--prefill-rate", 10), "--prefill-rate: expected --link-rate or --disk-rate"),
+                            (("--link-rate", "much"), "--link-rate: expected a size"), (("--disk-rate", "0"), "above 0, got 0")):
+            with self.subTest(words=words):
+                code, got, err = penstock(*self.SHAPE, *args)
+                self.assertEqual((code, got), (2, b""))
+                self.assertIn(words, err)
+
+
 class Gpu(unittest.TestCase):
     QWEN = ("plan", "--shape", "qwen3-30b-a3b", "--type", "q4_k", "--gpu-gbps", 500, "--host-gbps", 50, "--tokens", 4096, "--json")
 

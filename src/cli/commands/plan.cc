@@ -1,6 +1,7 @@
 // penstock plan: computes the memory of weights and KV cache, and how many sequences fit. The KV
 // cache of a sequence has 2 (K and V) x layers x KV heads x head dimension x tokens x bytes per
-// value. With --spec: the gain of speculation; with flags of parallelism: that of several ranks.
+// value. With --spec: the gain of speculation; with flags of parallelism: that of several ranks; with
+// --link-rate or --disk-rate: that of prefill on another machine.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -19,6 +20,7 @@
 #include "cli/planning/plan_gpu.h"
 #include "cli/planning/plan_ranks.h"
 #include "cli/planning/plan_spec.h"
+#include "cli/planning/plan_split.h"
 #include "engine/open/tower_file.h"
 #include "formats/weight_source.h"
 #include "frontend/pictures/eyes.h"
@@ -30,7 +32,7 @@ namespace penstock {
 namespace {
 
 struct PlanCommand {
-  explicit PlanCommand(CLI::App& app) : gpu(app), spec(app), ranks(app) {
+  explicit PlanCommand(CLI::App& app) : gpu(app), spec(app), ranks(app), split(app) {
     std::string names;
     for (const NamedShape& shape : named_shapes())
       names += (names.empty() ? "" : ", ") + std::string(shape.name);
@@ -72,6 +74,7 @@ struct PlanCommand {
   GpuPlan gpu;
   SpecPlan spec;
   RanksPlan ranks;
+  SplitPlan split;
 };
 
 constexpr int64_t kTypicalTokens = 1024;  // length of a sequence for step times
@@ -92,6 +95,7 @@ CacheTypes types_of(const PlanCommand& command) {
 struct Plan {
   std::string name;
   std::optional<GpuPlan::Outcome> gpu;
+  std::optional<SplitPlan::Outcome> split;
   ModelConfig config;
   int64_t weight_bytes = 0, offloaded_bytes = 0, token_bytes = 0, state_bytes = 0, tokens = 0,
           sequence_bytes = 0, memory = 0, n_sequences = 0;
@@ -173,6 +177,9 @@ Result<Plan> make_plan(const PlanCommand& command) {
     }
   }
   ASSIGN_OR_RETURN(plan.gpu, plan_gpu(command, plan.config, plan.sequence_bytes));
+  if (command.split.wanted()) {
+    ASSIGN_OR_RETURN(plan.split, command.split.plan(plan.tokens, plan.sequence_bytes));
+  }
   const int64_t left = std::max<int64_t>(
       0, plan.memory - (plan.weight_bytes - plan.offloaded_bytes) - plan.picture_bytes);
   plan.n_sequences = left / std::max<int64_t>(1, plan.sequence_bytes);
@@ -239,6 +246,7 @@ int PlanCommand::run() const {
                              {"memory_bytes", plan->memory},
                              {"sequences_that_fit", plan->n_sequences}};
     if (plan->gpu) object["gpu"] = GpuPlan::json(*plan->gpu);
+    if (plan->split) object["split"] = SplitPlan::json(*plan->split);
     fmt::print("{}\n", object.dump());
     return kExitOk;
   }
@@ -276,6 +284,7 @@ int PlanCommand::run() const {
              format_bytes(static_cast<double>(plan->memory)),
              experts_offload ? " without those experts; what sequences take, experts lose" : "");
   if (plan->gpu) GpuPlan::print(*plan->gpu);
+  if (plan->split) split.print(*plan->split);
   return kExitOk;
 }
 
