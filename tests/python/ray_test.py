@@ -27,6 +27,7 @@ from penstock._openai_server import _free_port  # noqa: E402
 from penstock.ray.data import ProcessorConfig, build_processor  # noqa: E402
 from penstock.ray.prefix_router import LOST_AFTER, PIECE, PrefixRouter, chain  # noqa: E402
 from penstock.ray.serve import LLMConfig, build_app, prompt_beginning  # noqa: E402
+from penstock.ray.split import Known, SplitConfig, build_app as build_split_app  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -304,3 +305,120 @@ def test_an_actor_dies_in_a_job(cluster):
         killed.result()
     assert sorted(row["id"] for row in answers) == list(range(400))
     assert all(row["n"] == 40 for row in answers)
+
+
+# --- Prefill and decode apart: the last tests, since they take the first application's place.
+
+STORY = "The cat sat on the mat and looked at the moon, and the moon looked back at the cat. " * 8
+
+
+@pytest.fixture(scope="module")
+def split(url, tmp_path_factory):
+    serve.delete("penstock")
+    store = f"{tmp_path_factory.mktemp('store')}:256M"
+    serve.run(build_split_app(SplitConfig(
+        model=SMALL, kv_store=store, least_new=PIECE, accept_seconds=5, options={"served_model_name": "stories", "batch_invariant": True},
+        prefill={"num_replicas": 1, "drain_seconds": 5}, decode={"num_replicas": 2, "drain_seconds": 5})), name="split", route_prefix="/")
+    deadline = time.monotonic() + 120
+    while complete(url, "Once")[0] != 200 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return url
+
+
+def outcomes():
+    return serve.get_deployment_handle("penstock", "split").counts.remote().result(timeout_s=20)
+
+
+def pids_of(role, n):
+    handle = serve.get_deployment_handle(f"penstock-{role}-replica", "split")
+    found = set()
+    deadline = time.monotonic() + 60
+    while len(found) < n and time.monotonic() < deadline:
+        found.add(handle.pid.remote().result(timeout_s=60))
+    return found
+
+
+def test_long_prompts_are_computed_apart(split):
+    with penstock.LLM(SMALL, batch_invariant=True) as llm:
+        expected = [llm.generate(f"{i} {STORY}", penstock.SamplingParams(temperature=0, max_tokens=12), use_tqdm=False)[0].outputs[0].text
+                    for i in range(4)]
+    before = outcomes().get("stored", 0)
+    for i, text in enumerate(expected):
+        status, reply = complete(split, f"{i} {STORY}")
+        assert status == 200 and reply["choices"][0]["text"] == text
+        if i == 0:  # the first prompt that a decode replica looks up is read; later ones may be computed sooner
+            assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] >= 0.8 * reply["usage"]["prompt_tokens"]
+    assert outcomes()["stored"] == before + 4
+    complete(split, "2 " + STORY + "Then")  # little of it is new
+    complete(split, "A short one")
+    status, reply = complete(split, "9 " + STORY, temperature=-1)
+    assert status == 400 and "temperature" in reply["error"]["message"]
+    assert outcomes()["stored"] == before + 4 and outcomes()["refused"] >= 1
+    body = json.dumps({"model": "stories", "prompt": "1 " + STORY, "temperature": 0, "max_tokens": 12, "stream": True}).encode()
+    request = urllib.request.Request(split + "/v1/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        lines = [line.decode().strip() for line in reply if line.startswith(b"data: ")]
+    assert lines[-1] == "data: [DONE]"
+    assert "".join(one["choices"][0]["text"] for one in map(json.loads, (line[6:] for line in lines[:-1])) if one["choices"]) == expected[1]
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_a_side_dies_under_load(split, role):
+    stop = threading.Event()
+    results, lock = {}, threading.Lock()
+    pids_before = pids_of(role, 1 if role == "prefill" else 2)
+
+    def work(number):
+        i = 0
+        while not stop.is_set():
+            prompt = f"{role} {number} {i} {STORY}"
+            reply = complete(split, prompt)
+            with lock:
+                results[prompt] = reply
+            i += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1)
+    victim = sorted(pids_before)[0]
+    os.kill(victim, signal.SIGKILL)
+    time.sleep(8)
+    stop.set()
+    for thread in threads:
+        thread.join(90)
+        assert not thread.is_alive(), "a request hangs"
+    bad = [reply for status, reply in results.values() if status != 200]
+    assert len(results) > 10 and len(bad) <= (0 if role == "prefill" else 0.05 * len(results)), bad[:3]
+    some = [prompt for prompt, (status, _) in results.items() if status == 200][-40:]
+    with penstock.LLM(SMALL, batch_invariant=True) as llm:
+        outputs = llm.generate(some, penstock.SamplingParams(temperature=0, max_tokens=12), use_tqdm=False)
+    for prompt, output in zip(some, outputs):
+        assert results[prompt][1]["choices"][0]["text"] == output.outputs[0].text
+    n = 1 if role == "prefill" else 2
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline and len(pids_of(role, n) - {victim}) < n:
+        time.sleep(0.5)
+    assert len(pids_of(role, n) - {victim}) == n  # the replica is back
+    before, deadline = outcomes().get("stored", 0), time.monotonic() + 120
+    for i in range(1000):
+        assert complete(split, f"again {role} {i} {STORY}")[0] == 200
+        if outcomes().get("stored", 0) > before or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    assert outcomes().get("stored", 0) > before  # and prompts are computed apart again
+
+
+def test_what_is_known_of_prompts():
+    known = Known()
+    text = "".join(f"{i:08d}" for i in range(200))
+    assert known.new_characters(text) == len(text) and known.new_characters("short") == 5
+    known.note(text)
+    assert known.new_characters(text) < PIECE and known.new_characters(text + "x" * PIECE) < 2 * PIECE
+    assert known.new_characters("x" + text) == len(text) + 1
+    assert known.new_characters("") == 0
+    with pytest.raises(ValueError, match="kv_store"):
+        build_split_app({"model": SMALL})
+    group = SplitConfig(model="m", kv_store="/s", options={"threads": 2}, prefill={"max_replicas": 3, "options": {"block_size": 32}}).group("prefill")
+    assert group.options == {"threads": 2, "block_size": 32, "role": "prefill", "kv_store": "/s"}
+    assert (group.model, group.max_replicas, group.name) == ("m", 3, "penstock-prefill")

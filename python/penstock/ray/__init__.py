@@ -1,1 +1,2 @@
-"""Penstock on a Ray cluster: `penstock.ray.serve` (replicas behind OpenAI's routes) and `penstock.ray.data` (batches of rows)."""
+"""Penstock on a Ray cluster: `penstock.ray.serve` (replicas behind OpenAI's routes), `penstock.ray.split` (prefill and decode apart)
+and `penstock.ray.data` (batches of rows)."""

@@ -105,6 +105,13 @@ class Replica:
             async for piece in reply.content.iter_any():
                 yield piece
 
+    async def prefill(self, target: str, headers: Dict[str, str], body: bytes, prefix: str = "",
+                      ) -> AsyncGenerator[Tuple[int, bytes], None]:
+        """For a server of role prefill: yields (0, b"") when it has the request, then the reply's status and body."""
+        yield 0, b""
+        async with self._client().post(self._base + target, headers=headers, data=body, allow_redirects=False) as reply:
+            yield reply.status, await reply.read()
+
     async def pid(self) -> int:
         """Returns the process id of the server."""
         return self._server.process.pid
@@ -120,8 +127,8 @@ class Replica:
         self._stack.close()
 
 
-def prompt_beginning(body: bytes) -> str:
-    """Returns the beginning of a request's prompt, for routing; "": not known."""
+def prompt_text(body: bytes) -> str:
+    """Returns a request's prompt as text that begins like those of requests with the same beginning; "": not known."""
     try:
         request = json.loads(body)
     except ValueError:
@@ -131,10 +138,15 @@ def prompt_beginning(body: bytes) -> str:
     for name in ("messages", "prompt", "input"):
         found = request.get(name)
         if isinstance(found, str):
-            return found[:MOST_PREFIX]
+            return found
         if found:
-            return json.dumps(found, ensure_ascii=False)[:MOST_PREFIX]
+            return json.dumps(found, ensure_ascii=False)
     return ""
+
+
+def prompt_beginning(body: bytes) -> str:
+    """Returns the beginning of a request's prompt, for routing; "": not known."""
+    return prompt_text(body)[:MOST_PREFIX]
 
 
 def error_body(message: str, code: int) -> bytes:
@@ -156,6 +168,7 @@ class Ingress:
             return Response(error_body(f"the request has more than {MOST_BODY} bytes", 413), 413, media_type="application/json")
         target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
+        await self.before(request.method, target, headers, body)
         failure = ""
         for _ in range(self._max_attempts):
             pieces = self._replicas.request.remote(request.method, target, headers, body, prefix=prompt_beginning(body))
@@ -177,6 +190,9 @@ class Ingress:
                 await asyncio.sleep(0.1)
         return Response(error_body(f"no replica could answer; the last failure: {failure}", 503), 503,
                         media_type="application/json")
+
+    async def before(self, method: str, target: str, headers: Dict[str, str], body: bytes) -> None:
+        """Called before a request is passed to a replica."""
 
     @staticmethod
     async def _read(request: Request) -> Optional[bytes]:
@@ -204,11 +220,8 @@ class Ingress:
             yield b"data: " + error_body("the replica that wrote this reply has ended; what was sent is incomplete", 502) + b"\n\n"
 
 
-def build_app(config: Union[LLMConfig, Dict[str, Any]]) -> serve.Application:
-    """Returns a Serve application with the model's replicas and the ingress. For serve.run(), or by its import path for a Serve
-    config file, whose `args` are the fields of LLMConfig."""
-    if isinstance(config, dict):
-        config = LLMConfig(**config)
+def replicas_of(config: LLMConfig) -> serve.Application:
+    """Returns the bound deployment of a model's replicas."""
     scaling: Dict[str, Any] = {"num_replicas": config.num_replicas}
     if config.num_replicas is None:
         scaling = {"autoscaling_config": AutoscalingConfig(min_replicas=config.min_replicas, max_replicas=config.max_replicas,
@@ -219,6 +232,14 @@ def build_app(config: Union[LLMConfig, Dict[str, Any]]) -> serve.Application:
         ray_actor_options={"num_cpus": config.num_cpus, **config.ray_actor_options},
         request_router_config=RequestRouterConfig(request_router_class=PrefixRouter,
                                                   request_router_kwargs={"most_ahead": config.most_ahead}), **scaling)
+    return replica.bind(config)
+
+
+def build_app(config: Union[LLMConfig, Dict[str, Any]]) -> serve.Application:
+    """Returns a Serve application with the model's replicas and the ingress. For serve.run(), or by its import path for a Serve
+    config file, whose `args` are the fields of LLMConfig."""
+    if isinstance(config, dict):
+        config = LLMConfig(**config)
     ingress = serve.deployment(Ingress).options(name=config.name, max_ongoing_requests=10_000,
-                                                                    ray_actor_options={"num_cpus": 0})
-    return ingress.bind(replica.bind(config), config.max_attempts)
+                                                ray_actor_options={"num_cpus": 0})
+    return ingress.bind(replicas_of(config), config.max_attempts)
