@@ -74,8 +74,8 @@ class LayerDrafter final : public Drafter {
 
   void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
     drafting_.clear();
-    n_passes_ = n_unasked_ = 0;
-    int long_gap = 0, n_rows = 0;
+    n_passes_ = n_unasked_ = long_gap_ = 0;
+    int n_rows = 0;
     for (size_t i = 0; i < requests.size(); ++i) {
       const DraftRequest& request = requests[i];
       const auto found = states_.find(request.id);
@@ -84,15 +84,12 @@ class LayerDrafter final : public Drafter {
       state.guesses.clear();
       state.n_alone = 0;
       take_tokens(state, request.tokens);
-      const int n_ready = state.n_final(0);
-      // Every layer has at most as many rows in its pass.
-      int most = 0;
-      for (size_t k = 0; k < stages_.size(); ++k) most = std::max(most, state.rows_of(k));
-      if (state.end() + 1 != static_cast<int>(request.tokens.size()) || n_ready == 0 ||
-          most > max_batch_ - n_rows || !make_room(state, request.max_nodes))
+      if (state.end() + 1 != static_cast<int>(request.tokens.size())) continue;
+      catch_up(state);
+      if (state.n_final(0) == 0 || state.rows_of(0) > max_batch_ - n_rows ||
+          !make_room(state, request.max_nodes))
         continue;
-      n_rows += most;
-      long_gap = std::max(long_gap, n_ready);
+      n_rows += state.rows_of(0);
       drafting_.push_back(
           {&request, &trees[i], &state, {request.tokens.begin(), request.tokens.end()}});
     }
@@ -102,9 +99,9 @@ class LayerDrafter final : public Drafter {
       } else {
         add_own(pass);
       }
-      guess_next(pass);
+      if (!drafting_.empty()) guess_next(pass);
     }
-    if (long_gap > kUsualGap) n_passes_ = 0;
+    if (long_gap_ > kUsualGap) n_passes_ = 0;
   }
   int n_passes() const override { return n_passes_; }
 
@@ -133,7 +130,7 @@ class LayerDrafter final : public Drafter {
           if (state.n_alone >= kPatience || !wanted) {
             keep_newest(state);
           } else {
-            compute_waiting(state, k);
+            compute_waiting(state, k, state.n_final(k));
           }
         }
       }
@@ -277,11 +274,22 @@ class LayerDrafter final : public Drafter {
     state.n_dropped = n_dropped;
   }
 
-  // Computes the final entries of layer k.
-  void compute_waiting(State& state, size_t k) {
+  // Computes final entries until a pass of a draft has at most half a step's rows at each layer. One
+  // is left to the first layer, which guesses from it.
+  void catch_up(State& state) {
+    const int most = std::max(1, max_batch_ / 2);
+    for (size_t k = 0; k < stages_.size(); ++k) {
+      const int left = k == 0 ? 1 : 0;
+      while (state.rows_of(k) > most && state.n_final(k) > left)
+        compute_waiting(state, k, state.n_final(k) - left);
+    }
+  }
+
+  // Computes final entries of layer k, at most `count`; without room for them drops all states.
+  void compute_waiting(State& state, size_t k, int count) {
     if (!make_room(state, 0)) return begin(state, state.end());
     Stage& stage = *stages_[k];
-    const int count = std::min(state.n_final(k), max_batch_);
+    count = std::min(count, max_batch_);
     stage.batch.clear();
     add(state, k, state.tokens_of(k, count), BatchPart::Rows::kNone);
     Depth& depth = state.depths[k];
@@ -302,14 +310,20 @@ class LayerDrafter final : public Drafter {
   }
 
   // Adds the entries of layer k that are not final yet: those that waited, and those whose tokens
-  // are guesses.
+  // are guesses. Drafts for which the step has no rows end.
   void add_entries(size_t k) {
     Stage& stage = *stages_[k];
     stage.batch.clear(), inputs_.clear();
+    std::erase_if(drafting_, [&, n = 0](Drafting& each) mutable {
+      each.n_rows = each.state->rows_of(k);
+      const bool fits = each.n_rows <= max_batch_ - n;
+      if (fits) n += each.n_rows;
+      return !fits;
+    });
     for (Drafting& each : drafting_) {
       State& state = *each.state;
       const std::vector<float>& waiting = state.depths[k].waiting;
-      each.n_rows = state.rows_of(k);
+      long_gap_ = std::max(long_gap_, each.n_rows - static_cast<int>(k));
       // Token first + n_known + k is the last one known to the draft.
       add(state, k, std::span<const TokenId>(each.tokens).last(static_cast<size_t>(each.n_rows)),
           BatchPart::Rows::kLast);
@@ -400,6 +414,7 @@ class LayerDrafter final : public Drafter {
   std::vector<Guesser::Wanted> wanted_;
   Confidence confidence_;
   int n_passes_ = 0;
+  int long_gap_ = 0;   // most final entries of a sequence in a pass of the last draft
   int n_unasked_ = 0;  // steps since the last wanted draft
 };
 

@@ -24,8 +24,7 @@ Result<std::unique_ptr<Drafter>> make_mtp_drafter(DrafterConfig config, const Dr
   if (n_layers < n_named) {
     log().warn(
         "{}: spec mtp: the file has {} of {} layers that predict further tokens; the last one "
-        "makes "
-        "all further guesses",
+        "makes all further guesses",
         source.path().string(), n_layers, n_named);
   }
   return make_layer_drafter("mtp", std::move(layers), target, config);

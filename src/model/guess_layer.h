@@ -23,9 +23,8 @@ class GuessLayer {
   virtual bool takes_long_rope(int64_t reach) const = 0;  // see Model::takes_long_rope()
   // without weights that it shares with the target
   virtual int64_t weight_bytes() const = 0;
-  // Layers of the target whose input streams it reads (ForwardOptions::taps), n_layers for that
-  // behind the last one; empty: it reads the
-  // states after the final norm.
+  // Layers of the target whose input streams it reads (ForwardOptions::taps); n_layers stands for
+  // the stream behind the last one. Empty: it reads the states after the final norm.
   virtual std::span<const int> taps() const { return {}; }
   // Column i of its logits belongs to the target's token vocabulary()[i]; empty: it has the
   // target's vocabulary.
@@ -33,8 +32,8 @@ class GuessLayer {
 
   // Computes one step of `ops`. Row i of `states` belongs to the token before token i of the batch.
   // Rows are states of the target or, with `own`, the `hidden` [rows, model_dim] of an earlier
-  // result of this layer, or of the one before it. hidden: of the output rows. Logits and hidden
-  // are empty if the batch wants no output row.
+  // result of this layer, or of the one before it. hidden is that of the output rows, or of all
+  // tokens with all_states; logits are empty if the batch wants no output row.
   virtual StepOutputs forward(const Batch& batch, std::span<const float> states,
                               GuessOptions options, KvCache& cache, Ops& ops) const = 0;
 };

@@ -155,10 +155,10 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_files(const TokenizerFiles& f
     parts = load_tiktoken(files.tokenizer_model);
   } else if (!files.tokenizer_model.empty()) {
     parts = load_sentence_piece_model(files.tokenizer_model, json_flag(config, "legacy", true));
+  } else if (!files.tokenizer_jsonl.empty()) {
+    parts = load_plamo_list(files.tokenizer_jsonl, config);
   } else if (is_rwkv_list(files.vocab_txt)) {
     parts = load_rwkv_list(files.vocab_txt);
-  } else if (is_plamo_list(files.vocab_txt)) {
-    parts = load_plamo_list(files.vocab_txt, config);
   } else if (!files.vocab_txt.empty()) {
     parts = load_word_piece_list(files.vocab_txt, json_flag(config, "do_lower_case", true));
   }
@@ -180,8 +180,8 @@ TokenizerFiles files_of(const WeightSource& source) {
     if (files.tokenizer_model.empty()) files.tokenizer_model = read(name);
   }
   files.vocab_txt = read("vocab.txt");
-  for (const char* name : {"rwkv_vocab_v20230424.txt", "tokenizer.jsonl"})
-    if (files.vocab_txt.empty()) files.vocab_txt = read(name);
+  if (files.vocab_txt.empty()) files.vocab_txt = read("rwkv_vocab_v20230424.txt");
+  files.tokenizer_jsonl = read("tokenizer.jsonl");
   files.tokenizer_config_json = read("tokenizer_config.json");
   files.special_tokens_map_json = read("special_tokens_map.json");
   files.added_tokens_json = read("added_tokens.json");

@@ -44,8 +44,9 @@ struct TokenizerFiles {
   std::string tokenizer_config_json;
   std::string special_tokens_map_json;
   std::string added_tokens_json;
-  // WordPiece, one piece per line, or the list of RWKV or PLaMo (recognised by content)
+  // WordPiece, one piece per line, or the list of RWKV (recognised by content)
   std::string vocab_txt;
+  std::string tokenizer_jsonl;  // the list of PLaMo 2 and 3
   std::string chat_template_jinja;
   std::string config_json;             // the model's: bos and eos ids, model_type
   std::string generation_config_json;  // eos ids

@@ -88,13 +88,13 @@ struct SentencePieceSpec {
 Result<TokenizerParts> make_sentence_piece(SentencePieceSpec spec);
 // The same tokens as GGUF has them. REQUIRES: there is one.
 Result<TokenizerParts> load_rwkv_pieces(std::span<const ScoredPiece> pieces);
-// Loads the list of PLaMo 2 and 3, tokenizer.jsonl. config: tokenizer_config.json
+// The list of PLaMo 2 and 3, tokenizer.jsonl.
 struct PlamoList {
   std::vector<ScoredPiece> pieces;
   std::vector<double> scores;  // theirs
 };
-bool is_plamo_list(std::string_view text);
 Result<PlamoList> read_plamo_list(std::string_view text);
+// config: tokenizer_config.json
 Result<TokenizerParts> load_plamo_list(std::string_view text, const nlohmann::json& config);
 Result<TokenizerParts> load_plamo_pieces(std::span<const ScoredPiece> pieces);
 // Parses the content of tokenizer.model. Errors: kCorruptFile, kUnsupported.

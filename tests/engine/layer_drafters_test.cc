@@ -69,7 +69,7 @@ struct LayerTarget {
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<Drafter> drafter;
 
-  LayerTarget(const LayerCase& of, bool on_device) {
+  LayerTarget(const LayerCase& of, bool on_device, int max_batch = 2048) {
     ops = make_ops("cpu", {.n_threads = 1}).value();
     if (on_device)
       ops = std::make_unique<DeviceOps>(std::move(ops),
@@ -85,7 +85,7 @@ struct LayerTarget {
     config.engine.spec = of.spec;
     config.engine.spec_heads = of.heads;
     config.engine.block_size = 16;
-    config.engine.max_num_batched_tokens = 2048;
+    config.engine.max_num_batched_tokens = max_batch;
     config.kv_dtype = KvDType::kF32;
     drafter = make_drafter(std::move(config), {model.get(), ops.get(), source.get()}).value();
     EXPECT_TRUE(drafter->start(*cache, 1024));
@@ -197,6 +197,44 @@ TEST_P(LayerDrafters, ForgetWhatWaitsWhereNoDraftIsWanted) {
   for (int i = 0; i < 64; ++i) target.drafter->accepted({});
   observe(3, 0, 100), observe(4, 68, 100);
   EXPECT_EQ(propose(3, 100), propose(4, 100)) << "a prompt that came when nobody wanted drafts";
+}
+
+// What waits at every layer fits into steps of few tokens, and the draft is that of long ones.
+TEST_P(LayerDrafters, StepsOfFewTokensDraftToo) {
+  SamplingParams greedy;
+  greedy.temperature = 0;
+  greedy.max_tokens = 200;
+  const Example example = read_examples(of_.golden).at(0);
+  std::vector<TokenId> tokens;
+  for (size_t i = 0; i < 152; ++i) tokens.push_back(example.prompt[i % example.prompt.size()]);
+  std::vector<std::vector<TokenId>> drafts;
+  for (const int most : {2048, 64, 16}) {
+    LayerTarget target(of_, false, most);
+    const auto spec = SamplingSpec::make(greedy, {}, 1, target.model->config().vocab_size);
+    const auto states = target.states(tokens);
+    const int n = static_cast<int>(tokens.size()) - 1;
+    for (int first = 0; first < n; first += most) {
+      const int end = std::min(first + most, n);
+      const std::vector<std::span<const float>> rows(states.begin() + first, states.begin() + end);
+      target.drafter->observe({.id = SeqId(1),
+                               .tokens = std::span(tokens).first(static_cast<size_t>(end) + 1),
+                               .first = first,
+                               .rows = rows});
+      target.drafter->accepted({});
+    }
+    SamplerState state(spec, 0, tokens, 200);
+    const DraftRequest request{.id = SeqId(1),
+                               .tokens = tokens,
+                               .n_prompt = static_cast<int>(tokens.size()),
+                               .max_nodes = 4,
+                               .state = &state};
+    DraftTree tree;
+    target.drafter->propose({&request, 1}, {&tree, 1});
+    EXPECT_EQ(tree.size(), 4) << most;
+    drafts.push_back(tree.tokens);
+  }
+  EXPECT_EQ(drafts[1], drafts[0]);
+  EXPECT_EQ(drafts[2], drafts[0]);
 }
 
 std::vector<std::vector<TokenId>> drafted_texts(const LayerCase& of, bool drafts, bool seeded,

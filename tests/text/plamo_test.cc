@@ -56,7 +56,7 @@ std::string plamo_list(const std::vector<PlamoRow>& rows) {
 
 std::unique_ptr<Tokenizer> plamo_of(const std::string& config = "") {
   TokenizerFiles files;
-  files.vocab_txt = plamo_list(plamo_rows()), files.tokenizer_config_json = config;
+  files.tokenizer_jsonl = plamo_list(plamo_rows()), files.tokenizer_config_json = config;
   return Tokenizer::from_files(files).value();
 }
 
@@ -150,12 +150,13 @@ TEST(Plamo, GgufFilesHaveTheSameTokens) {
 TEST(Plamo, WhatIsNoListIsRefused) {
   for (const char* line :
        {"[\"x\"]", "[1, 2]", "{}", "[\"x\", \"y\"]", "[\"x\", 1e300]", "[", "[\"a\", 1, 2]"}) {
-    const auto tokenizer = Tokenizer::from_files({.vocab_txt = plamo_list(plamo_rows()) + line});
+    const auto tokenizer =
+        Tokenizer::from_files({.tokenizer_jsonl = plamo_list(plamo_rows()) + line});
     EXPECT_FALSE(tokenizer) << line;
   }
   std::vector<PlamoRow> fewer = plamo_rows();
   fewer.erase(fewer.begin() + 200);
-  const auto tokenizer = Tokenizer::from_files({.vocab_txt = plamo_list(fewer)});
+  const auto tokenizer = Tokenizer::from_files({.tokenizer_jsonl = plamo_list(fewer)});
   EXPECT_THAT(tokenizer ? "" : tokenizer.error().message, HasSubstr("each of the 256 bytes"));
 }
 

@@ -23,7 +23,7 @@ void configure_grove(ConfigReader& reader, ModelConfig& config) {
   read_experts(reader, config);
   config.experts.routing.normalize = true;
   ExpertsConfig& experts = config.experts;
-  const int usual = reader.gguf() ? config.head_dim : kSmallWidth;
+  const int usual = reader.gguf() ? config.head_dim : kSmallWidth;  // llama.cpp takes a head's size
   experts.group_size =
       reader.integer(kGroupSize, 1, experts.count, std::min(kSmallPerExperts, experts.count));
   experts.group_dim = reader.integer(kGroupDim, 1, 1 << 20, usual);

@@ -134,6 +134,14 @@ void read_sparse(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
+float read_bound(ConfigReader& reader, const json& value, Key key) {
+  const double bound = value.is_number() ? value.get<double>() : 0;
+  if (bound >= 0 && bound <= 1e6) return static_cast<float>(bound);
+  reader.fail(ErrorCode::kCorruptFile,
+              fmt::format("{}: expected numbers in [0, 1e6], got {}", reader.name(key), bound));
+  return 0;
+}
+
 // Returns the bounds by layer; 0: none.
 std::vector<float> read_bounds(ConfigReader& reader, const ModelConfig& config, Key key) {
   std::vector<float> bounds(config.layers.size());
@@ -147,10 +155,7 @@ std::vector<float> read_bounds(ConfigReader& reader, const ModelConfig& config, 
                   fmt::format("{}: expected {} numbers", reader.name(key), bounds.size()));
       return bounds;
     }
-    if (bound.is_number()) bounds[i] = bound.get<float>();
-    if (!(bounds[i] >= 0) || bounds[i] > 1e6f)
-      reader.fail(ErrorCode::kCorruptFile, fmt::format("{}: expected numbers in [0, 1e6], got {}",
-                                                       reader.name(key), bounds[i]));
+    bounds[i] = read_bound(reader, bound, key);
   }
   return bounds;
 }
@@ -181,9 +186,8 @@ void read_next_token_layers(ConfigReader& reader, ModelConfig& config) {
                      [&](const LayerConfig& layer) { return (layer.window == 0) == full; });
     const LayerConfig& of = like != config.layers.rend() ? *like : config.layers.back();
     LayerConfig& layer = config.next_token_layers.emplace_back(of);
-    const json& bound = own({kSharedBounds.gguf, "next_token_swiglu_limits_shared"}, i);
-    layer.activation =
-        bounded(bound.is_number() ? std::clamp(bound.get<float>(), 0.0f, 1e6f) : 0.0f);
+    const Key bounds{kSharedBounds.gguf, "next_token_swiglu_limits_shared"};
+    layer.activation = bounded(read_bound(reader, own(bounds, i), bounds));
     layer.expert_activation.reset();
     layer.moe = false;
   }

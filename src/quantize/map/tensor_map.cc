@@ -230,7 +230,7 @@ bool Mapper::map_next_token(int index, TensorMap& map) {
   Mapper one(source_, *layer_config, out_naming_);
   one.layers_.begin_names_with(in.layer, out.layer);
   one.layers_.into(map.outside, -1);
-  const size_t first = map.outside.size();
+  const size_t first = map.outside.size(), n_copies = map.copies.size();
   const int dim = config_.model_dim;
   one.layers_.linear({in.projection, out.projection, WeightRole::kOther, dim, 2 * dim});
   one.layers_.norm(in.embedding_norm, out.embedding_norm, dim);
@@ -250,7 +250,7 @@ bool Mapper::map_next_token(int index, TensorMap& map) {
            (tensor.in.ends_with(".weight") && layers_.has_linear(tensor.in.substr(0, stem)));
   });
   if (!known) {  // an unknown kind of layer
-    map.outside.resize(first);
+    map.outside.resize(first), map.copies.resize(n_copies);
     return false;
   }
   // Tensors get the types of the last layer.

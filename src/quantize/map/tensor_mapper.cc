@@ -467,10 +467,10 @@ Status TensorMapper::check_unused(const TensorMap& map) const {
   });
   const auto left_out = further - static_cast<std::ptrdiff_t>(map.copies.size());
   if (left_out > 0) {
-    log().warn(
-        "{}: {} tensors of layers that predict further tokens are left out: {}",
-        source_.path().string(), left_out,
-        map.n_next_tokens > 0 ? "the ones before them are kept" : "--spec mtp does not know them");
+    log().warn("{}: {} tensors of layers that predict further tokens are left out: {}",
+               source_.path().string(), left_out,
+               map.n_next_tokens > 0 ? "they have another form or share a projection"
+                                     : "--spec mtp does not know them");
   }
   return penstock::check_unused(source_, config_, in_prefix_, layer, used);
 }

@@ -76,8 +76,6 @@ Status break_around_runs(const Json& config, TokenizerParts& parts) {
 
 }  // namespace
 
-bool is_plamo_list(std::string_view text) { return text.starts_with("[\"<|plamo:"); }
-
 Result<PlamoList> read_plamo_list(std::string_view text) {
   PlamoList list;
   while (!text.empty()) {
@@ -98,7 +96,11 @@ Result<PlamoList> read_plamo_list(std::string_view text) {
                            : kind == "UNKNOWN" ? PieceType::kUnknown
                                                : PieceType::kNormal;
     list.scores.push_back(row[1].get<double>());
-    // what becomes the same number of units
+    if (!(std::abs(list.scores.back()) <= kMostScore))
+      return errorf(ErrorCode::kCorruptFile,
+                    "tokenizer.jsonl: line {}: expected a score up to {}, got {}",
+                    list.pieces.size() + 1, kMostScore, list.scores.back());
+    // A number that becomes the same units again, for scores up to 1,600.
     const double rounded = std::nearbyint(list.scores.back() * kUnitsOfScore) / kUnitsOfScore;
     list.pieces.push_back({row[0].get<std::string>(), static_cast<float>(rounded), type});
   }
