@@ -218,6 +218,40 @@ TEST(ElementCalls, ASchemaThatIsPartOfItselfTwiceIsBounded) {
   EXPECT_LT(std::clock() - begin, 5 * CLOCKS_PER_SEC);
 }
 
+// A function of these parameters, whose values refer to the definition `x`.
+Json referring(Json properties, Json x) {
+  Json parameters = {{"type", "object"},
+                     {"properties", std::move(properties)},
+                     {"additionalProperties", false},
+                     {"$defs", {{"x", std::move(x)}}}};
+  Json function = {{"name", "f"}, {"strict", true}, {"parameters", std::move(parameters)}};
+  return Json::array({{{"type", "function"}, {"function", std::move(function)}}});
+}
+
+// What many parameters or alternatives refer to is not walked again without bounds.
+TEST(ElementCalls, WorkIsBoundedWhateverRefersToWhat) {
+  const Json x = {{"$ref", "#/$defs/x"}};
+  const Json::array_t refs(15'000, x);
+  Json many = Json::object(), few = Json::object();
+  for (int i = 0; i < 20'000; ++i) many[fmt::format("p{}", i)] = {{"type", "string"}};
+  for (int i = 0; i < 4'000; ++i) few[fmt::format("p{}", i)] = x;
+  const Json alternatives =
+      referring({{"a", {{"anyOf", refs}}}}, {{"type", "object"}, {"properties", many}});
+  const Json names = referring(few, {{"type", "object"},
+                                     {"properties", {{"a", {{"type", "number"}}}}},
+                                     {"required", Json::array_t(200'000, "a")}});
+  Json::array_t none(200'000, Json(false));
+  none.push_back({{"type", "array"}, {"items", {{"type", "number"}}}});
+  const Json impossible = referring(few, {{"anyOf", std::move(none)}});
+  const std::clock_t begin = std::clock();
+  for (const Json* tools : {&alternatives, &names, &impossible}) {
+    (void)parameter_types(*tools, true);
+    (void)reply_constraint({tools, {ToolChoice::Kind::kRequired}, false, {}},
+                           {&m3(), find_reasoning("minimax_m3"), "", ""});
+  }
+  EXPECT_LT(std::clock() - begin, 20 * CLOCKS_PER_SEC);
+}
+
 TEST(ElementCalls, ThoughtsOrTheirClosingMarkComeFirst) {
   const std::string call = call_of("<user>1</user>");
   const auto free = forced(order(), "]~b]ai\n").value();

@@ -46,7 +46,8 @@ Status write_all(int file, std::span<const std::byte> bytes, const std::string& 
   return {};
 }
 
-// Removes what stands in a block's place and is no file, so that the block can be written again.
+// Removes a link, a special file or an empty folder in a block's place, so that the block can be
+// written again.
 void remove_strange(const std::string& path) {
   struct stat info{};
   if (lstat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) ::remove(path.c_str());
@@ -163,7 +164,8 @@ Status BlockFolder::write_file(const BlockKey& key, const BlockImage& image) {
   FileDescriptor file = create();
   if (file.number() < 0 && errno == ENOENT) {
     // somebody has emptied the store
-    for (const fs::path& each : {root_, own_, folder}) mkdir(each.c_str(), 0700);
+    for (const fs::path& each : {root_.parent_path(), root_, own_, folder})
+      mkdir(each.c_str(), 0700);
     file = create();
   }
   if (file.number() < 0) return errorf(file_error(errno), "{}: {}", path, std::strerror(errno));

@@ -74,6 +74,9 @@ constexpr int kMostNested = 16;
 // Elements in values that all tools may have; where there are more a value is JSON.
 constexpr int kMostElementsInside = 5000;
 
+// Names of required members and alternatives that are walked for the parameters of all tools.
+constexpr size_t kMostWalked = 200'000;
+
 // The alternatives of a schema that says nothing else; null: it has no such.
 const Json* only_alternatives(const Json& schema) {
   const Json* found = nullptr;
@@ -189,6 +192,12 @@ class ArgumentsGrammar {
     return put_together(std::move(members));
   }
 
+  // Counts what is walked for one member or list of members, whatever refers to it.
+  bool may_walk(size_t n) {
+    budget_.walked += n;
+    return budget_.walked <= kMostWalked;
+  }
+
   struct Member {
     Json format;
     bool required;
@@ -198,6 +207,8 @@ class ArgumentsGrammar {
     std::vector<Member> members;
     const Json& properties = get_field(object, "properties");
     const Json& needed = get_field(object, "required");
+    if (!may_walk(needed.size()))
+      return refused(ErrorCode::kUnsupported, "required: too many names in all tools together");
     const std::unordered_set<std::string> wanted = names_in(needed);
     std::unordered_set<std::string> done;
     if (properties.is_object()) {
@@ -404,7 +415,7 @@ class ArgumentsGrammar {
     for (int i = 0; i < kMostNested && at != nullptr && at->is_object(); ++i) {
       if (has_plain_rules(*at)) return at;
       const Json* ways = only_alternatives(*at);
-      if (ways == nullptr) return nullptr;
+      if (ways == nullptr || !may_walk(ways->size())) return nullptr;
       at = nullptr;
       for (const Json& way : *ways) {
         if ((document_.types_of(way) & nested) == 0) continue;

@@ -199,8 +199,8 @@ void SchemaDocument::add_inner(const Json& schema, int depth, int n_branches, In
   const auto is_left = [&] { return ++budget_.inner <= kMostInner; };
   if (const Json& properties = get_field(schema, "properties"); properties.is_object()) {
     for (const auto& [name, value] : properties.items()) {
-      if (!inner.members.contains(name) && is_left())
-        inner.members.emplace(name, value_type(value, depth + 1));
+      if (!is_left()) break;
+      if (!inner.members.contains(name)) inner.members.emplace(name, value_type(value, depth + 1));
     }
   }
   if (const Json& items = get_field(schema, "items");
@@ -214,9 +214,9 @@ void SchemaDocument::add_inner(const Json& schema, int depth, int n_branches, In
     const Json& branches = get_field(schema, key);
     if (!branches.is_array()) continue;
     for (const Json& branch : branches) {
+      if (!is_left()) break;
       const Json* at = resolved(branch);
-      if (at != nullptr && at->is_object() && is_left())
-        add_inner(*at, depth, n_branches + 1, inner);
+      if (at != nullptr && at->is_object()) add_inner(*at, depth, n_branches + 1, inner);
     }
   }
 }

@@ -15,9 +15,10 @@ namespace penstock {
 
 // Counters of a request's bounds, which all of its tools share. copied: values of schemas that
 // documents and rules copied; members: parameters that grammars write one by one; elements: members of
-// their values that are; inner: values in lists and objects whose types are known.
+// their values that are; inner: values in lists and objects whose types are known; walked: names of
+// required members and alternatives that were read for these.
 struct SchemaBudget {
-  size_t copied = 0;
+  size_t copied = 0, walked = 0;
   int members = 0, elements = 0, inner = 0;
 };
 

@@ -12,7 +12,8 @@ ReasoningSplitter::ReasoningSplitter(const ReasoningRow& marks, bool starts_insi
       again_(marks.again),
       ends_(std::move(calls)),
       state_(State::kStart),
-      optional_open_(starts_inside) {
+      optional_open_(starts_inside),
+      close_alone_(marks.close_alone) {
   ends_.insert(ends_.begin(), marks.close);
 }
 
@@ -27,7 +28,7 @@ ReplyPart ReasoningSplitter::push(std::string_view text) {
 ReplyPart ReasoningSplitter::finish(bool cut) {
   ReplyPart out;
   if (cut && state_ == State::kStart)
-    buffer_.resize(buffer_.size() - begun_mark(buffer_, {open_, ends_[0]}));
+    buffer_.resize(buffer_.size() - begun_mark(buffer_, {open_, close_alone_ ? ends_[0] : open_}));
   if (cut && state_ == State::kReasoning)
     buffer_.resize(buffer_.size() - begun_mark(buffer_, ends_));
   while (step(out, true)) {
@@ -60,13 +61,13 @@ bool ReasoningSplitter::step(ReplyPart& out, bool at_end) {
         found_ = true;
         return true;
       }
-      // Without thoughts the closing mark may stand alone.
-      if (rest.starts_with(ends_[0])) {
+      if (close_alone_ && rest.starts_with(ends_[0])) {
         buffer_.erase(0, start + ends_[0].size());
         state_ = State::kBetween;
         return true;
       }
-      if (!at_end && (may_become(rest, open_) || may_become(rest, ends_[0]))) return false;
+      if (!at_end && (may_become(rest, open_) || (close_alone_ && may_become(rest, ends_[0]))))
+        return false;
       state_ = optional_open_ ? State::kReasoning : State::kAnswer;
       found_ = optional_open_;
       return true;

@@ -32,6 +32,7 @@ class ReasoningSplitter {
   State state_;
   // the prompt opened the reasoning; an opening mark of the model is optional
   bool optional_open_;
+  bool close_alone_;  // without thoughts the closing mark stands alone
   bool any_reasoning_ = false, found_ = false;
   std::string buffer_, space_;
 };
