@@ -335,7 +335,8 @@ INSTANTIATE_TEST_SUITE_P(
         CudaCase{.name = "mtp", .model = "models/deepseek_v3_mtp", .spec = "mtp"},
         CudaCase{.name = "sparse", .model = "models/deepseek_v32"},
         CudaCase{.name = "sparse_mtp", .model = "models/deepseek_v32_mtp", .spec = "mtp"},
-        CudaCase{.name = "mtp_of_two", .model = "models/glm4_moe_mtp2", .spec = "mtp"},
+        CudaCase{
+            .name = "mtp_of_two", .model = "models/glm4_moe_mtp2", .spec = "mtp", .blocks = 12},
         CudaCase{.name = "sparse_blocks", .model = "models/minimax_m3", .swap = true, .blocks = 6},
         CudaCase{.name = "pools_and_rows", .model = "models/qwen4_exp", .beams = false},
         CudaCase{.name = "pools_of_latents", .model = "models/glm5_next", .beams = false},

@@ -213,15 +213,18 @@ TEST_P(LayerDrafters, StepsOfFewTokensDraftToo) {
     const auto spec = SamplingSpec::make(greedy, {}, 1, target.model->config().vocab_size);
     const auto states = target.states(tokens);
     const int n = static_cast<int>(tokens.size()) - 1;
-    for (int first = 0; first < n; first += most) {
-      const int end = std::min(first + most, n);
+    const auto observe = [&](int first, int end) {
       const std::vector<std::span<const float>> rows(states.begin() + first, states.begin() + end);
       target.drafter->observe({.id = SeqId(1),
                                .tokens = std::span(tokens).first(static_cast<size_t>(end) + 1),
                                .first = first,
                                .rows = rows});
+    };
+    for (int first = 0; first < n - 1; first += most) {
+      observe(first, std::min(first + most, n - 1));
       target.drafter->accepted({});
     }
+    observe(n - 1, n);
     SamplerState state(spec, 0, tokens, 200);
     const DraftRequest request{.id = SeqId(1),
                                .tokens = tokens,

@@ -266,9 +266,11 @@ TEST_F(ExpertFileTest, BytesOfExpertsInAFile) {
     const ModelConfig config = read_config(*source).value();
     const auto n_layers =
         std::ranges::count_if(config.layers, [](const LayerConfig& layer) { return layer.moe; });
-    const int64_t width = int64_t{config.ffn.gated ? 3 : 2} * config.experts.ffn_dim,
-                  n = int64_t{n_layers} * config.experts.count,
-                  weights = n * width * config.expert_dim(),
+    const ExpertsConfig& experts = config.experts;
+    const int64_t matrices = config.ffn.gated ? 3 : 2, n = int64_t{n_layers} * experts.count,
+                  of_groups = experts.group_size > 0 ? n / experts.group_size : 0,
+                  weights = (n * experts.ffn_dim + of_groups * experts.group_dim) * matrices *
+                            config.expert_dim(),
                   biases = n * ((config.ffn.gated ? 2 : 1) * config.experts.ffn_dim +
                                 config.expert_dim());
     const int64_t bytes = expert_bytes(*source, config);

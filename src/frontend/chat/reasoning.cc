@@ -27,8 +27,14 @@ ReplyPart ReasoningSplitter::push(std::string_view text) {
 
 ReplyPart ReasoningSplitter::finish(bool cut) {
   ReplyPart out;
-  if (cut && state_ == State::kStart)
-    buffer_.resize(buffer_.size() - begun_mark(buffer_, {open_, close_alone_ ? ends_[0] : open_}));
+  if (cut && state_ == State::kStart) {
+    // Words before a message's mark are no text where every message has a recipient.
+    const std::string_view rest = std::string_view(buffer_).substr(skip_some_space(buffer_));
+    const size_t begun = !again_.empty() && may_become(rest, open_)
+                             ? buffer_.size()
+                             : begun_mark(buffer_, {open_, close_alone_ ? ends_[0] : open_});
+    buffer_.resize(buffer_.size() - begun);
+  }
   if (cut && state_ == State::kReasoning)
     buffer_.resize(buffer_.size() - begun_mark(buffer_, ends_));
   while (step(out, true)) {
