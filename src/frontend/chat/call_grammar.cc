@@ -192,11 +192,7 @@ class ArgumentsGrammar {
     return put_together(std::move(members));
   }
 
-  // Counts what is walked for one member or list of members, whatever refers to it.
-  bool may_walk(size_t n) {
-    budget_.walked += n;
-    return budget_.walked <= kMostWalked;
-  }
+  bool may_walk(size_t n) { return (budget_.walked += n) <= kMostWalked; }
 
   struct Member {
     Json format;
