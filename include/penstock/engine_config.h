@@ -60,8 +60,8 @@ struct EngineConfig {
   // where cached blocks are kept too: PATH[:SIZE] (a folder and the most bytes in it), redis://HOST,
   // or both with a comma between them; "" = nowhere
   std::string kv_store;
-  // What the engine does for others that share the store: prefill, decode, both. prefill: prompts
-  // are computed only, and end when the store has their blocks; decode: as both.
+  // Part in split serving by a shared store: prefill computes prompts only, and ends a request when
+  // the store has its blocks; both and decode (with a store only) generate.
   std::string role = "both";
   // tokens of earlier texts that prompts are compared with; 0 = none
   int64_t prefix_history = 0;

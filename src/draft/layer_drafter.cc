@@ -187,8 +187,8 @@ class LayerDrafter final : public Drafter {
     DraftTree* tree;
     State* state;
     std::vector<TokenId> tokens;  // tokens of the sequence, then of the draft
-    // What the layer of the last pass gave: states of entries that belong to guesses, or the
-    // state of the last entry for the last layer.
+    // States that the layer of the last pass returned: those of entries of guesses; of the last
+    // layer that of the last entry.
     std::vector<float> given = {};
     int n_rows = 0;  // of the pass
   };

@@ -144,12 +144,11 @@ Result<std::unique_ptr<NextTokenLayer>> NextTokenLayer::load(const WeightSource&
 }
 
 int NextTokenLayer::count(const WeightSource& source, const Model& target, Ops& ops) {
-  constexpr int kMost = 16;
   const Model::Progress none;
   TensorLoader tensors(source, target.config(), ops, none);
   if (!tensors.open()) return 0;
   int n = 0;
-  while (n < kMost) {
+  while (n < kMostNextTokenLayers) {
     const std::string at = tensors.at_layer(target.config().n_layers + n);
     if (!tensors.has_matrix(next_token_stems(source, at, n).projection + ".weight")) break;
     ++n;

@@ -30,7 +30,7 @@ class NextTokenLayer : public GuessLayer {
   // another kind), kCorruptFile.
   static Result<std::unique_ptr<NextTokenLayer>> load(const WeightSource& source,
                                                       const Model& target, Ops& ops, int index = 0);
-  // Number of such layers in the file, one after the other, at most 16; 0 if it cannot be opened.
+  // Number of such layers in the file, one after the other; 0 if it cannot be opened.
   static int count(const WeightSource& source, const Model& target, Ops& ops);
   ~NextTokenLayer() override;
 

@@ -8,12 +8,10 @@
 
 #include "cli/console/terminal.h"
 #include "cli/options/flags.h"
+#include "engine/store/block_loader.h"
 
 namespace penstock {
 namespace {
-
-// The share of the time of computing that reading may take, by the rule of the store's loader.
-constexpr double kMostShare = 0.5;
 
 Result<double> rate_of(const char* flag, const std::string& text) {
   int64_t rate = 0;
@@ -58,7 +56,7 @@ Result<SplitPlan::Outcome> SplitPlan::plan(int64_t tokens, int64_t bytes) const 
   }
   result.read_seconds = std::max(result.link_seconds, result.disk_seconds);
   if (result.read_seconds > 0)
-    result.most_prefill_rate = kMostShare * n_tokens / result.read_seconds;
+    result.most_prefill_rate = kMostLoadShare * n_tokens / result.read_seconds;
   if (prefill_rate <= 0) return result;
   result.prefill_seconds = n_tokens / prefill_rate;
   result.later_seconds =

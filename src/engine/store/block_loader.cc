@@ -232,12 +232,12 @@ void BlockLoader::Reader::load(BlockLoad& load) {
 // counts as somewhat faster, so that it is measured again.
 bool BlockLoader::Reader::pays(const ChainQuery& query, int n_found,
                                std::span<const WantedBlock> wanted) {
-  constexpr double kAtMost = 0.5, kForget = 0.9;
+  constexpr double kForget = 0.9;
   int64_t bytes = 0;
   for (const WantedBlock& want : wanted) bytes += store_->images().bytes(want.key.group);
   const double loading = byte_seconds_ * static_cast<double>(bytes);
   const double computing = query.token_seconds * (n_found - query.n_found) * block_size_;
-  if (query.token_seconds <= 0 || loading <= kAtMost * computing) return true;
+  if (query.token_seconds <= 0 || loading <= kMostLoadShare * computing) return true;
   byte_seconds_ *= kForget;
   return false;
 }

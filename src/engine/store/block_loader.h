@@ -22,6 +22,9 @@ struct LoadedBlock {
   bool is_far = false;  // BlockStore::is_far()
 };
 
+// Share of the time of computing that loading may take; longer loads are computed instead.
+inline constexpr double kMostLoadShare = 0.5;
+
 class BlockLoad;
 
 class BlockLoader {

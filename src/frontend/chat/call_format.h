@@ -21,7 +21,7 @@ inline constexpr JsonTypes kString = 1, kNumber = 2, kBoolean = 4, kNull = 8, kA
                            kObject = 32, kAny = 63;
 }
 struct InnerTypes;
-// What a schema says of a value. inner: of what is in lists and objects; null: nothing.
+// Types that a schema allows a value. inner: types of items and members; null: not known.
 struct ParameterType {
   ParameterType(JsonTypes of = json_types::kAny) : types(of) {}  // implicit
   JsonTypes types;

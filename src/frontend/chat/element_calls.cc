@@ -88,7 +88,8 @@ Json element_leaf(std::string_view text, const std::optional<ParameterType>& typ
   return parameter_value(text, type->types);
 }
 
-// What may be a list or an object is a list if all its elements are called as items are.
+// Value of an element by its type. Where a list and an object are allowed, elements that are all named
+// as items are a list.
 Json element_value(OpenElement element) {
   using namespace json_types;
   std::vector<ElementChild>& children = element.children;

@@ -194,7 +194,7 @@ ParameterType SchemaDocument::value_type(const Json& schema, int depth) {
   return type;
 }
 
-// What several alternatives say of one value is taken from the first.
+// Adds types of items and members. Of several alternatives for one value the first counts.
 void SchemaDocument::add_inner(const Json& schema, int depth, int n_branches, InnerTypes& inner) {
   const auto is_left = [&] { return ++budget_.inner <= kMostInner; };
   if (const Json& properties = get_field(schema, "properties"); properties.is_object()) {

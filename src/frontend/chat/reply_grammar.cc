@@ -184,7 +184,7 @@ class ReplyGrammar {
   }
 
  private:
-  // What follows reasoning, or a mark that the prompt ends with.
+  // Grammar of the reply behind reasoning, or behind a mark at the end of the prompt.
   Result<Json> text_or_calls(std::optional<Json> answer, std::string_view opened) const {
     if (callable_.empty()) return in_text_marks(*std::move(answer), opened);
     const CallFormat& format = context_.calls->format;

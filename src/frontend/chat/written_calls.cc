@@ -301,7 +301,7 @@ class WrittenHead {
             std::make_unique<ParameterStream>(opening_.format, writing_, types())};
   }
 
-  // Of the tool's parameters; null: not known.
+  // Types of the tool's parameters; null: not known.
   const ParameterTypes::mapped_type* types() const {
     if (opening_.types == nullptr) return nullptr;
     const auto tool = opening_.types->find(name_);

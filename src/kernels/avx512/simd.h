@@ -96,8 +96,8 @@ struct Simd {
     return {_mm512_mulhrs_epi16(a.first, b.first), _mm512_mulhrs_epi16(a.second, b.second)};
   }
 
-  // Of codes of 4 bits, two to a byte:
-  // factors of 16 tokens, each in both halves of a lane
+  // Codes of 4 bits, two to a byte.
+  // Loads the factors of 16 tokens, each into both halves of a lane.
   static Ints load_factors(const void* p) {
     const __m512i lanes = _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
     return _mm512_or_si512(lanes, _mm512_slli_epi32(lanes, 16));

@@ -34,6 +34,9 @@ class TypeNames {
   size_t count_ = 0;
 };
 
+// Layers of one file that predict further tokens; more are not read.
+inline constexpr int kMostNextTokenLayers = 16;
+
 // One architecture. It is defined at the end of the architecture's file and listed in archs.cc.
 struct Architecture {
   // ModelConfig::arch; GGUF's general.architecture

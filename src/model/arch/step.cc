@@ -177,7 +177,7 @@ void read_next_token_layers(ConfigReader& reader, ModelConfig& config) {
     return list != nullptr && list->is_array() && at < list->size() ? (*list)[at] : kNothing;
   };
   config.next_token_streams = true;
-  const int n = std::clamp(config.n_next_token_layers, 1, 16);
+  const int n = std::clamp(config.n_next_token_layers, 1, kMostNextTokenLayers);
   for (int i = 0; i < n; ++i) {
     const json& type = own({"attention.sliding_window_pattern", "next_token_layer_types"}, i);
     const bool full = type == kFull || type == false;

@@ -312,8 +312,8 @@ Result<TensorMap> map_tensors(const WeightSource& source, const ModelConfig& con
   }
   Mapper mapper(source, config, out);
   ASSIGN_OR_RETURN(TensorMap map, mapper.map());
-  constexpr int kMostNextTokens = 16;
-  while (map.n_next_tokens < kMostNextTokens && mapper.map_next_token(map.n_next_tokens, map)) {
+  while (map.n_next_tokens < kMostNextTokenLayers &&
+         mapper.map_next_token(map.n_next_tokens, map)) {
   }
   RETURN_IF_ERROR(mapper.check_unused(map));
   return map;

@@ -76,13 +76,18 @@ size_t base64_bytes_in(std::string_view body) {
   return base64_behind(body, "base64,", false) + base64_behind(body, "\"data\"", true);
 }
 
-std::optional<HttpReply> check_text_beside_files(const Services& services,
-                                                 const HttpRequest& request) {
+net::awaitable<bool> run_on_text(Services& services, Exchange& exchange, size_t n_bytes,
+                                 std::function<void()> work) {
+  const HttpRequest& request = exchange.request();
   const size_t most = most_text(services), n = request.body.size();
-  if (n <= most) return std::nullopt;
-  const size_t n_text = n - std::min(n, base64_bytes_in(request.body));
-  if (n_text <= most) return std::nullopt;
-  return error_reply(request, 413, too_much_text(most, n_text));
+  size_t n_text = n;
+  co_await services.run_apart(exchange, n_bytes, [&] {
+    if (n > most) n_text -= std::min(n, base64_bytes_in(request.body));
+    if (n_text <= most) work();
+  });
+  if (n_text <= most) co_return true;
+  co_await exchange.reply(error_reply(request, 413, too_much_text(most, n_text)));
+  co_return false;
 }
 
 Status check_read_text(const Services& services, const HttpRequest& request, const json& body) {

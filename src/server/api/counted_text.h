@@ -1,8 +1,8 @@
 // Bounds of bodies whose text is counted or shown but not computed (most_text()). What is pictures
 // and sounds in their messages does not count: they cost what they cost in a chat.
 #pragma once
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string_view>
 
 #include "base/result.h"
@@ -12,12 +12,13 @@ namespace penstock {
 
 struct Services;
 
-// Returns a 413 reply, in the shape of the requested API, if a body that was not read yet has more
-// text beside base64 than it may. Looks at every byte of a large body.
-std::optional<HttpReply> check_text_beside_files(const Services& services,
-                                                 const HttpRequest& request);
-// The same of a body that was read: base64 counts as text where it is no picture or sound. Error:
-// kInvalidArgument.
+// Runs work of about n_bytes apart (Services::run_apart()) on a body that was not read yet. Returns
+// false where it has more text beside base64 than it may: the work is then left out, and the client
+// has a 413 in the shape of the requested API. Looks at every byte of a large body.
+net::awaitable<bool> run_on_text(Services& services, Exchange& exchange, size_t n_bytes,
+                                 std::function<void()> work);
+// Error where a body that was read has more text: base64 counts as text where it is no picture or
+// sound. Errors: kInvalidArgument.
 Status check_read_text(const Services& services, const HttpRequest& request,
                        const nlohmann::ordered_json& body);
 

@@ -234,10 +234,8 @@ void Generation::handle(int prompt, const OwnedEvent& event) {
     if (step.finished) {
       delta.finish = output.finish_reason;
       delta.stop_reason = output.stop_reason;
-      if (output.error && std::ranges::find(stopped_, delta.choice) == stopped_.end()) {
+      if (output.error && std::ranges::find(stopped_, delta.choice) == stopped_.end())
         errors_.emplace_back(delta.choice, *output.error);
-        error_ = errors_.front().second;
-      }
       running_->finished[delta.choice].store(true, std::memory_order_relaxed);
       const auto n_prompt = static_cast<int>(builder->so_far().prompt_token_ids.size());
       n_cached_tokens_ += event.index != 0 ? 0 : replayed_ ? n_prompt : output.stats.cached_tokens;
@@ -307,8 +305,6 @@ bool Generation::replay(const Take& take) {
 void Generation::stop(int choice) {
   stopped_.push_back(choice);
   std::erase_if(errors_, [&](const auto& one) { return one.first == choice; });
-  error_.reset();
-  if (!errors_.empty()) error_ = errors_.front().second;
   if (replayed_) return;  // the record ends where the reply stopped
   const int prompt = choice / call_.params.n;
   if (builders_[prompt] != nullptr) {

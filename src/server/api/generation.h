@@ -112,8 +112,8 @@ class Generation {
   void stop(int choice);
 
   bool client_gone() const { return gone_; }
-  // the first error of any sequence; nullopt: none
-  const std::optional<Error>& error() const { return error_; }
+  // the first error of any sequence; null: none
+  const Error* error() const { return errors_.empty() ? nullptr : &errors_.front().second; }
   // Outputs by prompt; complete when pass() has returned false.
   const std::vector<RequestOutput>& outputs() const { return outputs_; }
   const GenerationCall& call() const { return call_; }
@@ -164,7 +164,6 @@ class Generation {
   const std::shared_ptr<const StopStrings> stops_;  // shared by all prompts
   std::vector<ChoiceDelta> deltas_;                 // reused buffer
   std::vector<RequestOutput> outputs_;
-  std::optional<Error> error_;
   std::vector<std::pair<int, Error>> errors_;  // by choice, in the order of their coming
   std::vector<int> stopped_;                   // choices that stop() ended
   int n_open_ = 0, n_prompt_tokens_ = 0, n_completion_tokens_ = 0, n_cached_tokens_ = 0;

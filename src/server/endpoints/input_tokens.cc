@@ -48,12 +48,8 @@ using Count = Result<size_t> (*)(Services& services, const HttpRequest& request)
 net::awaitable<void> answer_count(Services& services, Exchange& exchange, size_t n_bytes,
                                   Count count) {
   Result<size_t> n;
-  std::optional<HttpReply> refused;
-  co_await services.run_apart(exchange, n_bytes, [&] {
-    refused = check_text_beside_files(services, exchange.request());
-    if (!refused) n = count(services, exchange.request());
-  });
-  if (refused) co_return co_await exchange.reply(*std::move(refused));
+  const auto work = [&] { n = count(services, exchange.request()); };
+  if (!co_await run_on_text(services, exchange, n_bytes, work)) co_return;
   if (!n) co_return co_await exchange.reply(error_reply(n.error()));
   co_await exchange.reply(json_reply(count_json(*n)));
 }

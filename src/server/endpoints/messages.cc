@@ -258,12 +258,8 @@ net::awaitable<void> post_messages(Services& services, Exchange& exchange) {
 
 net::awaitable<void> post_count_tokens(Services& services, Exchange& exchange) {
   Result<json> result;
-  std::optional<HttpReply> refused;
-  co_await services.run_apart(exchange, [&] {
-    refused = check_text_beside_files(services, exchange.request());
-    if (!refused) result = count_tokens(services, exchange.request());
-  });
-  if (refused) co_return co_await exchange.reply(*std::move(refused));
+  const auto work = [&] { result = count_tokens(services, exchange.request()); };
+  if (!co_await run_on_text(services, exchange, exchange.request().body.size(), work)) co_return;
   if (!result) co_return co_await exchange.reply(anthropic_error(result.error()));
   co_await exchange.reply(json_reply(*result));
 }

@@ -215,14 +215,11 @@ using Work = Result<json> (*)(Services& services, const HttpRequest& request);
 
 net::awaitable<void> answer_with(Services& services, Exchange& exchange, Work work) {
   HttpReply reply;
-  co_await services.run_apart(exchange, [&] {
-    if (auto refused = check_text_beside_files(services, exchange.request())) {
-      reply = *std::move(refused);
-      return;
-    }
+  const auto answer = [&] {
     const Result<json> result = work(services, exchange.request());
     reply = result ? json_reply(*result) : error_reply(result.error());
-  });
+  };
+  if (!co_await run_on_text(services, exchange, exchange.request().body.size(), answer)) co_return;
   co_await exchange.reply(std::move(reply));
 }
 
@@ -230,12 +227,8 @@ net::awaitable<void> answer_with(Services& services, Exchange& exchange, Work wo
 
 net::awaitable<void> post_tokenize(Services& services, Exchange& exchange) {
   Result<Tokenized> tokenized;
-  std::optional<HttpReply> refused;
-  co_await services.run_apart(exchange, [&] {
-    refused = check_text_beside_files(services, exchange.request());
-    if (!refused) tokenized = tokenize(services, exchange.request());
-  });
-  if (refused) co_return co_await exchange.reply(*std::move(refused));
+  const auto work = [&] { tokenized = tokenize(services, exchange.request()); };
+  if (!co_await run_on_text(services, exchange, exchange.request().body.size(), work)) co_return;
   if (!tokenized) co_return co_await exchange.reply(error_reply(tokenized.error()));
   co_await send_tokens(exchange, *tokenized);
 }

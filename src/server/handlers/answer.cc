@@ -138,8 +138,9 @@ net::awaitable<void> answer_stream(Services& services, Exchange& exchange, Gener
   }
   if (const auto& spending = record_of(exchange).spending) spending->settle();
   if (!open || generation.client_gone()) co_return;
-  const auto& failure = generation.error();
-  const Error* error = failure && failure->code != ErrorCode::kCancelled ? &*failure : nullptr;
+  const Error* failure = generation.error();
+  const Error* error =
+      failure != nullptr && failure->code != ErrorCode::kCancelled ? failure : nullptr;
   co_await shape.keep(generation, error);
   std::string tail = error != nullptr ? shape.error_event(*error) : shape.end(generation);
   if (co_await exchange.write(tail)) co_await exchange.end_stream();
@@ -173,30 +174,44 @@ nlohmann::ordered_json prefilled(const Generation& generation) {
             {"prompt_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}}}}};
 }
 
-net::awaitable<void> refuse(Exchange& exchange, const GenerationCall& call, ReplyShape& shape,
-                            const Error& error) {
-  HttpReply refused = shape.error(error);
+// Returns null when the call is refused, which the client was told.
+net::awaitable<std::unique_ptr<Generation>> begin(Services& services, Exchange& exchange,
+                                                  GenerationCall& call, ReplyShape& shape) {
+  if (auto refused = reserve(exchange, call, shape)) {
+    co_await exchange.reply(*std::move(refused));
+    co_return nullptr;
+  }
+  call.cache_scope = cache_scope_of(services, exchange.request());
+  auto started = co_await Generation::start(services, exchange, call);
+  if (started) co_return *std::move(started);
+  HttpReply refused = shape.error(started.error());
   if (refused.status == 429) set_retry_after(refused, call.model->seconds_of_queue());
   co_await exchange.reply(std::move(refused));
+  co_return nullptr;
+}
+
+// Passes all deltas to `take`. Returns whether a whole reply is wanted: the client is there, and was
+// told of no error.
+net::awaitable<bool> pass_all(Exchange& exchange, Generation& generation, ReplyShape& shape,
+                              const Generation::Take& take) {
+  while (co_await generation.pass(take, std::chrono::hours(1))) {
+  }
+  if (const auto& spending = record_of(exchange).spending) spending->settle();
+  if (generation.client_gone()) co_return false;
+  if (generation.error() == nullptr) co_return true;
+  co_await exchange.reply(shape.error(*generation.error()));
+  co_return false;
 }
 
 // Computes the prompts of a call and has them in the store, whatever else it asks for.
 net::awaitable<void> answer_prompts(Services& services, Exchange& exchange, GenerationCall& call,
                                     ReplyShape& shape) {
   keep_prompts(call);
-  if (auto refused = reserve(exchange, call, shape))
-    co_return co_await exchange.reply(*std::move(refused));
-  call.cache_scope = cache_scope_of(services, exchange.request());
-  auto started = co_await Generation::start(services, exchange, call);
-  if (!started) co_return co_await refuse(exchange, call, shape, started.error());
-  Generation& generation = **started;
+  const auto generation = co_await begin(services, exchange, call, shape);
+  if (generation == nullptr) co_return;
   const Generation::Take ignore = [](const std::vector<ChoiceDelta>&) { return true; };
-  while (co_await generation.pass(ignore, std::chrono::hours(1))) {
-  }
-  if (const auto& spending = record_of(exchange).spending) spending->settle();
-  if (generation.client_gone()) co_return;
-  if (generation.error()) co_return co_await exchange.reply(shape.error(*generation.error()));
-  co_await exchange.reply(json_reply(prefilled(generation)));
+  if (co_await pass_all(exchange, *generation, shape, ignore))
+    co_await exchange.reply(json_reply(prefilled(*generation)));
 }
 
 }  // namespace
@@ -250,12 +265,9 @@ net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCa
     co_return co_await exchange.reply(shape.error(constrained.error()));
   }
   if (exchange.gone()) co_return;
-  if (auto refused = reserve(exchange, call, shape))
-    co_return co_await exchange.reply(*std::move(refused));
-  call.cache_scope = cache_scope_of(services, exchange.request());
-  auto started = co_await Generation::start(services, exchange, call);
-  if (!started) co_return co_await refuse(exchange, call, shape, started.error());
-  Generation& generation = **started;
+  const auto begun = co_await begin(services, exchange, call, shape);
+  if (begun == nullptr) co_return;
+  Generation& generation = *begun;
   if (stream) {
     co_await answer_stream(services, exchange, generation, shape);
     if (!generation.client_gone() && !generation.error()) reuse.keep(generation);
@@ -265,11 +277,7 @@ net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCa
     for (const ChoiceDelta& delta : deltas) shape.add(delta, generation);
     return true;
   };
-  while (co_await generation.pass(gather, std::chrono::hours(1))) {
-  }
-  if (const auto& spending = record_of(exchange).spending) spending->settle();
-  if (generation.client_gone()) co_return;
-  if (generation.error()) co_return co_await exchange.reply(shape.error(*generation.error()));
+  if (!co_await pass_all(exchange, generation, shape, gather)) co_return;
   co_await shape.keep(generation, nullptr);
   reuse.keep(generation);
   HttpReply whole;
