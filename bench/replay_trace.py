@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A trace of prompts with the hashes of their blocks, replayed at its pace, scaled down: hit rate, time to first token, bytes written and
-read; of servers without and with a --kv-store, and of llama.cpp's server with a slot file for each prompt.
+read; of servers without and with a --kv-store in memory, on a disk and both, and of llama.cpp's server with a slot file for each prompt.
 
 Usage: PENSTOCK=build/release/penstock bench/replay_trace.py MODEL TRACE.jsonl[.zst] [--scale 32] [--speed 4] [--requests 200] [--output 8]
-       [--cache 64M] [--restart 100] [--llama-server PROGRAM]        (nothing else running)
+       [--cache 64M] [--memory 1G] [--restart 100] [--llama-server PROGRAM]        (nothing else running)
 
 A block of the trace (512 tokens, one entry of hash_ids) becomes 512 / scale tokens that its hash decides. Requests are sent at their times,
 divided by speed; those whose prompt does not fit the model's context are left out. With --restart every server is stopped and started again
@@ -73,15 +73,14 @@ class Client:
 
 
 class Penstock:
-    def __init__(self, args, folder):
-        self.args, self.folder = args, folder
-        self.name = "with a store" if folder else "without a store"
+    def __init__(self, args, name, store=None):
+        self.args, self.name, self.store = args, name, store
         self.written = self.read = 0
 
     def start(self):
         command = [os.environ.get("PENSTOCK", "penstock"), "serve", "-m", self.args.model, "--port", "0", "--kv-cache-memory", self.args.cache,
                    "--no-log-requests"]
-        self.process = subprocess.Popen(command + (["--kv-store", f"{self.folder}:{self.args.store}"] if self.folder else []),
+        self.process = subprocess.Popen(command + (["--kv-store", self.store] if self.store else []),
                                         stderr=subprocess.PIPE, text=True)
         for line in self.process.stderr:
             if found := re.search(r"://[\d.]+:(\d+)", line):
@@ -179,7 +178,8 @@ def main():
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--output", type=int, default=8)
     parser.add_argument("--cache", default="64M")
-    parser.add_argument("--store", default="16G")
+    parser.add_argument("--memory", default="1G", help="size of a store in memory")
+    parser.add_argument("--store", default="16G", help="size of a store on a disk")
     parser.add_argument("--restart", type=int, default=100)
     parser.add_argument("--longest", type=int, default=4000)
     parser.add_argument("--ids", type=int, default=20000, help="tokens of the vocabulary that are used")
@@ -196,7 +196,9 @@ def main():
     print("| | hits, % of tokens | first token, median ms | 9 of 10 | mean | written, MiB | read, MiB |\n|---|---|---|---|---|---|---|")
     folder = tempfile.mkdtemp(prefix="replay")
     try:
-        servers = [Penstock(args, None), Penstock(args, folder)]
+        servers = [Penstock(args, "without a store"), Penstock(args, "memory", f"memory:{args.memory}"),
+                   Penstock(args, "disk", f"{folder}/disk:{args.store}"),
+                   Penstock(args, "memory and disk", f"memory:{args.memory},{folder}/both:{args.store}")]
         if args.llama_server:
             servers.append(LlamaCpp(args, folder))
         for server in servers:

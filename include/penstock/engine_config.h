@@ -55,21 +55,15 @@ struct EngineConfig {
   bool enable_prefix_caching = true;
   // tokens between kept states of recurrent models; 0 = automatic
   int state_snapshot_interval = 0;
-  // saved at shutdown, restored at start; "" = not kept
-  std::string prefix_cache_file;
-  // where cached blocks are kept too: PATH[:SIZE] (a folder and the most bytes in it), redis://HOST,
-  // or both with a comma between them; "" = nowhere
+  // where cached blocks are kept too: memory:SIZE (of the host), PATH[:SIZE] (a folder and the most
+  // bytes in it), redis://HOST, or several in this order with commas between them; "" = nowhere
   std::string kv_store;
   // Part in split serving by a shared store: prefill computes prompts only, and ends a request when
   // the store has its blocks; both and decode (with a store only) generate.
   std::string role = "both";
   // tokens of earlier texts that prompts are compared with; 0 = none
   int64_t prefix_history = 0;
-  std::string kv_layout = "paged";       // paged, contiguous
-  std::string preemption = "recompute";  // recompute, swap
-  // bytes; 0 = half of the KV cache; preemption swap
-  int64_t swap_space = 0;
-  std::string swap_dir;  // folder to swap to; "" = host memory
+  std::string kv_layout = "paged";  // paged, contiguous
   std::string policy = "continuous";
   int max_batch_size = 0;   // policy static and dynamic; 0 = max_num_seqs
   double max_wait_ms = 50;  // policy dynamic
@@ -166,13 +160,14 @@ struct EngineConfig {
     v("state_snapshot_interval", c.state_snapshot_interval,
       "of recurrent models: tokens from one kept state to the next, from which equal prefixes go "
       "on; 0 keeps them where steps end and where prompts part");
-    v("prefix_cache_file", c.prefix_cache_file,
-      "file that keeps the prefix cache from one start to the next; ignored when it does not fit");
     v("kv_store", c.kv_store,
-      "PATH[:SIZE]: folder on a local disk where the cached blocks of prompts and completions are "
-      "kept beyond memory and restarts, and the most bytes in it (K, M, G, T; 16G), which several "
-      "servers and models may share; or redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], which "
-      "several machines may share; or both: PATH[:SIZE],redis://...");
+      "where the cached blocks of prompts and completions are kept beside the KV cache: "
+      "memory:SIZE, "
+      "of the host and for each model (K, M, G, T); PATH[:SIZE], a folder on a local disk and the "
+      "most bytes in it (16G), which outlives restarts and which several servers and models may "
+      "share; redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], which several machines may share; "
+      "or "
+      "several of them in this order: memory:4G,/cache:100G,redis://...");
     v("role", c.role,
       "with a kv_store that several servers share: prefill computes prompts only and answers when "
       "the store has their blocks, decode goes on from what it finds there, both (the default) is "
@@ -182,11 +177,6 @@ struct EngineConfig {
       "prompt left them and why it was not cached (cache_miss); 0 is off, 262144 takes 1 MiB");
     v("kv_layout", c.kv_layout,
       "paged, or contiguous: every sequence reserves max_model_len tokens, and nothing is shared");
-    v("preemption", c.preemption,
-      "what happens to a sequence that loses its blocks: recompute, or swap to host memory or "
-      "disk");
-    v("swap_space", c.swap_space, "bytes to swap to; 0 is half the size of the KV cache");
-    v("swap_dir", c.swap_dir, "folder of the swap file; empty swaps to host memory");
     v("policy", c.policy, "who runs now");
     v("max_batch_size", c.max_batch_size, "sequences per batch of the static and dynamic policies");
     v("max_wait_ms", c.max_wait_ms,

@@ -90,8 +90,7 @@ struct Metrics {
   Counter kv_store_read_blocks, kv_store_read_bytes, kv_store_damaged_blocks;
   Counter kv_store_written_blocks, kv_store_written_bytes, kv_store_dropped_blocks,
       kv_store_unsettled;
-  Counter num_preemptions, swapped_out_blocks, swapped_in_blocks, swap_errors, out_of_memory, steps,
-      admission_rejections;
+  Counter num_preemptions, out_of_memory, steps, admission_rejections;
   Counter grammar_rows, grammar_mask_seconds, grammar_forced_tokens;
   Counter grammar_cache_queries, grammar_cache_hits, grammar_refusals;
   Counter spec_decode_num_drafts, spec_decode_num_draft_tokens, spec_decode_num_accepted_tokens;
@@ -149,10 +148,6 @@ struct Metrics {
     v("grammar_refusals", m.grammar_refusals, "grammars that were refused when they were compiled");
     v("grammar_forced_tokens", m.grammar_forced_tokens,
       "draft tokens that were kept and that a grammar had forced");
-    v("swapped_out_blocks", m.swapped_out_blocks,
-      "blocks of preempted sequences kept in the swap space");
-    v("swapped_in_blocks", m.swapped_in_blocks, "blocks brought back from the swap space");
-    v("swap_errors", m.swap_errors, "sequences that were computed again because swapping failed");
     v("out_of_memory", m.out_of_memory, "requests that ended with an error because memory ran out");
     v("kv_store_queries", m.kv_store_queries, "prompts looked up in the store of blocks");
     v("kv_store_misses", m.kv_store_misses, "of these, with no more blocks there than in memory");

@@ -241,12 +241,29 @@ def _mamba_config(opening: Opening, name: str, value: Any) -> None:
     _gpu(opening, name, left)
 
 
-def _swap_space(opening: Opening, name: str, value: Any) -> None:
-    """With preemption="swap": the engine's setting, in bytes; otherwise vLLM's deprecated argument, which is ignored."""
-    if opening.given.get("preemption") == "swap":
-        opening.config["swap_space"] = value
-    else:
-        _gpu(opening, name, value)
+def _kv_store(opening: Opening, name: str, value: Any) -> None:
+    if opening.given.get("kv_offloading_size") is None:
+        opening.config["kv_store"] = value
+
+
+def _kv_offloading_backend(opening: Opening, name: str, value: Any) -> None:
+    if value not in (None, "native"):
+        raise ValueError(f"{name}: expected native, got {value!r}: blocks are kept by the engine (kv_store)")
+
+
+def _kv_offloading_size(opening: Opening, name: str, value: Any) -> None:
+    """GiB of the host's memory that keep blocks: the first part of kv_store, in front of what the argument of that name says."""
+    if value is None:
+        return
+    size = int(float(value) * 2**30)
+    if size < 2**20:
+        raise ValueError(f"{name}: expected GiB of memory, at least 1 MiB, got {value!r}")
+    others = opening.given.get("kv_store")
+    if opening.given.get("kv_transfer_config"):
+        raise ValueError(f"{name} and kv_transfer_config: give kv_store instead, as memory:4G,/folder, and role")
+    if others and str(others).startswith("memory:"):
+        raise ValueError(f"{name} and kv_store {others!r} both say how much memory keeps blocks")
+    opening.config["kv_store"] = f"memory:{size}" + (f",{others}" if others else "")
 
 
 def _scheduling_policy(opening: Opening, name: str, value: Any) -> None:
@@ -520,7 +537,7 @@ RULES: Dict[str, Rule] = {
     "kv_cache_memory_bytes": _setting("kv_cache_memory", int),
     "num_gpu_blocks_override": _refused("give the size of the cache by kv_cache_memory_bytes"),
     **_own("max_num_seqs", "max_num_batched_tokens", "memory_utilization", "kv_cache_memory", "block_size",
-           "enable_prefix_caching", "prefix_cache_file", "kv_store", "role", "prefix_history", "state_snapshot_interval", "kv_layout", "preemption", "swap_dir",
+           "enable_prefix_caching", "role", "prefix_history", "state_snapshot_interval", "kv_layout",
            "packed_cache", "experts_offload", "n_cpu_moe", "cpu_moe", "override_tensor", "prefill_chunk", "policy", "max_batch_size", "max_wait_ms",
            "max_tokens_per_batch", "priority_ageing_s", "preset", "max_queued_requests", "max_queued_tokens"),
     "max_num_active_seqs": _at_least(1, _at_most("max_num_seqs")),
@@ -529,7 +546,7 @@ RULES: Dict[str, Rule] = {
     "swa_bounded_replay": _nothing, "long_prefill_token_threshold_adaptive": _gpu, "prefill_schedule_interval": _gpu,
     "scheduler_reserve_full_isl": _nothing, "sleep_mode_backend": _nothing, "sleep_mode_offload_cudagraph": _nothing,
     "sleep_preserve_parameter_names": _refused("a model sleeps as a whole"),
-    "prefix_caching_hash_algo": _nothing, "swap_space": _swap_space, "enable_chunked_prefill": _nothing,
+    "prefix_caching_hash_algo": _nothing, "swap_space": _gpu, "enable_chunked_prefill": _nothing,
     "max_num_partial_prefills": _gpu, "max_long_partial_prefills": _gpu, "long_prefill_token_threshold": _gpu,
     "scheduling_policy": _scheduling_policy, "max_num_queued_reqs": _setting("max_queued_requests", int),
     "max_num_queued_tokens": _setting("max_queued_tokens", int), "async_scheduling": _nothing,
@@ -603,7 +620,7 @@ RULES: Dict[str, Rule] = {
     "data_parallel_backend": _nothing, "kv_transfer_config": _kv_transfer_config,
     "kv_events_config": _refused("not supported"), "ec_transfer_config": _TEXT_ONLY,
     "weight_transfer_config": _refused("weights are those of the files"),
-    "kv_offloading_size": _refused("use swap_dir and preemption='swap'"), "kv_offloading_backend": _nothing,
+    "kv_store": _kv_store, "kv_offloading_size": _kv_offloading_size, "kv_offloading_backend": _kv_offloading_backend,
 }
 
 

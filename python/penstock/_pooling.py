@@ -26,8 +26,8 @@ Compute = Callable[[List[List[int]], PoolingParams, Optional[_core.OpenedAdapter
 _KNOWN = {"model", "backend", "threads", "batch_invariant", "enforce_eager", "quantize", "max_num_batched_tokens",
           "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "rank_wire_dtype", "max_loras", "max_lora_rank"}
 _NO_CACHE = {"thread_weight", "packed_cache", "block_size", "preset", "max_model_len", "max_num_seqs", "prefill_chunk",
-             "kv_cache_memory", "memory_utilization", "enable_prefix_caching", "state_snapshot_interval", "kv_layout", "preemption",
-             "swap_space", "swap_dir", "policy", "max_batch_size", "max_wait_ms", "max_tokens_per_batch", "priority_ageing_s",
+             "kv_cache_memory", "memory_utilization", "enable_prefix_caching", "state_snapshot_interval", "kv_layout",
+             "policy", "max_batch_size", "max_wait_ms", "max_tokens_per_batch", "priority_ageing_s",
              "max_queued_requests", "max_queued_tokens", "seed"}
 
 

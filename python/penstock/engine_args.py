@@ -111,15 +111,12 @@ class EngineArgs:
     prefix_cache_retention_interval: int = 0
     enable_mamba_shared_prefix_checkpoint: bool = False
     swa_bounded_replay: bool = True
-    prefix_cache_file: Optional[str] = None
     kv_store: Optional[str] = None
     role: Optional[str] = None
     prefix_history: Optional[int] = None
     state_snapshot_interval: Optional[int] = None
     kv_layout: Optional[str] = None
-    preemption: Optional[str] = None
     swap_space: Optional[float] = None
-    swap_dir: Optional[str] = None
     packed_cache: Optional[str] = None
     experts_offload: Optional[bool] = None
     n_cpu_moe: Optional[int] = None

@@ -71,11 +71,6 @@ class NoFiles(Case):
                 self.assertNotEqual(code, 0, said)
                 self.assertNotIn("serving", said)
 
-    def test_what_is_not_needed_is_done_without(self):
-        with Server("--prefix-cache-file", self.fifo) as server:
-            self.assertEqual(server.generate().status, 200)
-            self.assertEqual(server.stop(), 0)
-
     def test_what_a_shell_opened_is_read(self):
         for name in ("/dev/stdin", "-"):
             done = subprocess.run([PROGRAM, "generate", "-m", MODEL, "-f", name, "-n", "4"], input="Once upon", capture_output=True, text=True, timeout=60 * SLOW)

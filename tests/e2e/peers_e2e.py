@@ -355,7 +355,7 @@ class Slots(unittest.TestCase):
     def test_actions(self):
         self.assertEqual(self.act("?action=erase"), {"id_slot": 0, "n_erased": 0})
         for action in ("save", "restore"):
-            self.assertIn("--prefix-cache-file", refusal(self.act(f"?action={action}", 501)))
+            self.assertIn("--kv-store", refusal(self.act(f"?action={action}", 501)))
         for query, slot in (("", 0), ("?action=x", 0), ("?action=erase", 99999), ("?action=erase", -1), ("?action=erase", "a")):
             self.act(query, 400, slot)
 

@@ -101,19 +101,19 @@ class SameBits(unittest.TestCase):
             self.same(*flags, bodies=[{"prompt": PROMPTS[0], "model": name, "logprobs": 1} for name in (MODEL.name, "style0", "style1", "style2", "style0")])
 
     # Blocks of all ranks go out of the cache and come back as they were, while steps are on their way.
-    def test_with_swapping(self):
+    def test_preempted(self):
         bodies = [{"prompt": PROMPTS, "max_tokens": 110, "logprobs": 1}]  # of one request, that they run together on a busy machine too
         with Server(*EXACT) as roomy:
             wanted = completions(roomy, bodies)
-        for preemption in ("swap", "recompute"):
-            with Server(*EXACT, *stages(2), "--preemption", preemption, "--kv-cache-memory", "320K", "--max-model-len", 128) as server:
+        for store in ((), ("--kv-store", "memory:64M")):
+            with Server(*EXACT, *stages(2), *store, "--kv-cache-memory", "320K", "--max-model-len", 128) as server:
                 self.assertEqual(completions(server, bodies), wanted)
-                self.assertGreater(server.metric("penstock:swapped_in_blocks_total" if preemption == "swap" else "vllm:num_preemptions_total"), 0)
+                self.assertGreater(server.metric("penstock:kv_store_read_blocks_total" if store else "vllm:num_preemptions_total"), 0)
                 self.assertEqual(server.stop(), 0, server.log())
 
-    def test_prefixes_are_kept_in_a_file(self):
+    def test_prefixes_are_kept_on_disk(self):
         with tempfile.TemporaryDirectory() as folder:
-            args = (*EXACT, *stages(2), "--prefix-cache-file", os.path.join(folder, "prefixes"))
+            args = (*EXACT, *stages(2), "--kv-store", folder)
             with Server(*args) as server:
                 first = server.generate(LONG).json()
                 self.assertEqual(server.stop(), 0, server.log())

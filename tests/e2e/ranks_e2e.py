@@ -168,21 +168,21 @@ class SameText(unittest.TestCase):
                 self.assertEqual(server.stop(), 0, server.log())
 
     # Blocks of all ranks go out of the cache and come back as they were.
-    def test_with_swapping(self):
+    def test_preempted(self):
         args = ("--tensor-parallel-size", 2, "--threads", 1, "--batch-invariant")
         with Server(*args) as roomy:
             wanted = texts(roomy, max_tokens=110)
-        with Server(*args, "--preemption", "swap", "--kv-cache-memory", "320K", "--max-model-len", 128) as server:
+        with Server(*args, "--kv-store", "memory:64M", "--kv-cache-memory", "320K", "--max-model-len", 128) as server:
             for _ in range(5):  # a busy machine may let the requests come one after the other
                 self.assertEqual(texts(server, max_tokens=110), wanted)
-                if server.metric("penstock:swapped_in_blocks_total") > 0:
+                if server.metric("penstock:kv_store_read_blocks_total") > 0:
                     break
-            self.assertGreater(server.metric("penstock:swapped_in_blocks_total"), 0)
+            self.assertGreater(server.metric("penstock:kv_store_read_blocks_total"), 0)
             self.assertEqual(server.stop(), 0, server.log())
 
-    def test_prefixes_are_kept_in_a_file(self):
+    def test_prefixes_are_kept_on_disk(self):
         with tempfile.TemporaryDirectory() as folder:
-            args = ("--tensor-parallel-size", 2, "--threads", 1, "--prefix-cache-file", os.path.join(folder, "prefixes"))
+            args = ("--tensor-parallel-size", 2, "--threads", 1, "--kv-store", folder)
             prompt = "Once upon a time there was a little girl who loved to play with her dog in the big green park. " * 2
             with Server(*args) as server:
                 first = server.generate(prompt).json()

@@ -496,18 +496,6 @@ class Drain(unittest.TestCase):
                 self.assertIn(b"[DONE]", read_all(sock))
             self.assertRegex(read_all(plain), rb"HTTP/1.1 503 ")
 
-    def test_the_prefix_cache_survives(self):
-        prompt = "Once upon a time there was a little girl who liked to play in the garden with her dog and her cat. "
-        with tempfile.TemporaryDirectory() as folder:
-            file = os.path.join(folder, "prefixes")
-            with Server("--prefix-cache-file", file) as server:
-                first = server.generate(prompt)
-                self.assertEqual(server.stop(), 0)
-            self.assertGreater(os.path.getsize(file), 0)
-            with Server("--prefix-cache-file", file) as server:
-                self.assertEqual(server.generate(prompt).json()["text"], first.json()["text"])
-                self.assertGreaterEqual(server.metric("penstock:prompt_tokens_cached_total"), 16)
-
     def test_the_kv_store_survives_sigkill(self):
         prompt = "Once upon a time there was a little girl who liked to play in the garden with her dog and her cat. "
         with tempfile.TemporaryDirectory() as folder:

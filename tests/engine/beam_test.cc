@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/engine_fixture.h"
-#include "engine/files/swap_stores.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -67,17 +66,16 @@ TEST(Beams, ShareTheBlocksOfThePrompt) {
   EXPECT_EQ(fake.model->n_tokens(), 101 + 8);
 }
 
-TEST(Beams, WithoutRoomTheySwapOrStartOverWithTheSameResult) {
-  for (const bool swap : {false, true}) {
+TEST(Beams, WithoutRoomTheyStartOverWithTheSameResult) {
+  for (const int64_t memory_bytes : {0, 1 << 20}) {
     FakeEngineConfig config;
     config.vocab_size = 12;
     config.n_blocks = {24};
     config.max_model_len = 24;
     config.engine.max_num_seqs = 24;
     config.engine.max_num_batched_tokens = 24;
-    if (swap) config.swap_slots = {40};
-    const SwapLayout layout{{FakeModel::kBlockBytes * 4}, {40}};
-    FakeEngine fake(config, 0, swap ? make_memory_swap(layout).value() : nullptr);
+    config.store.memory_bytes = memory_bytes;
+    FakeEngine fake(config);
     std::vector<Request> requests;
     std::vector<std::shared_ptr<Collector>> sinks;
     for (int i = 0; i < 6; ++i) {

@@ -318,7 +318,7 @@ TEST(BlockTiers, TheNearOneFirst) {
   const auto folder = std::make_shared<BlockFolder>(
       BlockFolder::open(dir.path(), int64_t{1} << 30, redis_images()).value());
   const auto redis = std::make_shared<BlockRedis>(server.address(), redis_images(), kImpatient);
-  BlockTiers tiers(folder, redis);
+  BlockTiers tiers({folder, redis});
   const Kept one(1), two(2), three(3);
   BlockImage image;
   ASSERT_TRUE(tiers.write(one.key, one.image));

@@ -43,7 +43,7 @@ class CudaFailures : public testing::TestWithParam<FailureCase> {
     config.spec_length = config.spec == "off" ? "auto" : "3";
     if (config.spec == "draft") config.draft_model = config.model;
     config.batch_invariant = true;  // what drafts change
-    config.preemption = "swap";
+    config.kv_store = "memory:8M";
     config.kv_cache_memory = int64_t{1} << 20;
     return Engine::open(config);
   }

@@ -1,5 +1,5 @@
 // Engines over tiny checkpoints on CUDA's emulated device under random operations: whatever runs
-// beside a request, is drafted, cached, preempted, swapped or cancelled, its tokens and their
+// beside a request, is drafted, cached, preempted, kept outside or cancelled, its tokens and their
 // log-probabilities are the bits that it gets alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct CudaCase {
   std::string spec = "off";
   std::string spec_model;  // draft_model or spec_heads
   bool adapters = false;
-  bool swap = false;
+  bool stores = false;
   const char* cache = "auto";   // kv_cache_dtype
   const char* states = "auto";  // mamba_ssm_cache_dtype
   bool beams = true;            // not beside recurrent states, whose blocks are few here
@@ -179,7 +179,7 @@ class CudaOperations : public testing::TestWithParam<CudaCase> {
     config.max_num_batched_tokens = 24;
     config.kv_cache_memory =
         static_cast<int64_t>(static_cast<double>(block_bytes_) * GetParam().blocks);
-    if (GetParam().swap) config.preemption = "swap", config.swap_space = block_bytes_ * 6;
+    if (GetParam().stores) config.kv_store = "memory:4M";
     return config;
   }
   static inline int64_t block_bytes_ = 0;
@@ -290,14 +290,17 @@ INSTANTIATE_TEST_SUITE_P(
     Tiny, CudaOperations,
     testing::Values(
         CudaCase{.name = "adapters", .model = "models/llama2", .adapters = true, .preempts = false},
-        CudaCase{
-            .name = "swap", .model = "models/llama2", .swap = true, .cache = "fp8", .blocks = 6},
+        CudaCase{.name = "memory",
+                 .model = "models/llama2",
+                 .stores = true,
+                 .cache = "fp8",
+                 .blocks = 6},
         CudaCase{.name = "windows", .model = "models/gemma3", .beams = false, .preempts = false},
         CudaCase{.name = "experts", .model = "models/mixtral"},
         CudaCase{.name = "experts_on_cpu",
                  .model = "models/qwen2_moe",
                  .spec = "early-exit",
-                 .swap = true,
+                 .stores = true,
                  .blocks = 6,
                  .exit_layer = 1,
                  .on_cpu = "blk.1.*exps=CPU"},
@@ -337,7 +340,8 @@ INSTANTIATE_TEST_SUITE_P(
         CudaCase{.name = "sparse_mtp", .model = "models/deepseek_v32_mtp", .spec = "mtp"},
         CudaCase{
             .name = "mtp_of_two", .model = "models/glm4_moe_mtp2", .spec = "mtp", .blocks = 12},
-        CudaCase{.name = "sparse_blocks", .model = "models/minimax_m3", .swap = true, .blocks = 6},
+        CudaCase{
+            .name = "sparse_blocks", .model = "models/minimax_m3", .stores = true, .blocks = 6},
         CudaCase{.name = "pools_and_rows", .model = "models/qwen4_exp", .beams = false},
         CudaCase{.name = "pools_of_latents", .model = "models/glm5_next", .beams = false},
         CudaCase{.name = "entries", .model = "models/deepseek_v4", .beams = false},

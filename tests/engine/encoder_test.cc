@@ -1,5 +1,5 @@
 // Requests with the rows of an encoder (Whisper): tokens are those of transformers whatever runs
-// beside them, whether a sequence is preempted, swapped or computed in pieces.
+// beside them, whether a sequence is preempted or computed in pieces.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -104,13 +104,6 @@ TEST(EncoderRows, PromptsAreComputedInPieces) {
 TEST(EncoderRows, PreemptedSequencesBeginAgain) {
   EngineConfig config = encoded_config();
   config.kv_cache_memory = 480'000;
-  expect_tokens(config, true);
-}
-
-TEST(EncoderRows, SwappedSequencesGoOn) {
-  EngineConfig config = encoded_config();
-  config.kv_cache_memory = 480'000;
-  config.preemption = "swap", config.swap_space = 64 << 20;
   expect_tokens(config, true);
 }
 

@@ -24,7 +24,6 @@ struct FakeEngineConfig {
   std::vector<int> n_blocks = {64};
   std::vector<int> windows = {0};
   int max_model_len = 200;
-  std::vector<int> swap_slots;  // with a SwapStore
   EngineConfig engine;
   std::shared_ptr<DraftScript> drafts;  // null: no speculation
   int spec_length = 0;                  // 0 = automatic
@@ -34,16 +33,14 @@ struct FakeEngineConfig {
   std::shared_ptr<std::atomic<uint64_t>> next_request;  // of several engines
   int n_stages = 1;                                     // of a pipeline
   double exchange_after = 1;                            // as in SchedulerConfig
-  KvStoreSpec store;                                    // without a path: none
-  // makes another store of such images; empty: a folder at `store`
+  KvStoreSpec store;                                    // empty: none
+  // makes another store of such images; empty: what `store` says
   std::function<std::shared_ptr<BlockStore>(BlockImages)> make_store;
   std::chrono::milliseconds longest_answer{5000};  // of that store
 };
 
 struct FakeEngine {
-  explicit FakeEngine(FakeEngineConfig c = {}, uint64_t fingerprint = 0,
-                      std::unique_ptr<SwapStore> swap = {})
-      : settings(c) {
+  explicit FakeEngine(FakeEngineConfig c = {}, uint64_t fingerprint = 0) : settings(c) {
     if (c.engine.max_num_seqs == 0) c.engine.max_num_seqs = 8;
     if (c.engine.max_num_batched_tokens == 0) c.engine.max_num_batched_tokens = 32;
     EngineParts parts;
@@ -63,11 +60,8 @@ struct FakeEngine {
     parts.model = std::move(fake);
     auto policy = make_policy(parts.config.policy, policy_config(parts.config));
     SchedulerConfig scheduling = scheduler_config(parts.config, c.max_model_len);
-    scheduling.swap_slots = c.swap_slots;
     scheduling.exchange_after = c.exchange_after;
-    parts.swap = std::move(swap);
-    if (!c.store.path.empty() || c.make_store)
-      parts.store = open_store(c, *parts.model, fingerprint);
+    if (!c.store.is_empty() || c.make_store) parts.store = open_store(c, *parts.model, fingerprint);
     store = parts.store.get();
     parts.next_request = c.next_request;
     parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy).value(), c.n_blocks,
@@ -92,7 +86,7 @@ struct FakeEngine {
     if (c.make_store)
       return std::make_unique<KvStore>(c.make_store(std::move(images)), c.block_size,
                                        c.longest_answer);
-    return KvStore::open(c.store, std::move(images), c.block_size).value();
+    return KvStore::open(c.store, images, c.block_size, c.n_blocks).value();
   }
 
   std::shared_ptr<Collector> submit(Request request, RequestId* id = nullptr) {

@@ -405,63 +405,6 @@ TEST(Engine, DecodingComesBeforePrompts) {
   }
 }
 
-class PrefixFile : public ::testing::Test {
- protected:
-  void SetUp() override { config_.engine.prefix_cache_file = path_; }
-  void TearDown() override { std::filesystem::remove(path_); }
-  // Runs a request in a new engine, which saves at its end; returns how many prompt tokens were
-  // cached.
-  int run(uint64_t fingerprint = 1) {
-    FakeEngine fake(config_, fingerprint);
-    const Request request = request_of(prompt_of(41), 10);
-    const auto sink = fake.submit(request);
-    fake.run();
-    EXPECT_EQ(sink->result.sequences[0].tokens, fake.expected(request));
-    return sink->result.sequences[0].stats.cached_tokens;
-  }
-  const std::string path_ = ::testing::TempDir() + "penstock_prefix_" + std::to_string(getpid());
-  FakeEngineConfig config_;
-};
-
-TEST_F(PrefixFile, SurvivesARestart) {
-  config_.n_blocks = {64, 30};
-  config_.windows = {0, 10};
-  EXPECT_EQ(run(), 0);
-  EXPECT_EQ(run(), 40);
-}
-
-TEST_F(PrefixFile, IsIgnoredForAnotherModel) {
-  EXPECT_EQ(run(1), 0);
-  EXPECT_EQ(run(2), 0);
-  EXPECT_EQ(run(2), 40);
-}
-
-TEST_F(PrefixFile, KeepsTheLatestBlocksThatFit) {
-  EXPECT_EQ(run(), 0);
-  config_.n_blocks = {50};
-  EXPECT_EQ(run(), 40);
-}
-
-TEST_F(PrefixFile, DamageIsNoticedWhereverItIs) {
-  EXPECT_EQ(run(), 0);
-  std::ifstream in(path_, std::ios::binary);
-  const std::string whole((std::istreambuf_iterator<char>(in)), {});
-  ASSERT_GT(whole.size(), 500u);
-  for (size_t at = 0; at < whole.size(); at += 37) {
-    std::string damaged = whole;
-    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
-    std::ofstream(path_, std::ios::binary | std::ios::trunc) << damaged;
-    EXPECT_LE(run(), 40) << at;  // run() checks the text
-    std::ofstream(path_, std::ios::binary | std::ios::trunc) << whole.substr(0, at);
-    EXPECT_LE(run(), 40) << at;
-  }
-}
-
-TEST_F(PrefixFile, AFailureToSaveLeavesTheEngineAlone) {
-  config_.engine.prefix_cache_file = "/proc/none/prefix";
-  EXPECT_EQ(run(), 0);
-}
-
 class SessionFile : public ::testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove(path_); }

@@ -172,18 +172,18 @@ TEST_P(StateExactness, CachedEqualsComputed) {
   EXPECT_GT(engine->metrics().prompt_tokens_cached.value, 6 * 16);
 }
 
-TEST_P(StateExactness, PreemptedAndSwappedEqualUndisturbed) {
-  for (const char* how : {"recompute", "swap"}) {
+TEST_P(StateExactness, PreemptedEqualsUndisturbed) {
+  for (const char* store : {"", "memory:16M"}) {
     EngineConfig config;
-    config.preemption = how;
+    config.kv_store = store;
     config.policy = "priority";
     config.max_num_seqs = 2;
     std::vector<Request> requests = requests_;
     for (size_t i = 0; i < requests.size(); ++i)
       requests[i].priority = static_cast<Priority>(2 - i / 2);
     const auto engine = open(GetParam(), config);
-    EXPECT_EQ(together(*engine, requests, 4), alone_) << how;
-    EXPECT_GT(engine->metrics().num_preemptions.value, 0) << how;
+    EXPECT_EQ(together(*engine, requests, 4), alone_) << store;
+    EXPECT_GT(engine->metrics().num_preemptions.value, 0) << store;
   }
 }
 

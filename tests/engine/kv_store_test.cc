@@ -313,7 +313,7 @@ TEST(KvStoreEngine, NeedsAPrefixCache) {
 
 struct Stored {
   explicit Stored(FakeEngineConfig config = {}) : config_(std::move(config)) {
-    config_.store = {dir_.path(), int64_t{1} << 30};
+    config_.store.path = dir_.path(), config_.store.max_bytes = int64_t{1} << 30;
   }
   // Returns how many tokens of the prompt a new engine need not compute.
   int cached(const Request& request) const {

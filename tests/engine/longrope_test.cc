@@ -1,5 +1,5 @@
 // Longrope: an engine computes a request with short or long factors by what its prompt and
-// max_tokens come to, whatever runs beside it, is cached, guessed, swapped or kept. A tiny Phi-3
+// max_tokens come to, whatever runs beside it, is cached, guessed or kept outside. A tiny Phi-3
 // whose original context is 16 tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -238,14 +238,14 @@ TEST(LongRopeEngine, ModelsOfOneKindShareThem) {
 
 TEST(LongRopeEngine, PreemptedSequencesKeepTheirs) {
   const std::vector<Reply> alone = each_alone();
-  for (const char* how : {"recompute", "swap"}) {
+  for (const char* store : {"", "memory:16M"}) {
     EngineConfig config = longrope_config();
-    config.max_model_len = 96, config.preemption = how;
+    config.max_model_len = 96, config.kv_store = store;
     const auto whole = open(config);
     config.kv_cache_memory = whole->info().kv_bytes / whole->info().n_blocks * 10;
     const auto engine = open(config);
-    EXPECT_EQ(together(*engine), alone) << how;
-    EXPECT_GT(engine->metrics().num_preemptions.value, 0) << how;
+    EXPECT_EQ(together(*engine), alone) << store;
+    EXPECT_GT(engine->metrics().num_preemptions.value, 0) << store;
   }
 }
 
@@ -289,14 +289,14 @@ TEST(LongRopeEngine, SessionsAndKeptPrefixesAreOfTheirKind) {
   const std::string file = (dir.path() / "session").string();
   EngineConfig config = config_of_two_blocks(dir);
   for (const auto& [own, other] : {std::pair(32, 60), std::pair(60, 32)}) {
-    config.prefix_cache_file = (dir.path() / fmt::format("prefixes{}", own)).string();
+    config.kv_store = (dir.path() / fmt::format("prefixes{}", own)).string();
     {
       const auto engine = open(config);
       EXPECT_EQ(cached_of(*engine, own), 0);
       EXPECT_EQ(engine->save_session(prompt_of(20, 3, 71), file).value(), 16);
     }
     EngineConfig fresh = config;
-    fresh.prefix_cache_file.clear();
+    fresh.kv_store.clear();
     const auto loaded = open(fresh), kept = open(config);
     EXPECT_EQ(loaded->load_session(file)->n_restored, 16);
     for (Engine* engine : {loaded.get(), kept.get()}) {

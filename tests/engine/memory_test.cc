@@ -1,5 +1,5 @@
 // Memory that runs out in the middle of step(), at every single allocation: the requests that it
-// was for end with an error, all others with their text, and no block or slot is lost.
+// was for end with an error, all others with their text, and no block is lost.
 #include <gtest/gtest.h>
 
 #include <spdlog/spdlog.h>
@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "engine/engine_fixture.h"
-#include "engine/files/swap_stores.h"
 #include "support/counted_memory.h"
 
 namespace penstock {
@@ -37,23 +36,16 @@ class PlainSink : public EventSink {
   std::vector<Part> parts = std::vector<Part>(4);
 };
 
-FakeEngineConfig tight_config(std::tuple<bool, bool> swap_and_device) {
-  const auto [swap, device] = swap_and_device;
+FakeEngineConfig tight_config(std::tuple<bool, bool> store_and_device) {
+  const auto [store, device] = store_and_device;
   FakeEngineConfig config;
   config.device = device;
   config.n_blocks = {24, 24};
   config.windows = {0, 9};
   config.max_model_len = 60;
   config.engine.max_num_batched_tokens = 24;
-  if (swap) config.swap_slots = {40, 40};
+  if (store) config.store.memory_bytes = 1 << 20;
   return config;
-}
-
-std::unique_ptr<SwapStore> swap_of(const FakeEngineConfig& config) {
-  if (config.swap_slots.empty()) return nullptr;
-  SwapLayout layout{{}, config.swap_slots};
-  layout.block_bytes.assign(config.swap_slots.size(), FakeModel::kBlockBytes * config.block_size);
-  return make_memory_swap(layout).value();
 }
 
 // Requests that share prefixes, fork, search with beams and are preempted.
@@ -84,7 +76,7 @@ struct Outcome {
 // Runs the workload; from the given step on, after `allowed` further allocations inside step(),
 // `n_fail` fail.
 Outcome run(const FakeEngineConfig& config, int allowed, int n_fail) {
-  FakeEngine fake(config, 0, swap_of(config));
+  FakeEngine fake(config);
   const std::vector<Request> requests = workload();
   std::vector<std::shared_ptr<PlainSink>> sinks;
   for (const Request& request : requests) {
@@ -156,7 +148,7 @@ TEST_P(OutOfMemory, ForAWhile) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(SwapOnDevice, OutOfMemory,
+INSTANTIATE_TEST_SUITE_P(StoreOnDevice, OutOfMemory,
                          ::testing::Combine(::testing::Bool(), ::testing::Bool()));
 
 }  // namespace

@@ -98,19 +98,22 @@ TEST(Outbox, TellsOfTheEndOfARequestWhoseSinkHasNoMemory) {
   EXPECT_EQ(a.kept->result.sequences[0].n_ends, 1);
 }
 
-TEST(Outbox, MakesRoomForEndsInPlaceOfTokens) {
-  Outbox outbox;
-  Requested a(2);
-  outbox.make_room(a, 1);
-  RequestStats stats;
-  while (a.news.size() < a.news.capacity()) outbox.push(a, {.token = 3});
-  const size_t capacity = a.news.capacity();
-  outbox.make_room_for_ends(a);
-  for (int i = 0; i < 2; ++i)
-    outbox.push(a, {.index = i, .finish = FinishReason::kError, .stats = &stats});
-  EXPECT_EQ(a.news.capacity(), capacity);
-  deliver(outbox);
-  EXPECT_EQ(a.kept->n_finished(), 2);
+// However many tokens came before them, ends need no memory, and no token makes way for them.
+TEST(Outbox, TokensLeaveRoomForEnds) {
+  for (size_t n_tokens = 0; n_tokens < 20; ++n_tokens) {
+    Outbox outbox;
+    Requested a(2);
+    outbox.make_room(a, 1);
+    RequestStats stats;
+    for (size_t i = 0; i < n_tokens; ++i) outbox.push(a, {.token = 3});
+    const size_t capacity = a.news.capacity();
+    for (int i = 0; i < 2; ++i, --a.n_open)
+      outbox.push(a, {.index = i, .finish = FinishReason::kError, .stats = &stats});
+    EXPECT_EQ(a.news.capacity(), capacity);
+    deliver(outbox);
+    EXPECT_EQ(a.kept->n_finished(), 2);
+    EXPECT_EQ(a.kept->result.sequences[0].tokens.size(), n_tokens);
+  }
 }
 
 TEST(Outbox, SendsEndsOfWhatWasNeverStarted) {

@@ -81,7 +81,7 @@ TEST(PromptHistory, KnowsWhatTheCacheHasLost) {
 TEST(PromptHistory, TellsTheTiers) {
   const TempDir folder;
   FakeEngineConfig config = remembering();
-  config.store = {folder.path(), int64_t{1} << 20};
+  config.store.path = folder.path(), config.store.max_bytes = int64_t{1} << 20;
   const Request request = request_of(prompt_of(41), 4);
   for (const int round : {0, 1}) {
     FakeEngine fake(config, 1);

@@ -10,9 +10,10 @@
 #include <tuple>
 
 #include "engine/engine_fixture.h"
-#include "engine/files/swap_stores.h"
 #include "engine/letter_grammar.h"
+#include "engine/store/block_memory.h"
 #include "engine/store/block_store.h"
+#include "engine/store/block_tiers.h"
 
 namespace penstock {
 namespace {
@@ -103,10 +104,7 @@ FakeEngineConfig random_config(uint64_t seed) {
   const char* const policies[] = {"continuous", "priority", "continuous", "static", "dynamic"};
   config.engine.policy = policies[pick(0, 4)];
   if (pick(0, 7) == 0) config.engine.kv_layout = "contiguous";
-  if (pick(0, 1) == 0) {
-    for (size_t g = 0; g < config.n_blocks.size(); ++g)
-      config.swap_slots.push_back(pick(0, 2 * whole));
-  }
+  const int memory_blocks = pick(0, 1) == 0 ? pick(1, 2 * whole) : 0;  // of each group
   config.engine.max_wait_ms = 0;
   if (pick(0, 1) == 0) config.engine.max_tokens_per_batch = pick(1, 100);
   config.engine.priority_ageing_s = 0.001;
@@ -121,42 +119,20 @@ FakeEngineConfig random_config(uint64_t seed) {
   config.draft_forced = pick(0, 3) != 0;
   if (config.engine.enable_prefix_caching && config.engine.kv_layout == "paged" &&
       pick(0, 2) == 0) {
-    config.make_store = [seed](BlockImages images) {
-      return std::make_shared<RandomStore>(std::move(images), seed);
+    config.make_store = [=](BlockImages images) -> std::shared_ptr<BlockStore> {
+      auto far = std::make_shared<RandomStore>(images, seed);
+      if (memory_blocks == 0) return far;
+      const std::vector<int> n_blocks(static_cast<size_t>(images.n_groups()), 1);
+      int64_t bytes = 0;
+      for (int g = 0; g < images.n_groups(); ++g) bytes += images.bytes(g) * memory_blocks;
+      auto near = BlockMemory::open(bytes, images, n_blocks).value();
+      return std::make_shared<BlockTiers>(std::vector<std::shared_ptr<BlockStore>>{near, far});
     };
   }
   return config;
 }
 
-// Loses something now and then.
-class RandomSwap : public SwapStore {
- public:
-  RandomSwap(const FakeEngineConfig& config, uint64_t seed) : seed_(seed) {
-    SwapLayout layout{{}, config.swap_slots};
-    layout.block_bytes.assign(config.swap_slots.size(), FakeModel::kBlockBytes * config.block_size);
-    if (config.windows.back() == kStateWindow) layout.block_bytes.back() = FakeModel::kStateBytes;
-    store_ = make_memory_swap(layout).value();
-  }
-  Status write(int group, int slot, std::span<const std::byte> bytes) override {
-    return fails() ? make_error(ErrorCode::kResourceExhausted, "full")
-                   : store_->write(group, slot, bytes);
-  }
-  Status read(int group, int slot, std::span<std::byte> bytes) override {
-    return fails() ? make_error(ErrorCode::kIo, "lost") : store_->read(group, slot, bytes);
-  }
-
- private:
-  bool fails() { return mix_seed(seed_, n_++) % 16 == 0; }
-  std::unique_ptr<SwapStore> store_;
-  uint64_t seed_, n_ = 0;
-};
-
-FakeEngine random_engine(uint64_t seed) {
-  const FakeEngineConfig config = random_config(seed);
-  return FakeEngine(
-      config, seed,
-      config.swap_slots.empty() ? nullptr : std::make_unique<RandomSwap>(config, seed));
-}
+FakeEngine random_engine(uint64_t seed) { return FakeEngine(random_config(seed), seed); }
 
 // A grammar that the smallest vocabulary, a and b, can obey.
 std::shared_ptr<const TokenMatcher> random_grammar(int choice, int vocab_size) {
@@ -247,7 +223,7 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
           n_moved = 0, n_with_states = 0;
   int64_t n_drawn = 0, n_constrained = 0;
   double n_forced = 0;
-  double n_swapped = 0, n_swap_errors = 0, n_found = 0, n_stored = 0;
+  double n_found = 0, n_stored = 0;
   int n_rounds = 0;
   const bool ok = rc::check([&](uint64_t seed) {
     const auto ops = *rc::gen::container<std::vector<Op>>(1000, any_op());
@@ -302,8 +278,6 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
     n_preemptions += static_cast<int64_t>(fake.engine->metrics().num_preemptions.value);
     n_hits += fake.engine->scheduler().n_hit();
     n_drawn += fake.model->n_drawn();
-    n_swapped += fake.engine->metrics().swapped_in_blocks.value;
-    n_swap_errors += fake.engine->metrics().swap_errors.value;
     n_found += fake.engine->metrics().kv_store_queries.value -
                fake.engine->metrics().kv_store_misses.value;  // read, if that is sooner
     n_stored += fake.engine->metrics().kv_store_written_blocks.value;
@@ -331,8 +305,6 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
   EXPECT_GT(n_moved, 0);  // 36 to some thousands
   EXPECT_GT(n_beams, 100);
   EXPECT_GT(n_drawn, 10000);
-  EXPECT_GT(n_swapped, 100);
-  EXPECT_GT(n_swap_errors, 10);
   EXPECT_GT(n_found, 0);
   EXPECT_GT(n_stored, 100);
   EXPECT_GT(n_constrained, 1000);

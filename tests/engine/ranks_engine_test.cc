@@ -10,7 +10,6 @@
 #include "engine/compute/fingerprint.h"
 #include "engine/compute/step_model.h"
 #include "engine/engine_fixture.h"
-#include "engine/files/swap_stores.h"
 #include "engine/ranks/meet_ranks.h"
 #include "engine/ranks/rank_worker.h"
 #include "formats/temp_dir.h"
@@ -51,7 +50,7 @@ struct RanksEngineConfig {
   RankGrid grid;
   int n_blocks = 24;  // of every group
   std::shared_ptr<DraftScript> drafts;
-  int n_swap_slots = 0;
+  int64_t store_bytes = 0;       // of memory; 0: no store
   std::string spec, spec_heads;  // a drafter of the list
   std::string draft_model;
   std::string states = "auto";  // mamba_ssm_cache_dtype
@@ -109,18 +108,21 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
   auto own = std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model),
                                            std::move(cache));
   parts.model = with_ranks(std::move(ranks), c.grid, std::move(own), n_blocks, parts.info).value();
-  SchedulerConfig scheduling = scheduler_config(config, config.max_model_len);
-  if (c.n_swap_slots > 0) {
-    scheduling.swap_slots.assign(n_blocks.size(), c.n_swap_slots);
-    SwapLayout layout{{}, scheduling.swap_slots};
+  if (c.store_bytes > 0) {
+    std::vector<int64_t> block_bytes;
     for (size_t g = 0; g < n_blocks.size(); ++g)
-      layout.block_bytes.push_back(parts.model->block_bytes(static_cast<int>(g)));
-    parts.swap = make_memory_swap(layout).value();
+      block_bytes.push_back(parts.model->block_bytes(static_cast<int>(g)));
+    KvStoreSpec store;
+    store.memory_bytes = c.store_bytes;
+    parts.store = KvStore::open(store, BlockImages({1, 2}, config.block_size, block_bytes),
+                                config.block_size, n_blocks)
+                      .value();
   }
   const CachePlan plan = plan_cache(spec, int64_t{1} << 30, 6, 96, 48);
-  parts.scheduler = std::make_unique<Scheduler>(
-      scheduling, make_policy("continuous", policy_config(config)).value(), n_blocks, plan.windows,
-      config.block_size);
+  parts.scheduler =
+      std::make_unique<Scheduler>(scheduler_config(config, config.max_model_len),
+                                  make_policy("continuous", policy_config(config)).value(),
+                                  n_blocks, plan.windows, config.block_size);
   if (drafter != nullptr) {
     if (drafter->wants_states()) parts.model->keep_states(drafter->taps());
     parts.speculation = std::make_unique<Speculation>(std::move(drafter), 3, true);
@@ -200,7 +202,8 @@ void expect_alike(const std::vector<std::vector<TokenId>>& got,
 }
 
 struct Preempted {
-  double recomputed = 0, swapped = 0, accepted = 0;
+  double times = 0, loaded = 0, accepted = 0;
+  bool states = false;  // of the model
 };
 
 void check_random_operations(RanksEngineConfig config, uint64_t seed, Preempted& seen) {
@@ -213,8 +216,9 @@ void check_random_operations(RanksEngineConfig config, uint64_t seed, Preempted&
   expect_alike(texts_of(*several, seed), expected);
   EXPECT_TRUE(several->status());
   EXPECT_EQ(several->scheduler().allocator().n_referenced(), 0);
-  seen.recomputed += several->metrics().num_preemptions.value;
-  seen.swapped += several->metrics().swapped_in_blocks.value;
+  seen.times += several->metrics().num_preemptions.value;
+  seen.loaded += several->metrics().kv_store_read_blocks.value;
+  seen.states = several->scheduler().state_group() >= 0;
   seen.accepted += several->metrics().spec_decode_num_accepted_tokens.value;
 }
 
@@ -242,18 +246,19 @@ class RanksEngine : public ::testing::TestWithParam<RanksCase> {};
 
 TEST_P(RanksEngine, RandomOperationsGiveTheTextsOfOneRank) {
   Preempted seen;
-  // When an adapter is there decides what runs together, and with it whether anything is swapped.
-  for (uint64_t seed = 1; seed <= 4 || (seen.swapped == 0 && seed <= 16); ++seed) {
+  // When an adapter is there decides what runs together, and with it whether anything is preempted.
+  // States come back from snapshots, of which these short prompts have none.
+  for (uint64_t seed = 1; seed <= 4 || (seen.loaded == 0 && !seen.states && seed <= 16); ++seed) {
     RanksEngineConfig config;
     config.model = GetParam().model, config.grid = GetParam().grid,
     config.states = GetParam().states;
     config.n_blocks = seed % 2 == 0 ? 40 : 9;
-    config.n_swap_slots = seed > 2 && seed % 2 == 1 ? 30 : 0;
+    config.store_bytes = seed > 2 && seed % 2 == 1 ? 16 << 20 : 0;
     if (seed > 2) config.drafts = repeating_drafts();
     check_random_operations(config, seed, seen);
   }
-  EXPECT_GT(seen.recomputed, 0);
-  EXPECT_GT(seen.swapped, 0);
+  EXPECT_GT(seen.times, 0);
+  EXPECT_TRUE(seen.loaded > 0 || seen.states);
   EXPECT_GT(seen.accepted, 0);
 }
 

@@ -39,7 +39,7 @@ int stored_of(const std::shared_ptr<Collector>& sink) {
 // A prefill engine and a decode engine, each alive while the other works.
 void expect_handed_over(FakeEngineConfig config) {
   const TempDir dir;
-  config.store = {dir.path(), int64_t{1} << 30};
+  config.store.path = dir.path(), config.store.max_bytes = int64_t{1} << 30;
   FakeEngine prefill(with_role("prefill", config), 1), decode(with_role("decode", config), 1);
   const Request request = request_of(prompt_of(101), 10);
   const auto sink = prefill.submit(request);
@@ -76,7 +76,7 @@ TEST(Role, OfADeviceThatRunsAhead) {
 TEST(Role, APromptThatEndsWithABlock) {
   const TempDir dir;
   FakeEngineConfig config;
-  config.store = {dir.path(), int64_t{1} << 30};
+  config.store.path = dir.path(), config.store.max_bytes = int64_t{1} << 30;
   FakeEngine prefill(with_role("prefill", config), 1);
   const auto whole = prefill.submit(request_of(prompt_of(100), 10)),
              less = prefill.submit(request_of(prompt_of(4, 3), 10));
@@ -92,7 +92,7 @@ TEST(Role, SeveralSequencesAndRequests) {
   const TempDir dir;
   FakeEngineConfig config;
   config.n_blocks = {400};
-  config.store = {dir.path(), int64_t{1} << 30};
+  config.store.path = dir.path(), config.store.max_bytes = int64_t{1} << 30;
   FakeEngine prefill(with_role("prefill", config), 1);
   Request three = request_of(prompt_of(50), 10);
   three.sampling.n = 3;
@@ -249,7 +249,7 @@ TEST(Role, NeedsAStoreAndAName) {
 TEST(Role, WhatNeedsMoreThanThePromptIsRefused) {
   const TempDir dir;
   FakeEngineConfig config;
-  config.store = {dir.path(), int64_t{1} << 30};
+  config.store.path = dir.path(), config.store.max_bytes = int64_t{1} << 30;
   FakeEngine prefill(with_role("prefill", config));
   Request beams = request_of(prompt_of(20), 4), rows = beams;
   beams.sampling.use_beam_search = true;

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine_fixture.h"
-#include "engine/files/swap_stores.h"
 
 namespace penstock {
 namespace {
@@ -125,16 +124,12 @@ TEST(RunAhead, WhatTheDeviceLeavesOfASequenceThatBeganAnew) {
 }
 
 TEST(RunAhead, SequencesLoseTheirBlocksMeanwhile) {
-  for (const bool swap : {false, true}) {
+  for (const int64_t memory_bytes : {0, 1 << 20}) {
     FakeEngineConfig config = on_device();
     config.n_blocks = {20};
     config.max_model_len = 80;
-    std::unique_ptr<SwapStore> store;
-    if (swap) {
-      config.swap_slots = {40};
-      store = make_memory_swap({{FakeModel::kBlockBytes * config.block_size}, {40}}).value();
-    }
-    FakeEngine fake(config, 0, std::move(store));
+    config.store.memory_bytes = memory_bytes;
+    FakeEngine fake(config);
     std::vector<Request> requests;
     for (int i = 0; i < 6; ++i) requests.push_back(long_request(i));
     EXPECT_GT(run(fake, requests), 0);

@@ -1,10 +1,9 @@
-// Blocks of sequences, what they share of them, and the swap space, each by itself.
+// Blocks of sequences, and what they share of them, each by itself.
 #include "engine/schedule/sequence_blocks.h"
 
 #include <gtest/gtest.h>
 
 #include "engine/schedule/prefix_sharing.h"
-#include "engine/schedule/swap_space.h"
 
 namespace penstock {
 namespace {
@@ -258,95 +257,6 @@ TEST(PrefixSharing, KeepsThatBlockForOneWhoWaits) {
   EXPECT_FALSE(sharing.drop_leftovers());
   sharing.check_invariants(false, false);
   cache.check({&b}, &sharing);
-}
-
-TEST(SwapSpace, KeepsAndGivesBack) {
-  Cache cache;
-  SwapSpace swap(cache.blocks, std::vector{4}, 2);
-  Sequence a = cache.sequence(10);
-  cache.compute(a, 10);
-  Plan plan;
-  swap.swap_out(a, plan);
-  cache.blocks.release(a);
-  EXPECT_EQ(a.n_swapped, 10);
-  ASSERT_EQ(plan.swaps_out.size(), 3u);
-  swap.check_invariants(std::vector<const Sequence*>{&a});
-  a.n_computed = 0;
-  swap.acquire_indexed(a, false);
-  ASSERT_TRUE(swap.has_room(a));
-  plan.clear();
-  swap.swap_in(a, plan);
-  EXPECT_EQ(a.n_computed, 10);
-  ASSERT_EQ(plan.swaps_in.size(), 3u);
-  swap.check_invariants(std::vector<const Sequence*>{&a});  // the slots are still taken
-  EXPECT_EQ(a.n_swapped, 10);
-  swap.begin_plan();
-  EXPECT_EQ(a.n_swapped, 0);
-  swap.check_invariants({});
-}
-
-TEST(SwapSpace, LeavesAloneWhatHasNoRoom) {
-  Cache cache;
-  SwapSpace swap(cache.blocks, std::vector{2}, 2), none(cache.blocks, {}, 2);
-  Sequence a = cache.sequence(10);
-  cache.compute(a, 10);
-  Plan plan;
-  swap.swap_out(a, plan);
-  none.swap_out(a, plan);
-  EXPECT_EQ(a.n_swapped, 0);
-  EXPECT_TRUE(plan.swaps_out.empty());
-}
-
-TEST(SwapSpace, ReadsACopyThatIsNotMadeYetWhereItComesFrom) {
-  Cache cache;
-  SwapSpace swap(cache.blocks, std::vector{4}, 2);
-  Sequence a = cache.sequence(4);
-  cache.compute(a, 4);
-  Plan plan;
-  plan.copies.push_back({0, BlockId{7}, a.kv[0].blocks[0]});
-  swap.swap_out(a, plan);
-  ASSERT_EQ(plan.swaps_out.size(), 1u);
-  EXPECT_EQ(plan.swaps_out[0].block, BlockId{7});
-}
-
-TEST(SwapSpace, ASequenceThatLosesItsPlaceInTheSamePlanStaysOutThere) {
-  Cache cache;
-  SwapSpace swap(cache.blocks, std::vector{4}, 2);
-  Sequence a = cache.sequence(10);
-  cache.compute(a, 10);
-  Plan plan;
-  swap.swap_out(a, plan);
-  cache.blocks.release(a);
-  plan.clear();
-  swap.acquire_indexed(a, false);
-  swap.swap_in(a, plan);
-  swap.swap_out(a, plan);
-  EXPECT_TRUE(plan.swaps_in.empty() && plan.swaps_out.empty());
-  swap.begin_plan();
-  EXPECT_EQ(a.n_swapped, 10);
-  swap.abandon(plan);
-  swap.forget(a);
-  EXPECT_EQ(a.n_swapped, 0);
-  swap.check_invariants(std::vector<const Sequence*>{&a});
-}
-
-TEST(SwapSpace, TakesWhatTheIndexStillHas) {
-  Cache cache;
-  PrefixSharing sharing(cache.blocks, true);
-  SwapSpace swap(cache.blocks, std::vector{4}, 2);
-  Sequence a = cache.sequence(10);
-  cache.compute(a, 10, &sharing);
-  const BlockId first = a.kv[0].blocks[0];
-  Plan plan;
-  swap.swap_out(a, plan);
-  cache.blocks.release(a);
-  plan.clear();
-  swap.acquire_indexed(a, true);
-  ASSERT_EQ(a.kv[0].blocks.size(), 2u);
-  EXPECT_EQ(a.kv[0].blocks[0], first);
-  swap.swap_in(a, plan);
-  EXPECT_EQ(plan.swaps_in.size(), 1u);
-  cache.check({&a}, &sharing);
 }
 
 }  // namespace

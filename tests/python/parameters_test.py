@@ -51,9 +51,9 @@ ACTS = {
     # Penstock's own, by their own names.
     **{name: (value, {name: value}) for name, value in dict(
         max_num_seqs=3, max_num_batched_tokens=64, memory_utilization=0.5, kv_cache_memory=1 << 20, block_size=32,
-        enable_prefix_caching=False, prefix_cache_file="f", mmproj="m.gguf", kv_store="k:1G", role="decode", prefix_history=64,
-        state_snapshot_interval=8, kv_layout="contiguous", preemption="swap",
-        swap_dir="/s", packed_cache="off", experts_offload=True, n_cpu_moe=2, cpu_moe=True, override_tensor="exps=CPU",
+        enable_prefix_caching=False, mmproj="m.gguf", kv_store="k:1G", role="decode", prefix_history=64,
+        state_snapshot_interval=8, kv_layout="contiguous",
+        packed_cache="off", experts_offload=True, n_cpu_moe=2, cpu_moe=True, override_tensor="exps=CPU",
         prefill_chunk=16, policy="priority", max_batch_size=2,
         max_wait_ms=5.0, max_tokens_per_batch=9, priority_ageing_s=1.0, preset="chat", max_queued_requests=3, max_queued_tokens=9,
         backend="cpu", threads=1, thread_weight=0.5, rank_wire_dtype="bf16", enforce_eager=True, spec="ngram", draft_model="d",
@@ -79,7 +79,7 @@ REFUSED = {
     "data_parallel_address": ("10.0.0.1", "hosts"), "data_parallel_rpc_port": (5, "hosts"), "data_parallel_hybrid_lb": (True, "hosts"),
     "data_parallel_external_lb": (True, "hosts"),
     "kv_events_config": ({"x": 1}, "not supported"), "ec_transfer_config": ({"x": 1}, "text"), "weight_transfer_config": ({"x": 1}, "files"),
-    "kv_offloading_size": (4, "swap_dir"), "model_weights": ("s3://x", "beside"), "model_class_overrides": ({"A": "b:C"}, "no classes"),
+    "kv_offloading_backend": ("lmcache", "native"), "model_weights": ("s3://x", "beside"), "model_class_overrides": ({"A": "b:C"}, "no classes"),
     "kv_cache_dtype_skip_layers": (["0"], "one type"), "enable_mamba_cache_stochastic_rounding": (True, "nearest"),
     "watermark_config": ({"x": 1}, "not supported"), "diffusion_config": ({"x": 1}, "not supported"),
     "reasoning_config": ({"x": 1}, "chat template"), "sleep_preserve_parameter_names": (["x"], "as a whole"),
@@ -117,7 +117,7 @@ NOTHING = dict(
     disable_mm_preprocessor_cache=True, disable_chunked_mm_input=True,
     interleave_mm_strings=True, language_model_only=True, skip_mm_profiling=True, offload_num_in_group=2, offload_prefetch_step=2,
     disable_custom_all_reduce=True, use_v2_block_manager=False, expert_placement_strategy="round_robin",
-    enable_flashinfer_autotune=False, master_addr="10.0.0.1", master_port=5, data_parallel_backend="ray", kv_offloading_backend="x",
+    enable_flashinfer_autotune=False, master_addr="10.0.0.1", master_port=5, data_parallel_backend="ray", kv_offloading_backend="native",
     safetensors_prefetch_num_threads=2, safetensors_prefetch_block_size=2, mamba_cache_philox_rounds=2, swa_bounded_replay=False,
     scheduler_reserve_full_isl=False, sleep_mode_backend="x", sleep_mode_offload_cudagraph=True, enable_mixed_moe_lora_format=True,
     max_lora_cls_labels=2, logging_config={"x": 1}, log_level="DEBUG", log_config_file="x", jit_monitor_mode="error",
@@ -216,7 +216,8 @@ FOLDER = {"kv_connector": "ExampleConnector", "kv_role": "kv_both"}
      lambda o: (o.config["kv_store"], o.config["role"]) == ("/tmp", "decode")),
     ({"max_num_seqs": 8, "max_num_active_seqs": 3}, lambda o: o.config["max_num_seqs"] == 3),
     ({"max_num_seqs": 2, "max_num_active_seqs": 3}, lambda o: o.config["max_num_seqs"] == 2),
-    ({"preemption": "swap", "swap_space": 1 << 20}, lambda o: o.config["swap_space"] == 1 << 20),
+    ({"kv_offloading_size": 2}, lambda o: o.config["kv_store"] == "memory:2147483648"),
+    ({"kv_offloading_size": 0.5, "kv_store": "/k:1G"}, lambda o: o.config["kv_store"] == "memory:536870912,/k:1G"),
     ({"pooler_config": {"use_activation": False, "dimensions": 4, "task": "classify"}},
      lambda o: (o.pooler_config.use_activation, o.pooler_config.dimensions, o.pooler_config.task) == (False, 4, "classify"))])
 def test_keys_act(arguments, evidence):
@@ -591,7 +592,7 @@ def test_the_pooler_config_acts():
             llm.embed("a rather long text about many things")
         cut = llm.embed("a rather long text about many things", pooling_params=PoolingParams(truncate_prompt_tokens=-1))[0]
         assert len(cut.prompt_token_ids) == 6
-    for arguments in ({"speculative_config": {"method": "ngram"}}, {"kv_cache_dtype": "int8"}, {"prefix_cache_file": "x"}):
+    for arguments in ({"speculative_config": {"method": "ngram"}}, {"kv_cache_dtype": "int8"}, {"kv_store": "/x"}):
         with pytest.raises(ValueError, match="gives vectors"):
             penstock.LLM(EMBEDDER, **arguments)
 

@@ -296,8 +296,6 @@ Status ServeCommand::check_several() const {
       {"--draft-model", !engine.draft_model.empty()},
       {"--spec-heads", !engine.spec_heads.empty()},
       {"--spec-corpus", !engine.spec_corpus.empty()},
-      {"--prefix-cache-file", !engine.prefix_cache_file.empty()},
-      {"--swap-dir", !engine.swap_dir.empty()},
       {"--chat-template", !model.chat.chat_template.empty()}};
   for (const auto& [flag, given] : flags) {
     if (given)

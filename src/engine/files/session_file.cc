@@ -1,15 +1,23 @@
 #include "engine/files/session_file.h"
 
 #include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <istream>
 #include <memory>
+#include <ostream>
 
+#include "base/checksum.h"
+#include "base/file_error.h"
 #include "base/regular_file.h"
-#include "engine/files/block_file.h"
+#include "engine/store/block_image.h"
 
 namespace penstock {
 namespace {
 
-constexpr uint64_t kSessionMagic = 0x31534E4553534E50ull;  // "PNSSENS1"
+constexpr uint64_t kSessionMagic = 0x32534E4553534E50ull;  // "PNSSENS2"
 enum HeadWord {
   kMagicWord,
   kFingerprint,
@@ -24,7 +32,50 @@ using Head = std::array<uint64_t, kHeadWords>;
 
 uint64_t head_checksum(const Head& head, std::span<const TokenId> tokens) {
   const std::span<const uint64_t> words(head.data(), kChecksum);
-  return checksum(std::as_bytes(tokens), checksum(std::as_bytes(words), kSessionMagic));
+  const uint64_t sums[] = {checksum64(std::as_bytes(words)), checksum64(std::as_bytes(tokens))};
+  return checksum64(std::as_bytes(std::span(sums)));
+}
+
+template <class T>
+void put(std::ostream& out, const T& value) {
+  out.write(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+template <class T>
+bool get(std::istream& in, T& value) {
+  return static_cast<bool>(in.read(reinterpret_cast<char*>(&value), sizeof value));
+}
+
+// Calls `write` with a temporary file beside `path`, then renames that to `path`, so that a failure
+// leaves an older file as it was. Errors: kIo, kResourceExhausted (the disk is full).
+Status write_whole_file(const std::filesystem::path& path,
+                        const std::function<void(std::ostream&)>& write) {
+  std::filesystem::path temporary = path;
+  temporary += ".part";
+  std::error_code error;
+  errno = 0;
+  std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+  if (out) write(out);
+  out.close();
+  if (!out) {
+    const int code = errno != 0 ? errno : EIO;
+    std::filesystem::remove(temporary, error);
+    return errorf(file_error(code), "{}: cannot write the session: {}", path.string(),
+                  std::strerror(code));
+  }
+  std::filesystem::rename(temporary, path, error);
+  if (error) return errorf(ErrorCode::kIo, "{}: {}", path.string(), error.message());
+  return {};
+}
+
+BlockImages images_of(uint64_t fingerprint, const Scheduler& scheduler, const StepModel& model) {
+  std::vector<int64_t> block_bytes;
+  for (int g = 0; g < scheduler.n_groups(); ++g) block_bytes.push_back(model.block_bytes(g));
+  return {{fingerprint, 0}, scheduler.block_size(), block_bytes};
+}
+
+std::span<const TokenId> block_of(std::span<const TokenId> tokens, size_t i, int block_size) {
+  return tokens.subspan(i * static_cast<size_t>(block_size), static_cast<size_t>(block_size));
 }
 
 std::vector<BlockHash> hashes_of(BlockHash parent, std::span<const TokenId> tokens,
@@ -85,14 +136,28 @@ Result<std::unique_ptr<OpenFile>> open_session(const std::filesystem::path& path
   return owned;
 }
 
-// Calls f(group, entry) for every block. Returns false if one is truncated or damaged.
+// Which block of a session an entry is of, in front of its image.
+struct Place {
+  uint32_t group, index;
+};
+
+// Calls f(key, index, image) for every block. Returns false if one is truncated or damaged.
 template <class F>
-bool read_blocks(OpenFile& file, uint64_t fingerprint, std::vector<BlockEntry>& entries, F&& f) {
+bool read_blocks(OpenFile& file, const BlockImages& images, int block_size, F&& f) {
+  const std::vector<BlockHash> hashes =
+      hashes_of({file.head[kRootLow], file.head[kRootHigh]}, file.tokens, block_size);
+  BlockImage image;
   for (uint64_t i = 0; i < file.head[kBlocks]; ++i) {
-    uint64_t group = 0;
-    if (!get(file.in, group) || group >= entries.size()) return false;
-    if (!entries[group].read_rest(file.in, group, fingerprint)) return false;
-    f(static_cast<int>(group), entries[group]);
+    Place place{};
+    if (!get(file.in, place) || place.index >= hashes.size() ||
+        place.group >= static_cast<uint32_t>(images.n_groups()))
+      return false;
+    const BlockKey key{static_cast<int>(place.group), hashes[place.index]};
+    image.resize(static_cast<size_t>(images.bytes(key.group)));
+    file.in.read(reinterpret_cast<char*>(image.data()), std::ssize(image));
+    if (!file.in || !images.holds(image, key, block_of(file.tokens, place.index, block_size)))
+      return false;
+    f(key, place.index, image);
   }
   return file.in.peek() == std::istream::traits_type::eof();
 }
@@ -117,19 +182,21 @@ Result<int> save_session_file(const std::filesystem::path& path, uint64_t finger
   Head head = {kSessionMagic, fingerprint, root.low, root.high, tokens.size()};
   for_each_block(scheduler, hashes, [&](int, size_t) { ++head[kBlocks]; });
   head[kChecksum] = head_checksum(head, tokens);
-  RETURN_IF_ERROR(write_whole_file(path, "session", [&](std::ostream& out) {
+  const BlockImages images = images_of(fingerprint, scheduler, model);
+  RETURN_IF_ERROR(write_whole_file(path, [&](std::ostream& out) {
     put(out, head);
     out.write(reinterpret_cast<const char*>(tokens.data()),
               static_cast<std::streamsize>(tokens.size_bytes()));
     for_each_block(scheduler, hashes, [&](int group, size_t i) {
-      BlockEntry entry(model.block_bytes(group), block_size);
-      const std::span<const TokenId> part = tokens.subspan(i * block_size, block_size);
+      const std::span<const TokenId> part = block_of(tokens, i, block_size);
       const std::optional<BlockId> block = scheduler.allocator(group).acquire(hashes[i], part);
       if (!block) return;
-      entry.set_head(static_cast<uint64_t>(group), hashes[i], part);
-      model.read_block(group, *block, entry.content());
-      entry.write(out, fingerprint);
+      BlockImage image = images.make({group, hashes[i]}, part);
+      model.read_block(group, *block, images.content(group, image));
       scheduler.allocator(group).release(*block);
+      images.seal(image);
+      put(out, Place{static_cast<uint32_t>(group), static_cast<uint32_t>(i)});
+      out.write(reinterpret_cast<const char*>(image.data()), std::ssize(image));
     });
   }));
   return n_saved;
@@ -139,11 +206,10 @@ Result<SessionTokens> load_session_file(const std::filesystem::path& path, uint6
                                         int vocab_size, Scheduler& scheduler, StepModel& model) {
   ASSIGN_OR_RETURN(const auto opened, open_session(path, fingerprint, vocab_size));
   OpenFile& file = *opened;
-  std::vector<BlockEntry> entries;
-  for (int g = 0; g < scheduler.n_groups(); ++g)
-    entries.emplace_back(model.block_bytes(g), scheduler.block_size());
+  const int block_size = scheduler.block_size();
+  const BlockImages images = images_of(fingerprint, scheduler, model);
   const auto first_block = file.in.tellg();
-  if (!read_blocks(file, fingerprint, entries, [](int, BlockEntry&) {})) {
+  if (!read_blocks(file, images, block_size, [](const BlockKey&, size_t, const BlockImage&) {})) {
     return errorf(ErrorCode::kCorruptFile, "{}: a block of the session is cut off or damaged",
                   path.string());
   }
@@ -153,18 +219,19 @@ Result<SessionTokens> load_session_file(const std::filesystem::path& path, uint6
   // stay.
   std::vector<std::pair<int, BlockId>> held;
   SessionTokens session;
-  const auto restore = [&](int group, BlockEntry& entry) {
-    BlockAllocator& allocator = scheduler.allocator(group);
-    std::optional<BlockId> block = allocator.acquire(entry.hash(), entry.tokens());
+  const auto restore = [&](const BlockKey& key, size_t i, BlockImage& image) {
+    BlockAllocator& allocator = scheduler.allocator(key.group);
+    const std::span<const TokenId> part = block_of(file.tokens, i, block_size);
+    std::optional<BlockId> block = allocator.acquire(key.hash, part);
     if (!block && (block = allocator.allocate())) {
-      model.write_block(group, *block, entry.content());
-      allocator.publish(*block, entry.hash(), entry.tokens());
+      model.write_block(key.group, *block, images.content(key.group, image));
+      allocator.publish(*block, key.hash, part);
     }
     if (!block) return;
-    held.emplace_back(group, *block);
-    session.n_restored += group == 0 ? scheduler.block_size() : 0;
+    held.emplace_back(key.group, *block);
+    session.n_restored += key.group == 0 ? block_size : 0;
   };
-  read_blocks(file, fingerprint, entries, restore);
+  read_blocks(file, images, block_size, restore);
   for (size_t i = held.size(); i-- > 0;) scheduler.allocator(held[i].first).release(held[i].second);
   session.tokens = std::move(file.tokens);
   return session;

@@ -2,8 +2,8 @@
 // that it continues later without their prefill.
 //
 // Layout, little-endian: magic, fingerprint, root hash (2 words), number of tokens, number of
-// blocks, checksum of the head and the tokens, tokens; then the blocks as in block_file.h, the
-// first tokens' first.
+// blocks, checksum of the head and the tokens, tokens; then for each block its group, its place in
+// the text (32 bits each) and its image as a store has it, the first tokens' first.
 #pragma once
 #include <filesystem>
 #include <span>

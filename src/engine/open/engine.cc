@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "base/thread_pool.h"
-#include "engine/files/prefix_file.h"
 #include "engine/files/session_file.h"
 #include "engine/open/engine_impl.h"
 #include "engine/requests/prefix_salt.h"
@@ -56,40 +55,22 @@ EngineImpl::EngineImpl(EngineParts parts)
               .max_seqs = parts_.max_num_seqs,
               .max_tokens = parts_.max_num_batched_tokens,
               .prefill_chunk = parts_.config.prefill_chunk},
-             parts_.speculation.get(), parts_.swap.get()) {
+             parts_.speculation.get()) {
   if (parts_.store != nullptr) {
     stored_.emplace(*parts_.store, *parts_.scheduler, *parts_.model, metrics_);
     if (parts_.config.role == "prefill")
       settling_.emplace(*parts_.store, *stored_, *parts_.scheduler, metrics_);
     parts_.store->on_news([this] { inbox_.wake(); });
   }
-  if (!parts_.config.prefix_cache_file.empty()) restore_prefixes();
 }
 
 EngineImpl::~EngineImpl() {
   stop();
-  if (!parts_.config.prefix_cache_file.empty()) save_prefixes();
   if (!stored_) return;
   parts_.store->on_news({});
   const auto latest = std::min(Clock::time_point(end_by_), Clock::now() + std::chrono::seconds(10));
   parts_.store->end_by(latest);
   if (parts_.model->status()) stored_->finish(latest);
-}
-
-void EngineImpl::restore_prefixes() {
-  const auto restored = restore_prefix_cache(parts_.config.prefix_cache_file, parts_.fingerprint,
-                                             *parts_.scheduler, *parts_.model);
-  if (restored) {
-    log().info("prefix cache: {} blocks restored", *restored);
-  } else if (restored.error().code != ErrorCode::kNotFound) {
-    log().warn("prefix cache not used: {}", restored.error().message);
-  }
-}
-
-void EngineImpl::save_prefixes() {
-  const Status saved = save_prefix_cache(parts_.config.prefix_cache_file, parts_.fingerprint,
-                                         *parts_.scheduler, *parts_.model);
-  if (!saved) log().warn("prefix cache not saved: {}", saved.error().message);
 }
 
 Status EngineImpl::check(const Request& request) const {

@@ -8,7 +8,6 @@
 
 #include "engine/compute/engine_clock.h"
 #include "engine/compute/step_model.h"
-#include "engine/compute/swap_store.h"
 #include "engine/requests/adapter_pool.h"
 #include "engine/requests/inbox.h"
 #include "engine/requests/metrics_recorder.h"
@@ -28,8 +27,6 @@ struct EngineParts {
   std::unique_ptr<StepModel> model;
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<Speculation> speculation;  // null: no speculation
-  // null: preempted sequences are computed again
-  std::unique_ptr<SwapStore> swap;
   // null: blocks are in memory only
   std::unique_ptr<KvStore> store;
   int max_num_seqs = 0;
@@ -84,8 +81,6 @@ class EngineImpl final : public Engine {
   void go_on_or_end();
   void end_all();
   void thread_main();
-  void restore_prefixes();
-  void save_prefixes();
 
   const EngineParts parts_;
   const EngineClock clock_;

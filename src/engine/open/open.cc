@@ -1,6 +1,5 @@
 #include "engine/open/open.h"
 #include "engine/compute/cache_types.h"
-#include "engine/files/swap_stores.h"
 #include "model/arch/read_config.h"
 
 #include <spdlog/spdlog.h>
@@ -169,24 +168,6 @@ Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDTyp
   return drafter;
 }
 
-// Makes the swap space of the config and sets the scheduler's slots; null without swapping.
-Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const StepModel& model,
-                                             const CachePlan& plan, int64_t kv_bytes,
-                                             SchedulerConfig& scheduler) {
-  if (config.preemption != "swap") return nullptr;
-  std::vector<int64_t> block_bytes;  // summed over all ranks
-  for (size_t g = 0; g < plan.n_blocks.size(); ++g)
-    block_bytes.push_back(model.block_bytes(static_cast<int>(g)));
-  const int64_t bytes =
-      config.swap_space > 0 ? config.swap_space / config.data_parallel_size : kv_bytes / 2;
-  const SwapLayout layout = swap_layout(bytes, block_bytes, plan.n_blocks);
-  scheduler.swap_slots = layout.n_slots;
-  log().info("swap space: {:.1f} MiB of {}", static_cast<double>(layout.bytes()) / (1 << 20),
-             config.swap_dir.empty() ? "memory" : config.swap_dir);
-  return config.swap_dir.empty() ? make_memory_swap(layout)
-                                 : make_file_swap(layout, config.swap_dir);
-}
-
 // Returns what the blocks of the config's store are of.
 BlockHash identity_for(const EngineConfig& config, const WeightSource& source,
                        uint64_t fingerprint) {
@@ -202,18 +183,10 @@ Result<std::unique_ptr<KvStore>> open_store(const EngineConfig& config, const St
   std::vector<int64_t> block_bytes;  // summed over all ranks
   for (size_t g = 0; g < plan.n_blocks.size(); ++g)
     block_bytes.push_back(model.block_bytes(static_cast<int>(g)));
-  ASSIGN_OR_RETURN(const KvStoreSpec spec, parse_kv_store(config.kv_store));
+  ASSIGN_OR_RETURN(KvStoreSpec spec, parse_kv_store(config.kv_store));
+  spec.memory_bytes /= config.data_parallel_size;
   return KvStore::open(spec, BlockImages(identity, config.block_size, block_bytes),
-                       config.block_size);
-}
-
-// Opens what keeps blocks outside of the cache: the swap space and the store.
-Status open_outside(const EngineConfig& config, const CachePlan& plan, const BlockHash& identity,
-                    SchedulerConfig& scheduler, EngineParts& parts) {
-  ASSIGN_OR_RETURN(parts.swap,
-                   make_swap(config, *parts.model, plan, parts.info.kv_bytes, scheduler));
-  ASSIGN_OR_RETURN(parts.store, open_store(config, *parts.model, identity, plan));
-  return {};
+                       config.block_size, plan.n_blocks);
 }
 
 // Returns the bytes for the target's cache; a drafter's cache gets its share by bytes per token.
@@ -333,8 +306,7 @@ SchedulerConfig scheduler_config(const EngineConfig& config, int max_model_len) 
           .prefix_caching = config.enable_prefix_caching && paged,
           .state_snapshot_interval = config.state_snapshot_interval,
           .paged = paged,
-          .reserved_len = paged ? 0 : max_model_len,
-          .swap_slots = {}};
+          .reserved_len = paged ? 0 : max_model_len};
 }
 
 PolicyConfig policy_config(const EngineConfig& config) {
@@ -451,10 +423,10 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   if (speculation && speculation->drafter().wants_states())
     parts.model->keep_states(speculation->drafter().taps());
   parts.speculation = std::move(speculation);  // from here on destroyed before the model
-  SchedulerConfig scheduling = scheduler_config(config, config.max_model_len);
-  RETURN_IF_ERROR(open_outside(config, cache_plan, identity, scheduling, parts));
-  parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy), cache_plan.n_blocks,
-                                                cache_plan.windows, config.block_size);
+  ASSIGN_OR_RETURN(parts.store, open_store(config, *parts.model, identity, cache_plan));
+  parts.scheduler =
+      std::make_unique<Scheduler>(scheduler_config(config, config.max_model_len), std::move(policy),
+                                  cache_plan.n_blocks, cache_plan.windows, config.block_size);
   parts.max_num_seqs = config.max_num_seqs;
   parts.max_num_batched_tokens = config.max_num_batched_tokens;
   parts.fingerprint = fingerprint;

@@ -47,7 +47,7 @@ int spec_length(const std::string& text);
 PolicyConfig policy_config(const EngineConfig& config);
 
 struct SchedulerConfig;
-// Scheduler configuration without a swap space. REQUIRES: a resolved config.
+// REQUIRES: a resolved config.
 SchedulerConfig scheduler_config(const EngineConfig& config, int max_model_len);
 
 struct CachePlan {

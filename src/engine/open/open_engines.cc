@@ -20,8 +20,6 @@ EngineConfig config_of_engine(EngineConfig config, const EngineGroup& group, int
   const int own_cpus = place.cpus.empty() ? 1 : static_cast<int>(place.cpus.size());
   if (config.threads == 0 && grid_of(config).size() == 1)
     config.threads = std::clamp(available_cpus() / group.size(), 1, own_cpus);
-  if (!config.prefix_cache_file.empty() && index > 0)
-    config.prefix_cache_file += fmt::format(".{}", index);
   return config;
 }
 

@@ -45,11 +45,13 @@ Status check_role(const EngineConfig& c) {
     return errorf(ErrorCode::kInvalidArgument, "role: expected prefill, decode or both, got '{}'",
                   c.role);
   }
-  if (c.role == "both" || !c.kv_store.empty()) return {};
+  if (c.role == "both") return {};
+  const auto store = parse_kv_store(c.kv_store);
+  if (store && store->is_shared()) return {};
   return errorf(ErrorCode::kInvalidArgument,
                 "role: {} needs a kv_store that both sides share (a folder, or redis://HOST), got "
-                "none",
-                c.role);
+                "{}",
+                c.role, store ? "memory alone" : "none");
 }
 
 Status check_config(const EngineConfig& c) {
@@ -89,8 +91,6 @@ Status check_config(const EngineConfig& c) {
                          "memory_utilization", "a number in (0, 1]", c.memory_utilization));
   RETURN_IF_ERROR(expect(c.kv_layout == "paged" || c.kv_layout == "contiguous", "kv_layout",
                          "paged or contiguous", c.kv_layout));
-  RETURN_IF_ERROR(expect(c.preemption == "recompute" || c.preemption == "swap", "preemption",
-                         "recompute or swap", c.preemption));
   if (!c.kv_store.empty()) {
     RETURN_IF_ERROR(parse_kv_store(c.kv_store));
     RETURN_IF_ERROR(expect(c.enable_prefix_caching && c.kv_layout == "paged", "kv_store",
@@ -99,7 +99,6 @@ Status check_config(const EngineConfig& c) {
   RETURN_IF_ERROR(check_role(c));
   RETURN_IF_ERROR(
       expect(c.prefix_history >= 0, "prefix_history", "a number of tokens >= 0", c.prefix_history));
-  RETURN_IF_ERROR(expect(c.swap_space >= 0, "swap_space", "a number of bytes >= 0", c.swap_space));
   RETURN_IF_ERROR(expect(c.max_tokens_per_batch >= 0, "max_tokens_per_batch", "a number >= 0",
                          c.max_tokens_per_batch));
   RETURN_IF_ERROR(expect(c.max_queued_requests >= 1, "max_queued_requests", "at least 1",

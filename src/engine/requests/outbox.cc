@@ -10,21 +10,10 @@
 namespace penstock {
 
 void Outbox::make_room(RequestState& state, size_t n_requests) {
-  const size_t n_events = static_cast<size_t>(state.n) + 1;
-  state.news.reserve(n_events);
+  state.news.reserve(static_cast<size_t>(state.n_open) + 1);
   // twice, since a sink may fail and then get its last events
   const size_t n_pushes = 2 * n_requests;
   if (with_news_.capacity() < n_pushes) with_news_.reserve(2 * n_pushes);
-}
-
-void Outbox::make_room_for_event(RequestState& state) {
-  if (state.news.size() == state.news.capacity()) state.news.reserve(2 * state.news.size() + 1);
-}
-
-void Outbox::make_room_for_ends(RequestState& state) {
-  if (state.news.capacity() - state.news.size() >= static_cast<size_t>(state.n_open)) return;
-  std::erase_if(state.news,
-                [](const TokenEvent& event) { return event.finish == FinishReason::kNone; });
 }
 
 std::span<const TokenLogprob> Outbox::keep(std::span<const TokenLogprob> alternatives) {
@@ -35,9 +24,12 @@ std::span<const TokenLogprob> Outbox::keep(std::span<const TokenLogprob> alterna
 }
 
 void Outbox::push(RequestState& state, const TokenEvent& event) {
+  std::vector<TokenEvent>& news = state.news;
+  const size_t n_ends = event.finish == FinishReason::kNone ? static_cast<size_t>(state.n_open) : 0;
+  if (news.capacity() - news.size() < 1 + n_ends) news.reserve(2 * news.size() + 1 + n_ends);
   if (!state.has_news) with_news_.push_back(&state);
   state.has_news = true;
-  state.news.push_back(event);
+  news.push_back(event);
 }
 
 bool Outbox::send(RequestState& state) {

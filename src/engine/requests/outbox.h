@@ -16,16 +16,11 @@ class Outbox {
   // Reserves room for a request that begins; n_requests: running requests, with this one. Throws
   // std::bad_alloc and then changes nothing.
   void make_room(RequestState& state, size_t n_requests);
-  // Reserves room for one more event of a request, so that the next push() does not allocate.
-  // Throws std::bad_alloc.
-  void make_room_for_event(RequestState& state);
-  // Makes room for the last events of all open sequences, dropping tokens if needed. Allocates
-  // nothing.
-  void make_room_for_ends(RequestState& state);
-
   // Returns a copy of an event's alternatives that is valid until the events are delivered.
   std::span<const TokenLogprob> keep(std::span<const TokenLogprob> alternatives);
-  // Adds an event. What it refers to must stay valid until it is delivered.
+  // Adds an event. What it refers to must stay valid until it is delivered. A token leaves room for
+  // the ends of all open sequences, so that an end allocates nothing. Throws std::bad_alloc and then
+  // changes nothing.
   void push(RequestState& state, const TokenEvent& event);
 
   // Delivers all events. Calls failed(state) for a request whose sink ran out of memory, which may

@@ -214,7 +214,6 @@ void Requests::fail(RequestState& state, const Error& error) {
   if (state.n_open == 0) return;
   log().error("request {}: ended because memory ran out", number_of(state));
   parts_.metrics->out_of_memory.add();
-  outbox_.make_room_for_ends(state);
   end_request(state, -1, FinishReason::kError, error);
 }
 
@@ -248,13 +247,14 @@ void Requests::note_plan(const Plan& plan, double time) {
   }
   for (Sequence* preempted : plan.preempted) {
     parts_.metrics->num_preemptions.add();
-    log().info("request {}: preempted after {} of {} tokens{}",
-               number_of(*running(*preempted).request), preempted->n_tokens(), preempted->max_len,
-               preempted->n_swapped > 0 ? ", swapped out" : "");
+    log().info("request {}: preempted after {} of {} tokens",
+               number_of(*running(*preempted).request), preempted->n_tokens(), preempted->max_len);
     // beams wait for each other
     if (parts_.begin_load && !running(*preempted).request->beams) parts_.begin_load(*preempted);
     if (parts_.stop_drafting) parts_.stop_drafting(preempted->id);
   }
+  if (!parts_.begin_load) return;
+  for (Sequence* lost : plan.lost) parts_.begin_load(*lost);
 }
 
 void Requests::note_first(Running& sequence, double time) {
@@ -322,7 +322,6 @@ bool Requests::is_end(const Running& sequence, TokenId token, TokenEvent& event)
 void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   if (sequence.done) return;
   RequestState& state = *sequence.request;
-  outbox_.make_room_for_event(state);
   const double time = parts_.clock.now();  // nothing after this line runs out of memory
   if (parts_.end_load) parts_.end_load(sequence);
   parts_.scheduler.drop_ahead(sequence, false);
@@ -358,7 +357,7 @@ void Requests::release(Running& sequence) {
   close(sequence, sequence.last_event);
 }
 
-// Allocates nothing: end() has made room for the event.
+// Allocates nothing: there is room for the ends of open sequences.
 void Requests::close(Running& sequence, const TokenEvent& event) {
   RequestState& state = *sequence.request;
   // other indices are beams that were dropped

@@ -29,25 +29,17 @@ struct BlockCopy {
   BlockId from{}, to{};
 };
 
-// A copy of K and V of a whole block to or from a slot of the swap space.
-struct SwapMove {
-  Sequence* sequence = nullptr;
-  int group = 0;
-  BlockId block{};
-  int slot = 0;
-};
-
-// Carried out in this order: swaps_out, copies, swaps_in, items.
+// Carried out in this order: copies, items.
 struct Plan {
   std::vector<ScheduledItem> items;
   std::vector<BlockCopy> copies;
-  std::vector<SwapMove> swaps_out, swaps_in;
   std::vector<Sequence*> admitted, preempted;
+  // waiting ones whose cached blocks others have taken since a store was asked for the rest
+  std::vector<Sequence*> lost;
   int n_tokens = 0;
 
   void clear() {
-    items.clear(), copies.clear(), swaps_out.clear(), swaps_in.clear(), admitted.clear(),
-        preempted.clear();
+    items.clear(), copies.clear(), admitted.clear(), preempted.clear(), lost.clear();
     n_tokens = 0;
   }
   int tokens_of(const Sequence& sequence) const {

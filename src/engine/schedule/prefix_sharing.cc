@@ -139,7 +139,6 @@ void PrefixSharing::copy_start(Sequence& sequence, std::span<Sequence* const> ru
   const Leftover* left = nullptr;
   int longest = shortest_copy() - 1;
   for (const Sequence* other : running) {
-    if (other->n_swapped > 0) continue;  // its blocks are swapped in after the copies
     if (other->n_computed - begin <= longest) continue;
     const int common =
         std::min(common_start(*other, sequence, n_blocks), other->n_computed - begin);
@@ -245,7 +244,7 @@ int PrefixSharing::cut(const Sequence& sequence, int count) const {
 
 void PrefixSharing::leave_block(const Sequence& sequence, const WaitingQueue& waiting) {
   constexpr size_t kMostLookedAt = 8;
-  if (!enabled_ || with_states() || sequence.n_swapped > 0) return;
+  if (!enabled_ || with_states()) return;
   for (const auto& queue : waiting.queues()) {
     for (size_t i = 0; i < std::min(queue.size(), kMostLookedAt); ++i) {
       if (leave_block_for(sequence, *queue[i])) return;

@@ -14,7 +14,6 @@ Scheduler::Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> poli
       policy_(std::move(policy)),
       blocks_(n_blocks, windows, block_size),
       sharing_(blocks_, config.prefix_caching, config.state_snapshot_interval),
-      swap_(blocks_, config.swap_slots, config.max_num_seqs),
       waiting_(policy_->ranks_priorities()) {
   running_.reserve(config.max_num_seqs + 1);
   order_.reserve(config.max_num_seqs + 1);
@@ -114,7 +113,6 @@ int Scheduler::n_candidates() const {
 
 void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare& share) {
   plan.clear();
-  swap_.begin_plan();
   in_turn();
   if (others_here_) others_seen_ = now;
   for (Sequence* sequence : order_) {
@@ -209,12 +207,12 @@ Sequence* Scheduler::last_running() const {
 void Scheduler::preempt(Sequence& sequence, Plan& plan) {
   plan.preempted.push_back(&sequence);
   plan.drop(sequence);
-  swap_.swap_out(sequence, plan);
   if (sequence.gap() == 0) sequence.n_parked = sequence.n_tokens();
   waiting_.add(sequence);  // the last operation that may run out of memory
   std::erase(running_, &sequence);
   take_back(sequence);
   ++sequence.n_preemptions;
+  sequence.n_asked = sequence.n_seen = 0;
 }
 
 void Scheduler::release_blocks(Sequence& sequence) {
@@ -228,18 +226,8 @@ void Scheduler::take_back(Sequence& sequence) {
   sequence.n_computed = sequence.n_snapshot = sequence.n_common = 0;
 }
 
-void Scheduler::lose_swapped(Sequence& sequence, Plan& plan) {
-  swap_.forget(sequence);
-  if (sequence.state != SeqState::kRunning) return;
-  std::erase(running_, &sequence);
-  plan.drop(sequence);
-  take_back(sequence);
-  waiting_.add(sequence);
-}
-
 void Scheduler::finish(Sequence& sequence) {
   PENSTOCK_CHECK(!sequence.loading);
-  swap_.forget(sequence);
   if (sequence.state == SeqState::kWaiting) {
     waiting_.remove(sequence);
     if (waiting_.size() == 0) sharing_.drop_leftovers();
@@ -252,8 +240,7 @@ void Scheduler::finish(Sequence& sequence) {
   sequence.state = SeqState::kFinished;
 }
 
-void Scheduler::abandon(const Plan& plan) {
-  swap_.abandon(plan);
+void Scheduler::abandon() {
   sharing_.drop_leftovers();  // some may be copies that were never made
   for (const auto& queue : waiting_.queues()) {
     for (Sequence* sequence : queue) take_back(*sequence);
@@ -273,10 +260,7 @@ void Scheduler::append_ahead(Sequence& sequence, TokenId stand_in) {
 void Scheduler::drop_ahead(Sequence& sequence, bool again) {
   if (std::exchange(sequence.ahead, false)) sequence.tokens.pop_back();
   if (!again) return;
-  if (sequence.state == SeqState::kWaiting) {  // it was preempted meanwhile
-    if (sequence.n_swapped == sequence.n_tokens()) swap_.forget(sequence);
-    return;
-  }
+  if (sequence.state == SeqState::kWaiting) return;  // it was preempted meanwhile
   // With sliding windows, blocks that its last token sees may have been released.
   if (n_groups() > 1) return take_back(sequence);
   // one that was preempted and admitted again in one plan has not computed it
@@ -388,7 +372,7 @@ bool Scheduler::may_start(Sequence& sequence) const {
   if (!sequence.started && !policy_->admits(sequence)) return false;
   // Other sequences do not wait for prefixes that background sequences may compute much later.
   const bool waits_for_prefix = in_background(sequence) || n_background(running_) == 0;
-  return sequence.n_swapped > 0 || !waits_for_prefix || !sharing_.is_coming(sequence, running_);
+  return !waits_for_prefix || !sharing_.is_coming(sequence, running_);
 }
 
 // Whether a running sequence may be preempted for another, which needs at least one token of the
@@ -418,26 +402,18 @@ bool Scheduler::take_place(const Sequence& sequence, double now, int end, Plan& 
 
 bool Scheduler::admit(Sequence& sequence, double now, Plan& plan) {
   if (n_running() >= config_.max_num_seqs) return false;
-  if (sequence.n_swapped > 0) {
-    swap_.acquire_indexed(sequence, config_.prefix_caching && sequence.read_cache);
-  } else {
-    sharing_.match(sequence);
-  }
+  sharing_.match(sequence);
   if (!running_.empty() && !has_room_to_grow(sequence)) {
     take_back(sequence);
     return sharing_.drop_leftovers() && admit(sequence, now, plan);
   }
-  // others hold blocks, but nothing runs
-  if (sequence.n_swapped > 0 && !swap_.has_room(sequence)) {
+  // Asked again once, that eviction does not keep it waiting for ever.
+  if (sequence.n_asked == 1 && sequence.n_computed / block_size() < sequence.n_seen) {
     take_back(sequence);
-    if (!sharing_.drop_leftovers()) swap_.forget(sequence);
-    return admit(sequence, now, plan);
+    plan.lost.push_back(&sequence);
+    return false;
   }
-  if (sequence.n_swapped > 0) {
-    swap_.swap_in(sequence, plan);
-  } else {
-    sharing_.copy_start(sequence, running_, plan);
-  }
+  sharing_.copy_start(sequence, running_, plan);
   if (!config_.paged) blocks_.reserve_run(sequence, config_.reserved_len);
   start_running(sequence, now);
   return true;
@@ -548,7 +524,6 @@ void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int
   for (size_t i = 0; i < parents.size(); ++i) {
     Sequence& sequence = *sequences[i];
     if (sequences[parents[i]] != &sequence) {
-      swap_.forget(sequence);  // its swapped blocks have other tokens
       if (sequence.state == SeqState::kRunning) release_blocks(sequence);
       sequence.tokens = std::move(stands[i].tokens);
       sequence.hashes = std::move(stands[i].hashes);
@@ -593,7 +568,6 @@ void Scheduler::check_invariants() const {
   sharing_.count(references);
   blocks_.check_invariants(references);
   sharing_.check_invariants(!running_.empty(), n_waiting() > 0);
-  swap_.check_invariants(sequences);
 }
 
 }  // namespace penstock

@@ -4,9 +4,8 @@
 // There are no phases: every running sequence has a gap between its tokens and those computed for
 // it, and a step closes part of the gaps within a token budget. Sequences with a gap of one
 // (decode) come first, so prefill never stalls them. When blocks run out, the running sequence that
-// ranks last is preempted: its blocks are released. It continues later from the swap space if that
-// has room for it, and else is computed again (its published blocks usually survive in the prefix
-// index).
+// ranks last is preempted: its blocks are released. It is computed again later, from those of its
+// published blocks on that survive in the prefix index, or that a store has.
 //
 // A running sequence without a gap waits for its owner to append a token (a beam waits for the
 // other beams; a sequence that was committed before its step was waited for waits for that step's
@@ -35,7 +34,6 @@
 #include "engine/schedule/prefix_sharing.h"
 #include "engine/schedule/sequence.h"
 #include "engine/schedule/sequence_blocks.h"
-#include "engine/schedule/swap_space.h"
 #include "engine/schedule/waiting_queue.h"
 
 namespace penstock {
@@ -49,8 +47,6 @@ struct SchedulerConfig {
   bool paged = true;
   // with paged = false; >= every sequence's max_len
   int reserved_len = 0;
-  // blocks that fit into the swap space, per group; empty: no swap space
-  std::vector<int> swap_slots;
   // seconds that a tenant without a running sequence waits before it takes another's place
   double exchange_after = 1;
 };
@@ -111,17 +107,12 @@ class Scheduler {
   void branch(std::span<Sequence* const> sequences, std::span<const int> parents,
               std::span<const TokenId> tokens);
 
-  // Called when the swap space failed to store or to return the sequence's blocks: it waits again,
-  // to be recomputed.
-  void lose_swapped(Sequence& sequence, Plan& plan);
-
   // Ends a sequence in any state: all its blocks are released at once.
   void finish(Sequence& sequence);
 
-  // Gives up a plan after next(), or carrying it out, threw std::bad_alloc. Waiting sequences stay,
-  // but lose what the plan was to swap in or out. Allocates nothing. REQUIRES: all running
-  // sequences were finished.
-  void abandon(const Plan& plan);
+  // Gives up a plan after next(), or carrying it out, threw std::bad_alloc. Waiting sequences stay.
+  // Allocates nothing. REQUIRES: all running sequences were finished.
+  void abandon();
 
   int n_running() const { return static_cast<int>(running_.size()); }
   int n_waiting() const { return waiting_.size(); }
@@ -192,7 +183,6 @@ class Scheduler {
   std::unique_ptr<Policy> policy_;
   SequenceBlocks blocks_;
   PrefixSharing sharing_;
-  SwapSpace swap_;
   WaitingQueue waiting_;
   std::vector<Sequence*> running_;  // in order of admission
   std::vector<Sequence*> order_;    // result of in_turn()

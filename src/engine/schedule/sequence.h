@@ -12,13 +12,6 @@
 
 namespace penstock {
 
-// Swap slots of the blocks of a preempted sequence, in one group.
-struct SwappedBlocks {
-  // slots of blocks first_block, first_block + 1, …
-  std::vector<int> slots;
-  int first_block = 0;
-};
-
 enum class SeqState : uint8_t { kNew, kWaiting, kRunning, kFinished };
 
 // A sequence as the scheduler knows it. Owned by the caller of Scheduler::add(); must live until
@@ -55,11 +48,8 @@ struct Sequence {
   uint64_t turn = 0;
 
   SeqState state = SeqState::kNew;
-  double admitted_rank = 0;            // Policy::rank() at its admission
-  std::vector<GroupBlocks> kv;         // [n_groups]
-  std::vector<SwappedBlocks> swapped;  // [n_groups] when the scheduler swaps
-  // leading tokens whose K and V are in the swap space
-  int n_swapped = 0;
+  double admitted_rank = 0;     // Policy::rank() at its admission
+  std::vector<GroupBlocks> kv;  // [n_groups]
   // hash of its salt, adapter and kind of rope: parent of its first block
   BlockHash root;
   // hashes of its first full blocks, computed when needed
@@ -79,6 +69,9 @@ struct Sequence {
   // parked: admitted again only when it has more tokens than this
   int n_parked = 0;
   bool started = false;  // was admitted at least once
+  // While it waits: how often a store was asked for its blocks, and the leading ones that were in
+  // memory then, or came from there.
+  int n_asked = 0, n_seen = 0;
   // it waits, and is not admitted: blocks of its prefix are being loaded
   bool loading = false;
 

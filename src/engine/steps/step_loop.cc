@@ -33,11 +33,9 @@ int most_table_entries(const Scheduler& scheduler, int max_seqs) {
 
 }  // namespace
 
-StepLoop::StepLoop(const DraftStep::Parts& parts, const Limits& limits, Speculation* speculation,
-                   SwapStore* swap)
+StepLoop::StepLoop(const DraftStep::Parts& parts, const Limits& limits, Speculation* speculation)
     : parts_(parts),
       limits_(limits),
-      blocks_(parts.model, parts.scheduler, swap, parts.metrics),
       beams_(parts.scheduler, parts.requests, parts.metrics),
       builder_(parts.scheduler.n_groups(), parts.scheduler.block_size(),
                parts.scheduler.state_group()),
@@ -139,7 +137,7 @@ void StepLoop::recover(const Error& error) {
   Scheduler& scheduler = parts_.scheduler;
   while (scheduler.n_running() > 0)
     parts_.requests.fail(*running(*scheduler.running().back()).request, error);
-  for (const Step& step : steps_) scheduler.abandon(step.plan);
+  scheduler.abandon();
   drop();
 }
 
@@ -182,7 +180,8 @@ void StepLoop::plan(Step& step) {
   if (drafts_) drafts_->ask(step, running_ != nullptr);
   parts_.scheduler.next(step.started, prefill_limit(), step.plan, share_of_stage());
   parts_.requests.note_plan(step.plan, step.started);
-  blocks_.carry_out(step.plan);
+  for (const BlockCopy& copy : step.plan.copies)
+    parts_.model.copy_block(copy.group, copy.from, copy.to);
 }
 
 // Returns the most prompt tokens of the next step if it decodes as well.

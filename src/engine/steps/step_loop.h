@@ -21,7 +21,6 @@
 #include "engine/compute/work_clock.h"
 #include "engine/schedule/prefill_pace.h"
 #include "engine/steps/beam_step.h"
-#include "engine/steps/block_mover.h"
 #include "engine/steps/draft_step.h"
 #include "engine/steps/step.h"
 #include "model/batch_builder.h"
@@ -36,9 +35,8 @@ class StepLoop {
     // maximum prompt tokens of a step with decoding sequences; 0: by PrefillPace
     int prefill_chunk = 0;
   };
-  // speculation, swap: null when there is none.
-  StepLoop(const DraftStep::Parts& parts, const Limits& limits, Speculation* speculation,
-           SwapStore* swap);
+  // speculation: null when there is none.
+  StepLoop(const DraftStep::Parts& parts, const Limits& limits, Speculation* speculation);
 
   enum class Progress : uint8_t {
     kNone,       // nothing can run now
@@ -88,7 +86,6 @@ class StepLoop {
 
   const DraftStep::Parts parts_;
   const Limits limits_;
-  BlockMover blocks_;
   BeamStep beams_;
   std::optional<DraftStep> drafts_;
   BatchBuilder builder_;

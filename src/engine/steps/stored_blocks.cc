@@ -81,10 +81,12 @@ ChainQuery StoredBlocks::query_of(const Sequence& sequence, int n_found,
 void StoredBlocks::begin_load(Sequence& sequence, double token_seconds) {
   // A plan may preempt a sequence and admit it again, even twice.
   if (sequence.state != SeqState::kWaiting || sequence.loading) return;
-  if (!sequence.read_cache || sequence.n_swapped > 0) return;
+  if (!sequence.read_cache) return;
   try {
     const int n_found = scheduler_.look_up(sequence),
               n_usable = scheduler_.n_usable_blocks(sequence);
+    ++sequence.n_asked;
+    sequence.n_seen = n_found;
     touch_found(sequence, n_found);
     if (n_found == n_usable || sequence.hashes.empty() || store_.loader().hangs()) return;
     const double computing = token_seconds * (n_usable - n_found) * scheduler_.block_size();
@@ -128,6 +130,7 @@ void StoredBlocks::end(size_t i) {
   PENSTOCK_CHECK(load.sequence->loading && load.sequence->state == SeqState::kWaiting);
   Sequence& sequence = *load.sequence;
   sequence.loading = false;
+  sequence.n_seen += load.n_taken[0];
   if (!sequence.started) {
     sequence.n_loaded += load.n_taken[0] * scheduler_.block_size();
     sequence.load_seconds += std::chrono::duration<double>(Clock::now() - load.begun).count();

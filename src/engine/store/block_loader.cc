@@ -76,6 +76,7 @@ class BlockLoader::Reader {
   bool is_wanted(const BlockLoad& load) const;
   void load(BlockLoad& load);
   bool pays(const ChainQuery& query, int n_found, std::span<const WantedBlock> wanted);
+  int64_t bytes_to_fetch(const BlockKey& key) const;
   bool wait_for_room(BlockLoad& load, int64_t bytes);
   bool read(BlockLoad& load, const WantedBlock& want);
 
@@ -215,11 +216,15 @@ void BlockLoader::Reader::load(BlockLoad& load) {
   for (const WantedBlock& want : std::span(wanted).first(std::min(kAhead, wanted.size())))
     store_->expect(want.key);
   int64_t bytes = 0;
+  bool all_at_hand = true;
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (i + kAhead < wanted.size()) store_->expect(wanted[i + kAhead].key);
+    const int64_t slow = bytes_to_fetch(wanted[i].key);
+    all_at_hand &= slow == 0;
     if (!read(load, wanted[i])) break;
-    bytes += store_->images().bytes(wanted[i].key.group);
+    bytes += slow;
   }
+  if (all_at_hand) return;
   bytes = std::max(bytes, store_->images().bytes(0));  // a disk that gave nothing in time is slow
   const std::lock_guard lock(mutex);
   const std::chrono::duration<double> took =
@@ -228,13 +233,18 @@ void BlockLoader::Reader::load(BlockLoad& load) {
   byte_seconds_ = byte_seconds_ > 0 ? (byte_seconds_ + each) / 2 : each;
 }
 
+// Bytes of a block that are not in memory.
+int64_t BlockLoader::Reader::bytes_to_fetch(const BlockKey& key) const {
+  return store_->is_at_hand(key) ? 0 : store_->images().bytes(key.group);
+}
+
 // Whether loading is expected to be at least twice as fast as computing. After a refusal the disk
 // counts as somewhat faster, so that it is measured again.
 bool BlockLoader::Reader::pays(const ChainQuery& query, int n_found,
                                std::span<const WantedBlock> wanted) {
   constexpr double kForget = 0.9;
   int64_t bytes = 0;
-  for (const WantedBlock& want : wanted) bytes += store_->images().bytes(want.key.group);
+  for (const WantedBlock& want : wanted) bytes += bytes_to_fetch(want.key);
   const double loading = byte_seconds_ * static_cast<double>(bytes);
   const double computing = query.token_seconds * (n_found - query.n_found) * block_size_;
   if (query.token_seconds <= 0 || loading <= kMostLoadShare * computing) return true;

@@ -22,6 +22,11 @@ class BlockStore {
                       BlockImage& image) const = 0;
   // Begins to read a block that is going to be read soon, where that can be done beside.
   virtual void expect(const BlockKey& key) const { (void)key; }
+  // Whether a block is in memory, where reading takes no time worth counting.
+  virtual bool is_at_hand(const BlockKey& key) const {
+    (void)key;
+    return false;
+  }
   // Whether only a store that is further away than the nearest has a block that was read.
   virtual bool is_far(const BlockKey& key) const {
     (void)key;

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -9,22 +10,32 @@
 
 namespace penstock {
 
-BlockTiers::BlockTiers(std::shared_ptr<BlockStore> near, std::shared_ptr<BlockStore> far)
-    : tiers_{Tier{std::move(near), {}}, Tier{std::move(far), {}}} {}
+BlockTiers::BlockTiers(std::vector<std::shared_ptr<BlockStore>> stores) {
+  for (auto& store : stores) tiers_.push_back({std::move(store), {}});
+}
 
 bool BlockTiers::contains(const BlockKey& key) const {
-  return tiers_[0].store->contains(key) || tiers_[1].store->contains(key);
+  return std::ranges::any_of(tiers_, [&](const Tier& tier) { return tier.store->contains(key); });
 }
 
 bool BlockTiers::touch(const BlockKey& key) const {
-  const bool near = tiers_[0].store->touch(key);
-  return tiers_[1].store->touch(key) || near;
+  return std::ranges::count_if(tiers_, [&](const Tier& tier) { return tier.store->touch(key); }) >
+         0;
+}
+
+void BlockTiers::expect(const BlockKey& key) const {
+  if (is_at_hand(key)) return;
+  for (const Tier& tier : tiers_) tier.store->expect(key);
 }
 
 Status BlockTiers::read(const BlockKey& key, std::span<const TokenId> tokens,
                         BlockImage& image) const {
-  if (tiers_[0].store->read(key, tokens, image)) return {};
-  return tiers_[1].store->read(key, tokens, image);
+  Status read;
+  for (const Tier& tier : tiers_) {
+    read = tier.store->read(key, tokens, image);
+    if (read) break;
+  }
+  return read;
 }
 
 Status BlockTiers::write(const BlockKey& key, const BlockImage& image) {
@@ -37,13 +48,13 @@ Status BlockTiers::write(const BlockKey& key, const BlockImage& image) {
     kept |= written.has_value();
     if (written) continue;
     tier.rests_until = now + kRest;
-    log().warn("kv store: one of two does not keep blocks for the next {} seconds: {}",
+    log().warn("kv store: one of its stores does not keep blocks for the next {} seconds: {}",
                kRest.count(), written.error().message);
     if (!first) first = written.error();
   }
   if (kept) return {};
   if (first) return tl::unexpected(*first);
-  return make_error(ErrorCode::kIo, "neither store keeps blocks at present");
+  return make_error(ErrorCode::kIo, "no store keeps blocks at present");
 }
 
 }  // namespace penstock

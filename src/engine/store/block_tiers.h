@@ -1,9 +1,9 @@
-// Two stores as one: a near one, which is asked first, and a far one. Every block is written to
-// both; one of them that fails does not keep the other from it.
+// Several stores as one: the nearest is asked first. Every block is written to all of them; one
+// that fails does not keep the others from it.
 #pragma once
-#include <array>
 #include <chrono>
 #include <memory>
+#include <vector>
 
 #include "engine/store/block_store.h"
 
@@ -12,18 +12,21 @@ namespace penstock {
 // Threads: as the stores themselves.
 class BlockTiers final : public BlockStore {
  public:
-  // REQUIRES: both have equal images.
-  BlockTiers(std::shared_ptr<BlockStore> near, std::shared_ptr<BlockStore> far);
+  // stores: the nearest first. REQUIRES: one or more, all with equal images.
+  explicit BlockTiers(std::vector<std::shared_ptr<BlockStore>> stores);
 
   const BlockImages& images() const override { return tiers_[0].store->images(); }
   bool contains(const BlockKey& key) const override;
   bool touch(const BlockKey& key) const override;
-  bool contains_far(const BlockKey& key) const override { return tiers_[1].store->contains(key); }
+  bool contains_far(const BlockKey& key) const override {
+    return tiers_.back().store->contains(key);
+  }
   Status read(const BlockKey& key, std::span<const TokenId> tokens,
               BlockImage& image) const override;
-  void expect(const BlockKey& key) const override { tiers_[0].store->expect(key); }
+  void expect(const BlockKey& key) const override;
+  bool is_at_hand(const BlockKey& key) const override { return tiers_[0].store->is_at_hand(key); }
   bool is_far(const BlockKey& key) const override { return !tiers_[0].store->contains(key); }
-  // Errors: those of the near one, when both have failed. A store that failed is passed over for kRest.
+  // Errors: the first one, when all stores have failed. A store that failed is passed over for kRest.
   Status write(const BlockKey& key, const BlockImage& image) override;
 
  private:
@@ -32,7 +35,7 @@ class BlockTiers final : public BlockStore {
     std::shared_ptr<BlockStore> store;
     std::chrono::steady_clock::time_point rests_until;  // writer's thread only
   };
-  std::array<Tier, 2> tiers_;
+  std::vector<Tier> tiers_;
 };
 
 }  // namespace penstock

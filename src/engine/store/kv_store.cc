@@ -1,14 +1,19 @@
 #include "engine/store/kv_store.h"
 
+#include <algorithm>
 #include <charconv>
+#include <string_view>
+#include <vector>
 
 #include "engine/store/block_folder.h"
+#include "engine/store/block_memory.h"
 #include "engine/store/block_redis.h"
 #include "engine/store/block_tiers.h"
 
 namespace penstock {
 namespace {
 
+constexpr std::string_view kMemoryPrefix = "memory:";
 constexpr int64_t kDefaultBytes = int64_t{16} << 30;
 constexpr int64_t kLeastBytes = int64_t{1} << 20;
 constexpr int64_t kMostWaiting = int64_t{64} << 20;  // bytes of blocks on their way, each direction
@@ -24,27 +29,35 @@ int shift_of(std::string_view suffix) {
   return -1;
 }
 
+tl::unexpected<Error> refused(const std::string& text) {
+  return errorf(
+      ErrorCode::kInvalidArgument,
+      "kv_store: expected memory:SIZE, PATH or PATH:SIZE, redis://HOST:PORT, or several in this "
+      "order with commas between them, each size at least 1M, as memory:4G,/cache:20G, got '{}'",
+      text.find("://") == std::string::npos ? text : "another URL");  // with a password
+}
+
+// Parses SIZE. -1: it is none, or too small.
+int64_t size_of(std::string_view text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const int shift = shift_of(text.substr(static_cast<size_t>(end - text.data())));
+  const bool is_size =
+      error == std::errc() && shift >= 0 && number >= 0 && number <= (INT64_MAX >> shift);
+  return is_size && (number << shift) >= kLeastBytes ? number << shift : -1;
+}
+
 // Parses PATH[:SIZE].
 Status parse_folder(const std::string& text, KvStoreSpec& spec) {
-  const auto refuse = [&] {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "kv_store: expected PATH or PATH:SIZE with a size of at least 1M, as /cache:20G, "
-                  "redis://HOST:PORT, or both with a comma between them, got '{}'",
-                  text.find("://") == std::string::npos ? text : "another URL");  // with a password
-  };
-  if (text.find("://") != std::string::npos) return refuse();
+  if (text.find("://") != std::string::npos || text.find(",memory:") != std::string::npos)
+    return refused(text);
   const size_t colon = text.rfind(':');
-  spec = {text.substr(0, colon), kDefaultBytes, {}};
-  if (spec.path.empty()) return refuse();
+  spec.path = text.substr(0, colon);
+  spec.max_bytes = kDefaultBytes;
+  if (spec.path.empty()) return refused(text);
   if (colon == std::string::npos) return {};
-  const std::string_view size = std::string_view(text).substr(colon + 1);
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), number);
-  const int shift = shift_of(size.substr(static_cast<size_t>(end - size.data())));
-  if (error != std::errc() || shift < 0 || number < 0 || number > (INT64_MAX >> shift) ||
-      (number << shift) < kLeastBytes)
-    return refuse();
-  spec.max_bytes = number << shift;
+  spec.max_bytes = size_of(std::string_view(text).substr(colon + 1));
+  if (spec.max_bytes < 0) return refused(text);
   return {};
 }
 
@@ -52,16 +65,25 @@ Status parse_folder(const std::string& text, KvStoreSpec& spec) {
 
 Result<KvStoreSpec> parse_kv_store(const std::string& text) {
   KvStoreSpec spec;
-  const size_t url = text.find("redis://"), secure = text.find("rediss://");
-  if (secure == 0 || (secure != std::string::npos && text[secure - 1] == ','))
+  std::string rest = text;
+  if (rest.starts_with(kMemoryPrefix)) {
+    const size_t end = std::min(rest.find(','), rest.size());
+    spec.memory_bytes =
+        size_of(std::string_view(rest).substr(kMemoryPrefix.size(), end - kMemoryPrefix.size()));
+    if (spec.memory_bytes < 0 || end + 1 == rest.size()) return refused(text);
+    rest.erase(0, end + 1);
+    if (rest.empty()) return spec;
+  }
+  const size_t url = rest.find("redis://"), secure = rest.find("rediss://");
+  if (secure == 0 || (secure != std::string::npos && rest[secure - 1] == ','))
     return make_error(ErrorCode::kInvalidArgument,
                       "kv_store: rediss:// (TLS) is not supported: expected redis://, through a "
                       "tunnel where the network is not trusted");
-  const bool has_url = url == 0 || (url != std::string::npos && text[url - 1] == ',');
+  const bool has_url = url == 0 || (url != std::string::npos && rest[url - 1] == ',');
   if (!has_url || url > 0)
-    RETURN_IF_ERROR(parse_folder(has_url ? text.substr(0, url - 1) : text, spec));
+    RETURN_IF_ERROR(parse_folder(has_url ? rest.substr(0, url - 1) : rest, spec));
   if (!has_url) return spec;
-  ASSIGN_OR_RETURN(spec.redis, parse_redis(text.substr(url)));
+  ASSIGN_OR_RETURN(spec.redis, parse_redis(rest.substr(url)));
   return spec;
 }
 
@@ -71,20 +93,23 @@ KvStore::KvStore(std::shared_ptr<BlockStore> blocks, int block_size,
       writer_(blocks_, kMostWaiting, longest_answer),
       loader_(blocks_, block_size, kMostWaiting, longest_answer) {}
 
-Result<std::unique_ptr<KvStore>> KvStore::open(const KvStoreSpec& spec, BlockImages images,
-                                               int block_size) {
-  std::shared_ptr<BlockStore> folder, shared;
+Result<std::unique_ptr<KvStore>> KvStore::open(const KvStoreSpec& spec, const BlockImages& images,
+                                               int block_size, std::span<const int> n_blocks) {
+  std::vector<std::shared_ptr<BlockStore>> stores;  // the nearest first
+  if (spec.memory_bytes > 0) {
+    ASSIGN_OR_RETURN(stores.emplace_back(), BlockMemory::open(spec.memory_bytes, images, n_blocks));
+  }
   if (!spec.path.empty()) {
     ASSIGN_OR_RETURN(BlockFolder opened, BlockFolder::open(spec.path, spec.max_bytes, images));
-    folder = std::make_shared<BlockFolder>(std::move(opened));
+    stores.push_back(std::make_shared<BlockFolder>(std::move(opened)));
   }
   if (spec.redis) {
-    auto redis = std::make_shared<BlockRedis>(*spec.redis, std::move(images));
+    auto redis = std::make_shared<BlockRedis>(*spec.redis, images);
     redis->ping().map([] {});  // warns
-    shared = std::move(redis);
+    stores.push_back(std::move(redis));
   }
-  if (folder && shared) folder = std::make_shared<BlockTiers>(std::move(folder), shared);
-  return std::make_unique<KvStore>(folder ? std::move(folder) : std::move(shared), block_size);
+  if (stores.size() == 1) return std::make_unique<KvStore>(stores[0], block_size);
+  return std::make_unique<KvStore>(std::make_shared<BlockTiers>(std::move(stores)), block_size);
 }
 
 }  // namespace penstock

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "engine/store/block_loader.h"
@@ -12,22 +13,29 @@
 
 namespace penstock {
 
-// Value of EngineConfig::kv_store.
+// Value of EngineConfig::kv_store: what it has is asked in this order.
 struct KvStoreSpec {
+  int64_t memory_bytes = 0;    // of this machine's memory, for all engines of the process; 0: none
   std::filesystem::path path;  // "": no folder
   int64_t max_bytes = 0;       // of the folder
   std::optional<RedisAddress> redis;
+
+  bool is_empty() const { return memory_bytes == 0 && path.empty() && !redis; }
+  // Whether other processes can read what is kept.
+  bool is_shared() const { return !path.empty() || redis.has_value(); }
 };
-// Parses PATH[:SIZE], redis://HOST[:PORT][/DATABASE], or both with a comma between them; SIZE is a
-// number of bytes with an optional suffix K, M, G or T, of powers of 1024. Errors: kInvalidArgument.
+// Parses memory:SIZE, PATH[:SIZE], redis://HOST[:PORT][/DATABASE], or several of them in this order
+// with commas between them; SIZE is a number of bytes with an optional suffix K, M, G or T, of
+// powers of 1024. Errors: kInvalidArgument.
 Result<KvStoreSpec> parse_kv_store(const std::string& text);
 
 class KvStore {
  public:
-  // Opens a store in a folder, in Redis, or in both. A Redis that does not answer is a warning.
-  // Errors: those of BlockFolder::open.
-  static Result<std::unique_ptr<KvStore>> open(const KvStoreSpec& spec, BlockImages images,
-                                               int block_size);
+  // Opens all that `spec` names, with spec.memory_bytes for this engine. n_blocks: [n_groups] of the
+  // cache. A Redis that does not answer is a warning. Errors: those of BlockMemory::open and
+  // BlockFolder::open.
+  static Result<std::unique_ptr<KvStore>> open(const KvStoreSpec& spec, const BlockImages& images,
+                                               int block_size, std::span<const int> n_blocks);
   // longest_answer: a call of the store that takes longer may be left behind at the end.
   KvStore(std::shared_ptr<BlockStore> blocks, int block_size,
           std::chrono::milliseconds longest_answer = std::chrono::seconds(5));

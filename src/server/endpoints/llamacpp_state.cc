@@ -118,10 +118,9 @@ HttpReply act_on_slot(const HttpRequest& request, const ServedModel& model) {
   const std::string action = given == request.query.end() ? "" : given->second;
   if (action == "erase") return json_reply({{"id_slot", *id}, {"n_erased", 0}});
   if (action == "save" || action == "restore") {
-    return error_reply(
-        request, 501,
-        "action: places of sequences are not saved or restored; all sequences "
-        "share one cache of prefixes, which --prefix-cache-file keeps over restarts");
+    return error_reply(request, 501,
+                       "action: places of sequences are not saved or restored; all sequences "
+                       "share one cache of prefixes, which --kv-store keeps over restarts");
   }
   return error_reply(
       400, fmt::format("action: expected save, restore or erase, got {:.80}", action), "action");
