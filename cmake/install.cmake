@@ -3,8 +3,8 @@
 #   debug     its debug information, in a file beside it that debuggers find
 #   models    all of models/
 #   library   include/penstock, static libraries without debug information, and a CMake package: find_package(penstock).
-#             They need neither Boost nor OpenSSL's TLS nor prometheus nor libcurl: what serves and downloads stays in the program.
-#             Of OpenSSL they need libcrypto, for the identity of a picture (SHA-256).
+#             They need neither Boost nor prometheus nor libcurl: what serves and downloads stays in the program. OpenSSL is for
+#             the identity of a picture (SHA-256) and for a Redis that is reached by TLS.
 include(CMakePackageConfigHelpers)
 
 set(models ${CMAKE_INSTALL_DATADIR}/penstock/models)

@@ -70,6 +70,9 @@ struct PromptEmbeddings {
   int grid_cols = 0, grid_frames = 1;
 };
 
+// Maximum of Request::prefill_wait_seconds.
+inline constexpr double kLongestPrefillWait = 60;
+
 // One prompt and the parameters of its completion. The engine never sees text: the owner of the
 // tokenizer (Session in the frontend) fills in the token forms of the strings in `sampling` and
 // applies `sampling.stop`.
@@ -103,6 +106,10 @@ struct Request {
   std::string cache_salt;
   // false: compute the whole prompt (prompt_logprobs does so anyway)
   bool read_prefix_cache = true;
+  // With kv_store: another engine is computing this prompt and writes its blocks there. They are read
+  // as they come, and the rest is computed here when none has come for so many seconds, or when it has
+  // taken so many seconds longer than computing what has come. 0: what is there at once is read.
+  double prefill_wait_seconds = 0;
   std::shared_ptr<PromptProgress> progress;  // null: nobody watches
   // when the request ends with kAbort and kDeadlineExceeded
   std::optional<Clock::time_point> deadline;

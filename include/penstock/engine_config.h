@@ -56,7 +56,8 @@ struct EngineConfig {
   // tokens between kept states of recurrent models; 0 = automatic
   int state_snapshot_interval = 0;
   // where cached blocks are kept too: memory:SIZE (of the host), PATH[:SIZE] (a folder and the most
-  // bytes in it), redis://HOST, or several in this order with commas between them; "" = nowhere
+  // bytes in it), redis://HOST or rediss://HOST, or several in this order with commas between them;
+  // "" = nowhere
   std::string kv_store;
   // Part in split serving by a shared store: prefill computes prompts only, and ends a request when
   // the store has its blocks; both and decode (with a store only) generate.
@@ -162,12 +163,12 @@ struct EngineConfig {
       "on; 0 keeps them where steps end and where prompts part");
     v("kv_store", c.kv_store,
       "where the cached blocks of prompts and completions are kept beside the KV cache: "
-      "memory:SIZE, "
-      "of the host and for each model (K, M, G, T); PATH[:SIZE], a folder on a local disk and the "
-      "most bytes in it (16G), which outlives restarts and which several servers and models may "
-      "share; redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], which several machines may share; "
-      "or "
-      "several of them in this order: memory:4G,/cache:100G,redis://...");
+      "memory:SIZE, of the host and for each model (K, M, G, T); PATH[:SIZE], a folder on a local "
+      "disk and the most bytes in it (16G), which outlives restarts and which several servers and "
+      "models may share; redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// with TLS, one "
+      "or a "
+      "cluster, which several machines may share; or several of them in this order: "
+      "memory:4G,/cache:100G,redis://...");
     v("role", c.role,
       "with a kv_store that several servers share: prefill computes prompts only and answers when "
       "the store has their blocks, decode goes on from what it finds there, both (the default) is "

@@ -89,7 +89,7 @@ struct Metrics {
   Counter kv_store_queries, kv_store_misses, kv_store_refusals, kv_store_late;
   Counter kv_store_read_blocks, kv_store_read_bytes, kv_store_damaged_blocks;
   Counter kv_store_written_blocks, kv_store_written_bytes, kv_store_dropped_blocks,
-      kv_store_unsettled;
+      kv_store_unsettled, kv_store_followed, kv_store_lost;
   Counter num_preemptions, out_of_memory, steps, admission_rejections;
   Counter grammar_rows, grammar_mask_seconds, grammar_forced_tokens;
   Counter grammar_cache_queries, grammar_cache_hits, grammar_refusals;
@@ -167,6 +167,10 @@ struct Metrics {
       "blocks that were not written: the disk was slow or full");
     v("kv_store_unsettled", m.kv_store_unsettled,
       "prompts of role prefill that were answered while the store had not all their blocks");
+    v("kv_store_followed", m.kv_store_followed,
+      "prompts whose blocks were read while another server computed them");
+    v("kv_store_lost", m.kv_store_lost,
+      "of these, whose blocks did not all come in time: the rest was computed here");
     v("steps", m.steps, "engine steps");
     v("admission_rejections", m.admission_rejections,
       "requests refused because the queue was full");

@@ -182,6 +182,40 @@ class Kubernetes(unittest.TestCase):
         self.assertGreater(self.pod["terminationGracePeriodSeconds"], before + drain + 5)
 
 
+class SplitKubernetes(unittest.TestCase):
+    def test_servers_start_with_these_arguments(self):
+        objects = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "split.yaml").read_text()))
+        pods = {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in objects if one["kind"] == "Deployment"}
+        self.assertEqual(set(pods), {"penstock-blocks", "penstock-prefill", "penstock-decode"})
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        # the same program under the name of another (tests/engine/redis_server.h)
+        arguments = [one.replace("$(PASSWORD)", "pw") for one in pods["penstock-blocks"]["containers"][0]["args"]]
+        redis = subprocess.Popen([*arguments, "--port", str(port), "--bind", "127.0.0.1"], executable="/usr/bin/redis-check-rdb",
+                                 stdout=subprocess.DEVNULL)
+        try:
+            for role in ("prefill", "decode"):
+                pod = pods[f"penstock-{role}"]
+                container = pod["containers"][0]
+                self.assertEqual(flags_of(container["args"]) - serve_flags(), set())
+                drain = int(container["args"][container["args"].index("--shutdown-timeout") + 1])
+                self.assertGreater(pod["terminationGracePeriodSeconds"], container["lifecycle"]["preStop"]["sleep"]["seconds"] + drain + 5)
+                for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                    self.assertEqual(endpoints()[container[probe]["httpGet"]["path"]], "kOpen")
+                names = [one["name"] for one in container["env"]]
+                self.assertEqual(names, ["PENSTOCK_API_KEY", "PENSTOCK_REDIS_PASSWORD"])
+                flags = (one.replace("penstock-blocks:6379", f"127.0.0.1:{port}") for one in container["args"])
+                with Serving(*flags, env={"PENSTOCK_REDIS_PASSWORD": "pw"}) as server:
+                    status, _, reply = server.request("/v1/completions", {"prompt": "Once upon a time " * 20, "max_tokens": 2})
+                    self.assertEqual(status, 200)
+                    found = json.loads(reply)
+                    n = found["stored_tokens"] if role == "prefill" else found["usage"]["prompt_tokens_details"]["cached_tokens"]
+                    self.assertGreater(n, 0)
+        finally:
+            redis.kill()
+            redis.wait()
+
+
 class SeveralHosts(unittest.TestCase):
     """The examples of docs/parallel.md."""
     TEXT = (SOURCE / "docs" / "parallel.md").read_text()

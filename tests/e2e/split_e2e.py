@@ -12,7 +12,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_server import PROGRAM, SLOW, Server, read_all, slow_server, wait_for  # noqa: E402
+from live_server import LARGER_MODEL, PROGRAM, SLOW, SLOW_KERNELS, Server, read_all, slow_server, wait_for  # noqa: E402
 
 STORY = "Once upon a time there was a little girl who liked to play in the garden with her dog and her cat. " * 3
 FLAGS = ("--batch-invariant", "--chat-template", "{% for m in messages %}{{ m.content if m.content is string else m.content[0].text }}{% endfor %}")
@@ -49,13 +49,14 @@ def text(server, path, **more):
     return ASKED[path][1](reply.json())
 
 
-def redis(test, *flags):
+def redis(test, *flags, tls=False):
     """A Redis of the test's own: (process, URL)."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     # the same program under the name of another (tests/engine/redis_server.h)
-    process = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", *flags],
+    ports = ["--port", "0", "--tls-port", str(port)] if tls else ["--port", str(port)]
+    process = subprocess.Popen(["redis-server", *ports, "--bind", "127.0.0.1", "--save", "", *flags],
                                executable="/usr/bin/redis-check-rdb", stdout=subprocess.DEVNULL)
     test.addCleanup(process.wait)
     test.addCleanup(process.kill)
@@ -65,7 +66,7 @@ def redis(test, *flags):
             return one.connect_ex(("127.0.0.1", port)) == 0
 
     wait_for(answers, 20)
-    return process, f"redis://127.0.0.1:{port}"
+    return process, f"redis{'s' if tls else ''}://127.0.0.1:{port}"
 
 
 class SplitTest(unittest.TestCase):
@@ -166,6 +167,90 @@ class SplitTest(unittest.TestCase):
             one.process.kill()
             self.assertEqual(read_all(sock), b"")
             self.assertEqual(text(other, "/v1/completions"), self.expected["/v1/completions"])
+
+    def ask_beside(self, other, prompt, wait, **more):
+        """Has a server asked on a thread; (thread, replies)."""
+        replies = []
+        body = {"prompt": prompt, "max_tokens": 12, "temperature": 0, **more}
+        thread = threading.Thread(target=lambda: replies.append(other.post("/v1/completions", body, {"x-prefill-wait": str(wait)})))
+        thread.start()
+        return thread, replies
+
+    def test_blocks_are_read_while_they_are_made(self):
+        _, url = redis(self)
+        prompts = [f"Tale {i}. {STORY}" for i in range(12)]
+        with Server("--threads", 1, *FLAGS, "--role", "prefill", "--kv-store", url, "--max-num-batched-tokens", 64, "--max-num-seqs", 1,
+                    model=LARGER_MODEL, env=SLOW_KERNELS) as one, \
+                Server(*FLAGS, "--role", "decode", "--kv-store", url, model=LARGER_MODEL, env=SLOW_KERNELS) as other, \
+                Server(*FLAGS, model=LARGER_MODEL, env=SLOW_KERNELS) as alone:
+            thread, replies = self.ask_beside(other, prompts, 60)
+            wait_for(lambda: other.metric("penstock:num_requests_waiting") > 0, 20 * SLOW)
+            made = []
+            maker = threading.Thread(target=lambda: made.append(one.post("/v1/completions", {"prompt": prompts, "max_tokens": 12})))
+            maker.start()
+            wait_for(lambda: other.metric("penstock:kv_store_read_blocks_total") > 0, 120 * SLOW)
+            self.assertFalse(made, "the prompts are not done yet")
+            maker.join()
+            thread.join()
+            self.assertEqual((made[0].status, replies[0].status), (200, 200))
+            self.assertEqual(other.metric("penstock:kv_store_followed_total"), len(prompts))
+            for choice, prompt in zip(replies[0].json()["choices"], prompts):
+                expected = alone.post("/v1/completions", {"prompt": prompt, "max_tokens": 12, "temperature": 0}).json()
+                self.assertEqual(choice["text"], expected["choices"][0]["text"])
+
+    def test_who_makes_a_prompt_dies_or_never_comes(self):
+        _, url = redis(self)
+        prompts = [f"Tale {i}. {STORY}" for i in range(20)]
+        slow = {"model": LARGER_MODEL, "env": SLOW_KERNELS}
+        with Server("--threads", 1, *FLAGS, "--role", "prefill", "--kv-store", url, "--max-num-batched-tokens", 64, "--max-num-seqs", 1, **slow) as one, \
+                Server(*FLAGS, "--role", "decode", "--kv-store", url, **slow) as other:
+            thread, replies = self.ask_beside(other, prompts, 3)
+            sock = one.stream({"prompt": prompts, "max_tokens": 12})
+            wait_for(lambda: one.metric("penstock:kv_store_written_blocks_total") > 0, 60 * SLOW)
+            one.process.kill()
+            self.assertEqual(read_all(sock), b"")
+            thread.join()
+            self.assertEqual(replies[0].status, 200)
+            self.assertGreater(other.metric("penstock:kv_store_lost_total"), 0)
+            begun = time.monotonic()
+            reply = other.post("/v1/completions", {"prompt": "Nobody computes this. " + STORY, "max_tokens": 4}, {"x-prefill-wait": "1"})
+            self.assertEqual(reply.status, 200)
+            self.assertGreaterEqual(time.monotonic() - begun, 1)
+            self.assertLess(time.monotonic() - begun, 1 + 20 * SLOW)
+            for wrong in ("-1", "61", "soon", "nan", "1e9"):
+                reply = other.post("/v1/completions", {"prompt": STORY, "max_tokens": 4}, {"x-prefill-wait": wrong})
+                self.assertEqual(reply.status, 400)
+                self.assertIn("x-prefill-wait", reply.json()["error"]["message"])
+            # One who leaves meanwhile is let go.
+            sock = other.stream({"prompt": "Nor this. " + STORY, "max_tokens": 4}, headers={"x-prefill-wait": "60"})
+            wait_for(lambda: other.metric("penstock:num_requests_waiting") > 0, 20 * SLOW)
+            sock.close()
+            wait_for(lambda: other.metric("penstock:num_requests_waiting") == 0, 20 * SLOW)
+
+    def test_by_a_redis_with_tls_and_a_password(self):
+        certificate = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tls", "cert.pem")
+        process, url = redis(self, "--requirepass", "gehe!m@1", "--tls-cert-file", certificate, "--tls-key-file", certificate.replace("cert", "key"),
+                             "--tls-ca-cert-file", certificate, "--tls-auth-clients", "no", tls=True)
+        secret = {"PENSTOCK_REDIS_PASSWORD": "gehe!m@1"}
+        url += "?ca=" + certificate
+        with prefill(url, env=secret) as one, decode(url.replace("://", "://:gehe%21m%401@")) as other, decode(url) as stranger:
+            stored = one.post("/v1/completions", body_of("/v1/completions")).json()["stored_tokens"]
+            self.assertGreater(stored, 0)
+            self.assertEqual(text(other, "/v1/completions"), self.expected["/v1/completions"])
+            self.assertEqual(other.metric("penstock:prompt_tokens_from_store_total"), stored)
+            self.assertEqual(text(stranger, "/v1/completions"), self.expected["/v1/completions"])
+            process.kill()
+            process.wait()
+            for server in (one, other, stranger):
+                server.post("/v1/completions", {"prompt": "After it. " + STORY, "max_tokens": 4})
+                told = server.log() + "".join(str(server.get(path).body) for path in ("/metrics", "/version", "/load", "/v1/models", "/openapi.json"))
+                wait_for(lambda server=server: "kv store: redis" in server.log(), 20 * SLOW)
+                for form in ("gehe!m", "gehe%21m"):
+                    self.assertNotIn(form, told)
+        wrong = url.replace("://", "://:gehe%21m%401@").replace("127.0.0.1:", "127.0.0.1:x")
+        done = subprocess.run([PROGRAM, "serve", "--kv-store", wrong, "--port", "0"], capture_output=True, text=True, timeout=60 * SLOW)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertNotIn("gehe", done.stdout + done.stderr)
 
     def test_a_killed_decode_server(self):
         with prefill(self.store) as one, decode(self.store) as other:

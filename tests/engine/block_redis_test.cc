@@ -6,10 +6,10 @@
 
 #include <array>
 #include <chrono>
-#include <numeric>
 
 #include "base/memory.h"
 #include "engine/engine_fixture.h"
+#include "engine/kept_block.h"
 #include "engine/redis_server.h"
 #include "engine/store/block_folder.h"
 #include "engine/store/block_tiers.h"
@@ -21,40 +21,6 @@ namespace penstock {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr int kTokensOfBlock = 4;
-constexpr RedisTimes kImpatient{.longest_answer = 200ms, .rest = 300ms};
-
-BlockImages redis_images(uint64_t fingerprint = 1) {
-  const int64_t bytes[] = {100, 300000};
-  return {{fingerprint, 7}, kTokensOfBlock, bytes};
-}
-
-struct Kept {
-  explicit Kept(int n, int group = 0) : tokens(kTokensOfBlock), key{group, {}} {
-    std::iota(tokens.begin(), tokens.end(), n);
-    key.hash = chain_hash(root_hash("chain"), tokens);
-    const BlockImages images = redis_images();
-    image = images.make(key, tokens);
-    std::ranges::fill(images.content(group, image), static_cast<std::byte>(n));
-    images.seal(image);
-  }
-  std::vector<TokenId> tokens;
-  BlockKey key;
-  BlockImage image;
-};
-
-ErrorCode code_of(const Status& status) {
-  return status ? ErrorCode::kInternal : status.error().code;
-}
-
-Result<RedisReply> ask(const RedisAddress& address, std::vector<std::string_view> words) {
-  static thread_local std::string text;
-  RedisConnection connection(address);
-  auto reply = connection.call(words, 1 << 20);
-  if (reply) reply->text = text = reply->text;
-  return reply;
-}
 
 TEST(BlockRedis, GivesBackWhatWasWritten) {
   const RedisServer server;
@@ -282,10 +248,24 @@ TEST(BlockRedis, Addresses) {
   EXPECT_EQ(full.port, 7000);
   EXPECT_EQ(full.database, 12);
   EXPECT_EQ(parsed("redis://:secret@a").user, "");
-  for (const char* wrong :
-       {"redis://", "redis:///1", "redis://:1", "redis://a:0", "redis://a:65536", "redis://a:x",
-        "redis://a:1x", "redis://a/x", "redis://a/-1", "redis://me@a", "redis://me:@a",
-        "redis://:%4@a", "redis://:%zz@a", "redis://[::1", "redis://[::1]x", "http://a"}) {
+  const RedisAddress cluster = parsed("rediss://:p@a,[::1]:7,c:8/3?ca=/x%20y/ca.pem&cert=c&key=k");
+  EXPECT_TRUE(cluster.encrypted);
+  EXPECT_EQ(cluster.name(), "a:6379");
+  EXPECT_EQ(cluster.others, (std::vector<RedisHost>{{"::1", 7}, {"c", 8}}));
+  EXPECT_EQ(cluster.database, 3);
+  EXPECT_EQ(cluster.tls.authorities, "/x y/ca.pem");
+  EXPECT_EQ(cluster.tls.certificate, "c");
+  EXPECT_EQ(cluster.tls.key, "k");
+  EXPECT_FALSE(parsed("redis://a").encrypted);
+  for (const char* wrong : {"redis://",          "redis:///1",       "redis://:1",
+                            "redis://a:0",       "redis://a:65536",  "redis://a:x",
+                            "redis://a:1x",      "redis://a/x",      "redis://a/-1",
+                            "redis://me@a",      "redis://me:@a",    "redis://:%4@a",
+                            "redis://:%zz@a",    "redis://[::1",     "redis://[::1]x",
+                            "http://a",          "redis://a,,b",     "redis://a,b:0",
+                            "redis://a?ca=x",    "rediss://a?ca=",   "rediss://a?ca=x&ca=y",
+                            "rediss://a?cert=x", "rediss://a?key=x", "rediss://a?verify=none",
+                            "rediss://"}) {
     const auto address = parse_redis(wrong);
     EXPECT_FALSE(address.has_value()) << wrong;
   }
@@ -302,8 +282,13 @@ TEST(BlockRedis, Specifications) {
             "x,redis://y");
   EXPECT_TRUE(parse_kv_store("redis://a").value().path.empty());
   EXPECT_EQ(parse_kv_store("/a,b").value().path, "/a,b");
-  for (const char* wrong : {",redis://a", "/cache:1,redis://a", "/cache,redis://", "rediss://a",
-                            "/cache,rediss://a", "redis://a:x"})
+  EXPECT_TRUE(parse_kv_store("/cache,rediss://a").value().redis->encrypted);
+  setenv("PENSTOCK_REDIS_PASSWORD", "from there", 1);
+  EXPECT_EQ(parse_kv_store("redis://a").value().redis->password, "from there");
+  EXPECT_EQ(parse_kv_store("redis://:x@a").value().redis->password, "x");
+  unsetenv("PENSTOCK_REDIS_PASSWORD");
+  EXPECT_EQ(parse_kv_store("redis://a").value().redis->password, "");
+  for (const char* wrong : {",redis://a", "/cache:1,redis://a", "/cache,redis://", "redis://a:x"})
     EXPECT_FALSE(parse_kv_store(wrong).has_value()) << wrong;
   for (const char* wrong : {"valkey://:secret@a:6379", "/c:20G, redis://:secret@a:6379"}) {
     const auto spec = parse_kv_store(wrong);

@@ -172,6 +172,7 @@ Request random_request(uint32_t value, const FakeEngineConfig& config) {
     request.sampling.max_tokens = std::min(request.sampling.max_tokens, 12);
   }
   if (pick(0, 2) == 0) request.matcher = random_grammar(pick(0, 4), config.vocab_size);
+  if (pick(0, 4) == 0) request.prefill_wait_seconds = 0.001 * pick(1, 5);
   return request;
 }
 

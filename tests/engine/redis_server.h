@@ -50,7 +50,10 @@ class Listener {
 // it is called so; the package redis-server would start a service.
 class RedisServer {
  public:
-  explicit RedisServer(std::vector<std::string> options = {}) : options_(std::move(options)) {
+  // `how`: beside host and port, how it is reached.
+  explicit RedisServer(std::vector<std::string> options = {}, RedisAddress how = {})
+      : options_(std::move(options)), address_(std::move(how)) {
+    address_.port = 0;
     start();
   }
   RedisServer(const RedisServer&) = delete;
@@ -66,10 +69,13 @@ class RedisServer {
   }
   // Starts the server at its port, without what it had. REQUIRES: it is killed.
   void start() {
-    if (address_.port == 0) address_ = Listener().address();
+    if (address_.port == 0) address_ = address_.at(Listener().address().at());
+    const std::string port = std::to_string(address_.port);
     std::vector<std::string> words = {"redis-server",
                                       "--port",
-                                      std::to_string(address_.port),
+                                      address_.encrypted ? "0" : port,
+                                      "--tls-port",
+                                      address_.encrypted ? port : "0",
                                       "--bind",
                                       "127.0.0.1",
                                       "--save",
@@ -99,7 +105,7 @@ class RedisServer {
 
  private:
   const std::vector<std::string> options_;
-  RedisAddress address_{.host = {}, .port = 0};
+  RedisAddress address_;
   pid_t process_ = 0;
 };
 

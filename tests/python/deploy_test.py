@@ -14,8 +14,8 @@ CUSTOM = {"ServiceMonitor": ("monitoring.coreos.com/v1", {"selector", "endpoints
 yaml = pytest.importorskip("yaml")
 
 
-def objects():
-    return [pytest.param(one, id=f"{path.name}:{one['kind']}") for path in sorted(FOLDER.glob("*.yaml"))
+def objects(files="*.yaml"):
+    return [pytest.param(one, id=f"{path.name}:{one['kind']}:{one['metadata']['name']}") for path in sorted(FOLDER.glob(files))
             for one in yaml.safe_load_all(path.read_text())]
 
 
@@ -30,7 +30,7 @@ def test_schema(manifest):
 
 
 def test_names_agree():
-    by_kind = {one.values[0]["kind"]: one.values[0] for one in objects()}
+    by_kind = {one.values[0]["kind"]: one.values[0] for one in objects("[!s]*.yaml")}
     labels = by_kind["Deployment"]["spec"]["template"]["metadata"]["labels"]
     for kind in ("ServiceMonitor", "InferencePool"):
         assert by_kind[kind]["spec"]["selector"]["matchLabels"] == labels
@@ -41,6 +41,30 @@ def test_names_agree():
     assert by_kind["InferencePool"]["spec"]["targetPorts"][0]["number"] == container["ports"][0]["containerPort"]
     assert by_kind["ServiceMonitor"]["spec"]["endpoints"][0]["port"] == by_kind["Service"]["spec"]["ports"][0]["name"]
     assert by_kind["HTTPRoute"]["spec"]["rules"][0]["backendRefs"][0]["name"] == by_kind["InferencePool"]["metadata"]["name"]
+
+
+def test_names_of_split_serving_agree():
+    by_name = {(one.values[0]["kind"], one.values[0]["metadata"]["name"]): one.values[0] for one in objects("split.yaml")}
+    for kind, name in by_name:
+        if kind != "Deployment":
+            continue
+        deployment, service = by_name[kind, name], by_name["Service", name]
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
+        container = deployment["spec"]["template"]["spec"]["containers"][0]
+        assert service["spec"]["ports"][0]["targetPort"] == container["ports"][0]["name"]
+        if name == "penstock-blocks":
+            continue
+        policy = by_name["NetworkPolicy", "penstock-blocks"]["spec"]
+        assert policy["ingress"][0]["from"][0]["podSelector"]["matchLabels"].items() <= labels.items()
+        store = container["args"][container["args"].index("--kv-store") + 1]
+        assert store == f"redis://penstock-blocks:{by_name['Service', 'penstock-blocks']['spec']['ports'][0]['port']}"
+        assert name == f"penstock-{container['args'][container['args'].index('--role') + 1]}"
+    target = by_name["HorizontalPodAutoscaler", "penstock-prefill"]["spec"]["scaleTargetRef"]
+    assert (target["kind"], target["name"]) in by_name
+    assert by_name["NetworkPolicy", "penstock-blocks"]["spec"]["podSelector"]["matchLabels"] == \
+        by_name["Service", "penstock-blocks"]["spec"]["selector"]
 
 
 def test_ray_service_names_what_is_there():

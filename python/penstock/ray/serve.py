@@ -47,6 +47,7 @@ class LLMConfig:
         options: flags of `penstock serve`, with underscores: {"max_num_seqs": 32, "served_model_name": "mine"}.
         num_replicas: fixed number of replicas; None: autoscaling.
         min_replicas, max_replicas, target_ongoing_requests: autoscaling by the number of running and waiting requests per replica.
+        autoscaling: further fields of Ray Serve's AutoscalingConfig, as {"upscale_delay_s": 10, "downscale_delay_s": 300}.
         num_cpus: number of CPUs that Ray reserves for a replica, and of its threads.
         max_ongoing_requests: maximum number of requests in a replica; others wait in Serve.
         drain_seconds: maximum seconds in which a removed replica finishes its requests.
@@ -61,6 +62,7 @@ class LLMConfig:
     min_replicas: int = 1
     max_replicas: int = 1
     target_ongoing_requests: float = 16.0
+    autoscaling: Dict[str, Any] = field(default_factory=dict)
     num_cpus: float = 1.0
     max_ongoing_requests: int = 256
     drain_seconds: float = 30.0
@@ -168,7 +170,7 @@ class Ingress:
             return Response(error_body(f"the request has more than {MOST_BODY} bytes", 413), 413, media_type="application/json")
         target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
-        await self.before(request.method, target, headers, body)
+        aside = await self.before(request.method, target, headers, body)
         failure = ""
         for _ in range(self._max_attempts):
             pieces = self._replicas.request.remote(request.method, target, headers, body, prefix=prompt_beginning(body))
@@ -176,11 +178,13 @@ class Ingress:
                 status, reply_headers = await pieces.__anext__()
                 if reply_headers.get("Content-Type", "").startswith("text/event-stream"):
                     first = await pieces.__anext__()
-                    return StreamingResponse(self._stream(first, pieces), status, reply_headers)
+                    return StreamingResponse(self._stream(first, pieces, aside), status, reply_headers)
                 whole = b"".join([piece async for piece in pieces])
                 return Response(whole, status, reply_headers)
             except asyncio.CancelledError:
                 pieces.cancel()
+                if aside is not None:
+                    aside.cancel()
                 raise
             except StopAsyncIteration:
                 failure = "the reply was empty"
@@ -191,8 +195,10 @@ class Ingress:
         return Response(error_body(f"no replica could answer; the last failure: {failure}", 503), 503,
                         media_type="application/json")
 
-    async def before(self, method: str, target: str, headers: Dict[str, str], body: bytes) -> None:
-        """Called before a request is passed to a replica."""
+    async def before(self, method: str, target: str, headers: Dict[str, str], body: bytes) -> Optional["asyncio.Task[None]"]:
+        """Called before a request is passed to a replica; may change the headers. Returns what goes on beside the request, and is
+        cancelled when the client leaves."""
+        return None
 
     @staticmethod
     async def _read(request: Request) -> Optional[bytes]:
@@ -206,7 +212,7 @@ class Ingress:
         return b"".join(parts)
 
     @staticmethod
-    async def _stream(first: bytes, pieces: Any) -> AsyncIterator[bytes]:
+    async def _stream(first: bytes, pieces: Any, aside: Optional["asyncio.Task[None]"] = None) -> AsyncIterator[bytes]:
         """Yields the pieces of a reply as they come; an error in OpenAI's format if the replica dies meanwhile."""
         try:
             yield first
@@ -214,6 +220,8 @@ class Ingress:
                 yield piece
         except asyncio.CancelledError:
             pieces.cancel()
+            if aside is not None:
+                aside.cancel()
             raise
         except Exception as error:
             log.warning("a replica failed within a stream: %s", error)
@@ -225,7 +233,8 @@ def replicas_of(config: LLMConfig) -> serve.Application:
     scaling: Dict[str, Any] = {"num_replicas": config.num_replicas}
     if config.num_replicas is None:
         scaling = {"autoscaling_config": AutoscalingConfig(min_replicas=config.min_replicas, max_replicas=config.max_replicas,
-                                                           target_ongoing_requests=config.target_ongoing_requests)}
+                                                           target_ongoing_requests=config.target_ongoing_requests,
+                                                           **config.autoscaling)}
     replica = serve.deployment(Replica).options(
         name=f"{config.name}-replica", max_ongoing_requests=config.max_ongoing_requests, health_check_period_s=2,
         health_check_timeout_s=10, graceful_shutdown_timeout_s=config.drain_seconds,

@@ -6,9 +6,10 @@
     serve.run(build_app(SplitConfig(model="org/name:Q4_K_M", kv_store="redis://cache.example:6379",
                                     prefill={"max_replicas": 4, "num_cpus": 16}, decode={"max_replicas": 2, "num_cpus": 8})))
 
-A request whose prompt has much that is new is first given to a prefill replica, which computes the prompt and writes its blocks to
-the store while it does so; then to a decode replica, which reads them and writes the reply. All other requests go to decode replicas
-at once. A prefill replica that dies, is late or fails costs its time only: the decode replica computes what it does not find.
+A request whose prompt has much that is new is given to a prefill replica, which computes the prompt and writes its blocks to the
+store while it does so; and at the same time to a decode replica, which reads them as they come and writes the reply. All other
+requests go to decode replicas alone. A prefill replica that dies, is late or fails costs its time only: the decode replica computes
+what does not come.
 """
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ import json
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Any, Dict, OrderedDict, Union
+from typing import Any, Dict, Optional, OrderedDict, Set, Union
 
 from ray import serve
 
@@ -29,6 +30,8 @@ log = logging.getLogger("ray.serve")
 
 MOST_TEXT = 1 << 20  # maximum characters of a prompt that are compared with earlier ones
 FIRST_REST, LONGEST_REST = 5.0, 60.0  # seconds without prefill replicas after one was late, and their limit as it is late again
+AT_ONCE = 0.05  # seconds in which a prefill replica refuses a request, or has a prompt that is short
+_WAIT = "x-prefill-wait"
 # Requests that generate text behind a prompt.
 _GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/generate", "/api/generate", "/api/chat",
                "/completion")
@@ -47,6 +50,8 @@ class SplitConfig:
         least_new: characters of a prompt that must be new for a prefill replica to be asked: fewer are computed where the reply is.
         accept_seconds: maximum seconds until a prefill replica has begun with a prompt.
         prefill_seconds: maximum seconds until it has computed and stored it.
+        wait_seconds: how long a decode replica waits for the next blocks of a prompt, and by how much longer for all of them than it
+            would compute, as far as it knows, before it computes the rest; at most 60. 0: it begins when the prompt is stored.
         max_attempts: maximum number of decode replicas that are tried for a request, one after the other.
     """
 
@@ -59,6 +64,7 @@ class SplitConfig:
     least_new: int = 4096
     accept_seconds: float = 2.0
     prefill_seconds: float = 60.0
+    wait_seconds: float = 2.0
     max_attempts: int = 3
 
     def group(self, role: str) -> LLMConfig:
@@ -103,23 +109,46 @@ class SplitIngress(Ingress):
         self._rests_until = 0.0
         self._rest = FIRST_REST
         self._counts: Dict[str, int] = collections.defaultdict(int)
+        self._beside: Set["asyncio.Task[None]"] = set()
 
-    async def before(self, method: str, target: str, headers: Dict[str, str], body: bytes) -> None:
-        """Called before a request is passed to a replica."""
+    async def before(self, method: str, target: str, headers: Dict[str, str], body: bytes) -> Optional["asyncio.Task[None]"]:
+        """Called before a request is passed to a replica. Has a new prompt computed beside it."""
+        for name in [name for name in headers if name.lower() == _WAIT]:
+            del headers[name]
         if method != "POST" or target.split("?")[0] not in _GENERATING:
-            return
+            return None
         text = prompt_text(body)
+        beside = None
         if self._known.new_characters(text) >= self._config.least_new and time.monotonic() >= self._rests_until:
-            outcome = await self._compute(target, headers, body, text)
-            self._counts[outcome] += 1
-        self._known.note(text)  # the decode replica stores what it computes, too
+            accepted = asyncio.Event()
+            beside = asyncio.create_task(self._compute(target, dict(headers), body, text, accepted))
+            self._beside.add(beside)  # the event loop holds no task
+            beside.add_done_callback(self._beside.discard)
+            beside.add_done_callback(lambda _: accepted.set())
+            try:
+                await accepted.wait()
+                await asyncio.wait({beside}, timeout=AT_ONCE if self._config.wait_seconds > 0 else None)
+            except asyncio.CancelledError:
+                beside.cancel()
+                raise
+            if not beside.done():
+                headers[_WAIT] = str(self._config.wait_seconds)
+        if beside is None:
+            self._known.note(text)  # the decode replica stores what it computes, too
+        return beside
 
-    async def _compute(self, target: str, headers: Dict[str, str], body: bytes, text: str) -> str:
-        """Has a prefill replica compute a prompt. Whatever becomes of it, the request goes on."""
+    async def _compute(self, target: str, headers: Dict[str, str], body: bytes, text: str, accepted: asyncio.Event) -> None:
+        """Has a prefill replica compute a prompt, and counts what becomes of it. Whatever that is, the request goes on."""
+        outcome = await self._outcome(target, headers, body, text, accepted)
+        self._counts[outcome] += 1
+        self._known.note(text)
+
+    async def _outcome(self, target: str, headers: Dict[str, str], body: bytes, text: str, accepted: asyncio.Event) -> str:
         pieces = self._prefill.prefill.remote(target, headers, body, prefix=text[:MOST_PREFIX])
         begun = time.monotonic()
         try:
             await asyncio.wait_for(pieces.__anext__(), self._config.accept_seconds)
+            accepted.set()
             left = max(0.0, self._config.prefill_seconds - (time.monotonic() - begun))
             status, reply = await asyncio.wait_for(pieces.__anext__(), left)
         except asyncio.CancelledError:
@@ -156,6 +185,8 @@ def build_app(config: Union[SplitConfig, Dict[str, Any]]) -> serve.Application:
     config file, whose `args` are the fields of SplitConfig."""
     if isinstance(config, dict):
         config = SplitConfig(**config)
+    if not 0 <= config.wait_seconds <= 60:
+        raise ValueError(f"wait_seconds: expected 0 to 60, got {config.wait_seconds}")
     if not config.kv_store:
         raise ValueError("kv_store: expected the store that prefill and decode replicas share, as redis://HOST or a folder")
     ingress = serve.deployment(SplitIngress).options(name=config.name, max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0})

@@ -165,10 +165,11 @@ bool EngineImpl::run_step() {
 }
 
 // Gives blocks to the store, and lets the ends go that waited for it. A step that is under way is
-// waited for where many blocks pend, or somebody waits for them.
+// waited for where many blocks pend, or somebody waits for them: with role prefill, whoever reads
+// them while the prompt is computed.
 void EngineImpl::store_blocks() {
   if (!stored_) return;
-  const bool is_urgent = stored_->has_many_pending() || (settling_ && settling_->await_pending());
+  const bool is_urgent = settling_ ? stored_->some_pend() : stored_->has_many_pending();
   if (steps_.n_under_way() == 0 || is_urgent) stored_->store_pending();
   if (settling_) settling_->look([this](Running& sequence) { requests_.release(sequence); });
 }

@@ -28,6 +28,8 @@ void set_store(KvStore& store, Metrics& metrics) {
   set(metrics.kv_store_queries, read.queries);
   set(metrics.kv_store_misses, read.misses);
   set(metrics.kv_store_refusals, read.refused);
+  set(metrics.kv_store_followed, read.followed);
+  set(metrics.kv_store_lost, read.lost);
   set(metrics.kv_store_damaged_blocks, read.damaged);
   set(metrics.kv_store_read_blocks, read.blocks);
   set(metrics.kv_store_read_bytes, read.bytes);

@@ -122,6 +122,10 @@ Status check_request(const Request& request, const EngineInfo& info, const Engin
     }
     return {};
   };
+  if (!(request.prefill_wait_seconds >= 0 && request.prefill_wait_seconds <= kLongestPrefillWait))
+    return errorf(ErrorCode::kInvalidArgument,
+                  "prefill_wait_seconds: expected 0 to {} seconds, got {}", kLongestPrefillWait,
+                  request.prefill_wait_seconds);
   RETURN_IF_ERROR(check_ids(request.prompt, "prompt"));
   RETURN_IF_ERROR(check_embeddings(
       request, info, std::max(1, config.max_num_batched_tokens - config.max_num_seqs)));

@@ -85,6 +85,7 @@ void make_sequences(RequestState& state, const SequenceStart& start) {
     sequence->adapter = state.adapter_slot;
     sequence->long_rope = takes_long_rope(reach, start.info);
     sequence->read_cache = request.read_prefix_cache && !(params.prompt_logprobs && index == 0);
+    sequence->prefill_wait = request.prefill_wait_seconds;
     if (params.prompt_logprobs && index == 0) sequence->max_chunk = kPromptLogprobChunk;
     sequence->request = &state;
     sequence->index = index;

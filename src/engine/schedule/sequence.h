@@ -36,6 +36,8 @@ struct Sequence {
   int adapter = -1;        // slot of its LoRA adapter, -1 = none
   bool long_rope = false;  // as Batch::long_ropes
   bool read_cache = true;  // may start from cached blocks
+  // Request::prefill_wait_seconds
+  double prefill_wait = 0;
   Priority priority = Priority::kNormal;
   // time of arrival in seconds, as `now` of Scheduler::next()
   double arrival = 0;

@@ -89,10 +89,6 @@ void SettlingEnds::look(const std::function<void(Running&)>& release) {
   }
 }
 
-bool SettlingEnds::await_pending() const {
-  return std::ranges::any_of(held_, [](const Held& held) { return held.answer == nullptr; });
-}
-
 Clock::time_point SettlingEnds::next_look() const {
   auto next = Clock::time_point::max();
   for (const Held& held : held_) next = std::min(next, held.latest);

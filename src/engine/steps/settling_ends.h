@@ -38,8 +38,6 @@ class SettlingEnds {
   void look(const std::function<void(Running&)>& release);
 
   bool any() const { return !held_.empty(); }
-  // Whether some wait for blocks that were not given to the writer.
-  bool await_pending() const;
   // When look() has to be called next, unless the store has news before.
   Clock::time_point next_look() const;
 

@@ -64,13 +64,15 @@ StoredBlocks::~StoredBlocks() {
 ChainQuery StoredBlocks::query_of(const Sequence& sequence, int n_found,
                                   double token_seconds) const {
   const auto n = static_cast<size_t>(scheduler_.n_usable_blocks(sequence));
+  const bool waits = !sequence.started && n_found < static_cast<int>(n);
   ChainQuery query{
       .tokens = sequence.tokens,
       .hashes = {sequence.hashes.begin(), sequence.hashes.begin() + static_cast<ptrdiff_t>(n)},
       .in_memory = {},
       .n_found = n_found,
       .windows = windows_,
-      .token_seconds = token_seconds};
+      .token_seconds = token_seconds,
+      .wait_seconds = waits ? sequence.prefill_wait : 0};
   for (int g = 0; g < scheduler_.n_groups(); ++g) {
     std::vector<bool>& there = query.in_memory.emplace_back(n);
     for (size_t i = 0; i < n; ++i) there[i] = scheduler_.allocator(g).contains(query.hashes[i]);

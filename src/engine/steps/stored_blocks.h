@@ -10,7 +10,8 @@
 // A sequence has at most one load, and Sequence::loading tells whether it has one. Its load begins
 // while it waits (begin_load) and ends while it still waits: when all is loaded, the cache has no
 // more room, the time is up (take_loaded), or the sequence ends (end_load). Since every load has a
-// time limit, no sequence waits for ever, whatever the store does.
+// time limit, no sequence waits for ever, whatever the store does. With Request::prefill_wait_seconds
+// a load follows the engine that computes the prompt (block_loader.h).
 //
 // Engine thread only.
 #pragma once

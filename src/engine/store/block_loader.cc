@@ -17,27 +17,45 @@ namespace penstock {
 
 // One query and what came of it; guarded by the reader's mutex.
 //
-// kQueued -> kReading -> kRead; give_up() leads from each of them to kGivenUp. The reader's queue
-// holds the loads that are kQueued, and those only.
+// kQueued -> kReading -> kRead, or kQueued again when it follows another engine; give_up() leads
+// from each of them to kGivenUp. The reader's queue holds the loads that are kQueued, and those
+// only.
 class BlockLoad {
  public:
-  explicit BlockLoad(ChainQuery query) : query_(std::move(query)) {}
+  explicit BlockLoad(ChainQuery query)
+      : query_(std::move(query)),
+        follows_(query_.wait_seconds > 0),
+        allowed_(from_seconds(query_.wait_seconds)) {}
 
  private:
   friend class BlockLoader;
   using SteadyClock = std::chrono::steady_clock;
   enum class State : uint8_t { kQueued, kReading, kRead, kGivenUp };
 
+  static SteadyClock::duration from_seconds(double seconds) {
+    return std::chrono::ceil<SteadyClock::duration>(std::chrono::duration<double>(seconds));
+  }
   SteadyClock::duration busy() const {
     const auto now = SteadyClock::now();
-    return now - begun_ - stalled_ -
+    if (follows_) return now - begun_ - allowed_;
+    return now - begun_ - std::min(followed_, allowed_) - stalled_ -
            (stalls_since_ ? now - *stalls_since_ : SteadyClock::duration());
   }
 
-  const ChainQuery query_;
+  ChainQuery query_;  // the reader's thread only
   State state_ = State::kQueued;
-  std::deque<LoadedBlock> ready_;  // empty when it is kQueued or kGivenUp
+  std::deque<LoadedBlock> ready_;  // empty when it is kGivenUp
   const SteadyClock::time_point begun_ = SteadyClock::now();
+  SteadyClock::time_point next_look_ = begun_;  // when it is the reader's turn
+  // whether it follows another engine, how long it did, and how long it may
+  bool follows_;
+  SteadyClock::duration followed_{}, allowed_;
+  // the blocks that have come, and since when; since when the chain's last block is there; what the
+  // last look at the store took; the reader's thread only
+  int n_came_ = query_.n_found;
+  std::optional<SteadyClock::time_point> made_;
+  SteadyClock::duration look_{};
+  SteadyClock::time_point news_ = begun_;
   // the time in which it waited for take()
   SteadyClock::duration stalled_{};
   std::optional<SteadyClock::time_point> stalls_since_;
@@ -73,9 +91,15 @@ class BlockLoader::Reader {
   Counts counts;
 
  private:
+  bool await_turn(std::unique_lock<std::mutex>& lock);
   bool is_wanted(const BlockLoad& load) const;
   void load(BlockLoad& load);
-  bool pays(const ChainQuery& query, int n_found, std::span<const WantedBlock> wanted);
+  void follow(BlockLoad& load);
+  bool look_again(BlockLoad& load);
+  bool may_wait(BlockLoad& load, int n_came);
+  bool is_made(BlockLoad& load);
+  bool read_all(BlockLoad& load, std::span<const WantedBlock> wanted);
+  bool pays(const ChainQuery& query, int n_new, std::span<const WantedBlock> wanted);
   int64_t bytes_to_fetch(const BlockKey& key) const;
   bool wait_for_room(BlockLoad& load, int64_t bytes);
   bool read(BlockLoad& load, const WantedBlock& want);
@@ -173,24 +197,39 @@ void BlockLoader::Reader::close() {
 
 void BlockLoader::Reader::run() {
   std::unique_lock lock(mutex);
-  for (;;) {
-    asked.wait(lock, [&] { return closed || !queue.empty(); });
-    if (closed) return;
-    current = std::move(queue.front());
-    queue.pop_front();
-    current->state_ = State::kReading;
+  while (await_turn(lock)) {
     lock.unlock();
     try {
-      load(*current);
+      current->query_.wait_seconds > 0 ? follow(*current) : load(*current);
     } catch (const std::exception& error) {
       if (is_wanted(*current)) log().warn("kv store: computed instead: {}", error.what());
     }
     lock.lock();
+    const bool goes_on = current->state_ == State::kQueued;
     if (current->state_ == State::kReading) current->state_ = State::kRead;
     current.reset();
     hangs = false;
-    if (on_progress) on_progress();
+    if (!goes_on && on_progress) on_progress();
   }
+}
+
+// Makes the load whose turn is next the current one. false: it is the end.
+bool BlockLoader::Reader::await_turn(std::unique_lock<std::mutex>& lock) {
+  while (!closed) {
+    const auto next =
+        std::ranges::min_element(queue, {}, [](const auto& load) { return load->next_look_; });
+    if (next == queue.end()) {
+      asked.wait(lock);
+    } else if (const auto turn = (*next)->next_look_; turn > std::chrono::steady_clock::now()) {
+      asked.wait_until(lock, turn);
+    } else {
+      current = std::move(*next);
+      queue.erase(next);
+      current->state_ = State::kReading;
+      return true;
+    }
+  }
+  return false;
 }
 
 bool BlockLoader::Reader::is_wanted(const BlockLoad& load) const {
@@ -204,33 +243,125 @@ void BlockLoader::Reader::load(BlockLoad& load) {
       load.query_, block_size_,
       [&](const BlockKey& key) { return is_wanted(load) && store_->contains(key); }, wanted);
   if (!is_wanted(load)) return;
-  if (wanted.empty() || !pays(load.query_, n_found, wanted)) {
+  if (wanted.empty() || !pays(load.query_, n_found - load.query_.n_found, wanted)) {
     const std::lock_guard lock(mutex);
     ++(wanted.empty() ? counts.misses : counts.refused);
     return;
   }
+  read_all(load, wanted);
+}
+
+// Reads blocks of a load, as far as all goes well, and measures the time. Whether all were read.
+bool BlockLoader::Reader::read_all(BlockLoad& load, std::span<const WantedBlock> wanted) {
+  if (wanted.empty()) return true;
   // Looking up is over whatever is decided, and takes a second where a Redis does not answer.
   const auto begun = std::chrono::steady_clock::now();
+  const auto stalled = load.stalled_;
   // Blocks that are asked for ahead of the one that is read: a device answers several at once.
   constexpr size_t kAhead = 16;
-  for (const WantedBlock& want : std::span(wanted).first(std::min(kAhead, wanted.size())))
+  for (const WantedBlock& want : wanted.first(std::min(kAhead, wanted.size())))
     store_->expect(want.key);
   int64_t bytes = 0;
+  size_t n_read = 0;
   bool all_at_hand = true;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (i + kAhead < wanted.size()) store_->expect(wanted[i + kAhead].key);
-    const int64_t slow = bytes_to_fetch(wanted[i].key);
+  for (; n_read < wanted.size(); ++n_read) {
+    if (n_read + kAhead < wanted.size()) store_->expect(wanted[n_read + kAhead].key);
+    const int64_t slow = bytes_to_fetch(wanted[n_read].key);
     all_at_hand &= slow == 0;
-    if (!read(load, wanted[i])) break;
+    if (!read(load, wanted[n_read])) break;
     bytes += slow;
   }
-  if (all_at_hand) return;
+  if (all_at_hand) return n_read == wanted.size();
   bytes = std::max(bytes, store_->images().bytes(0));  // a disk that gave nothing in time is slow
   const std::lock_guard lock(mutex);
   const std::chrono::duration<double> took =
-      std::chrono::steady_clock::now() - begun - load.stalled_;
+      std::chrono::steady_clock::now() - begun - (load.stalled_ - stalled);
   const double each = took.count() / static_cast<double>(bytes);
   byte_seconds_ = byte_seconds_ > 0 ? (byte_seconds_ + each) / 2 : each;
+  return n_read == wanted.size();
+}
+
+// Reads what has come of a chain that another engine computes, and gives the load another turn as
+// long as it may wait for more.
+void BlockLoader::Reader::follow(BlockLoad& load) {
+  const bool goes_on = look_again(load);
+  const std::lock_guard lock(mutex);
+  if (load.state_ != State::kReading || !goes_on) return;
+  // Looking up takes a fifth of the thread's time at most, and the loads that follow share it.
+  constexpr std::chrono::milliseconds kPause{10};
+  constexpr int kPauses = 4;
+  constexpr size_t kTogether = 8;
+  const auto pause = std::max<std::chrono::steady_clock::duration>(kPause, kPauses * load.look_);
+  load.next_look_ =
+      std::chrono::steady_clock::now() + pause * (1 + static_cast<int>(queue.size() / kTogether));
+  queue.push_back(current);
+  load.state_ = State::kQueued;
+}
+
+// One turn of a load that follows another engine. Whether there shall be more.
+bool BlockLoader::Reader::look_again(BlockLoad& load) {
+  ChainQuery& query = load.query_;
+  const auto begun = std::chrono::steady_clock::now();
+  const auto looked = [&] { load.look_ = std::chrono::steady_clock::now() - begun; };
+  const std::vector<bool>& known = query.in_memory[0];
+  const auto next = static_cast<size_t>(std::ranges::find(known, false) - known.begin());
+  const bool any = next == known.size() || store_->contains({0, query.hashes[next]});
+  looked();
+  if (!any && may_wait(load, load.n_came_)) return true;
+  std::vector<WantedBlock> wanted;
+  const int n_found = look_up_chain(
+      query, block_size_,
+      [&](const BlockKey& key) { return is_wanted(load) && store_->contains(key); }, wanted);
+  looked();
+  if (!is_wanted(load)) return false;
+  const bool whole = n_found == std::ssize(query.hashes);
+  const auto last = std::ranges::stable_partition(wanted, [&](const WantedBlock& want) {
+    return whole || query.windows[static_cast<size_t>(want.key.group)] == 0;
+  });
+  const std::span now(wanted.begin(), last.begin());
+  const int n_new = n_found - load.n_came_;
+  const bool pay = now.empty() || n_new <= 0 || pays(query, n_new, now);
+  const bool all = pay && read_all(load, now);
+  if (all) {
+    for (const WantedBlock& want : now)
+      query.in_memory[static_cast<size_t>(want.key.group)][static_cast<size_t>(want.index)] = true;
+    if (!whole && any && may_wait(load, n_found) && !is_made(load)) return true;
+  }
+  {
+    const std::lock_guard lock(mutex);
+    load.follows_ = false;
+    load.followed_ = std::chrono::steady_clock::now() - load.begun_;
+    load.stalled_ = {};
+    ++counts.followed;
+    counts.lost += !all || (!whole && !load.made_);
+    counts.refused += !pay;
+    counts.misses += pay && n_found <= query.n_found;
+  }
+  if (all) read_all(load, last);
+  return false;
+}
+
+// Whether the last block is there, and what belongs to it has had the time to follow: blocks are
+// written in their order, and a state behind the last one is not always kept.
+bool BlockLoader::Reader::is_made(BlockLoad& load) {
+  constexpr std::chrono::milliseconds kBehind{200};
+  const auto now = std::chrono::steady_clock::now();
+  if (!load.made_ && store_->contains({0, load.query_.hashes.back()})) load.made_ = now;
+  return load.made_ && now - *load.made_ >= kBehind;
+}
+
+// Whether a load of which the first n_came blocks have come may wait for more.
+bool BlockLoader::Reader::may_wait(BlockLoad& load, int n_came) {
+  const ChainQuery& query = load.query_;
+  const double computing = query.token_seconds * (n_came - query.n_found) * block_size_;
+  const auto allowed = BlockLoad::from_seconds(query.wait_seconds + computing);
+  const std::lock_guard lock(mutex);
+  const auto now = std::chrono::steady_clock::now();
+  if (n_came > load.n_came_) load.news_ = now;
+  load.n_came_ = n_came;
+  load.allowed_ = allowed;
+  return now - load.begun_ < allowed &&
+         now - load.news_ < BlockLoad::from_seconds(query.wait_seconds);
 }
 
 // Bytes of a block that are not in memory.
@@ -238,15 +369,15 @@ int64_t BlockLoader::Reader::bytes_to_fetch(const BlockKey& key) const {
   return store_->is_at_hand(key) ? 0 : store_->images().bytes(key.group);
 }
 
-// Whether loading is expected to be at least twice as fast as computing. After a refusal the disk
-// counts as somewhat faster, so that it is measured again.
-bool BlockLoader::Reader::pays(const ChainQuery& query, int n_found,
+// Whether loading is expected to be at least twice as fast as computing n_new blocks. After a refusal
+// the disk counts as somewhat faster, so that it is measured again.
+bool BlockLoader::Reader::pays(const ChainQuery& query, int n_new,
                                std::span<const WantedBlock> wanted) {
   constexpr double kForget = 0.9;
   int64_t bytes = 0;
   for (const WantedBlock& want : wanted) bytes += bytes_to_fetch(want.key);
   const double loading = byte_seconds_ * static_cast<double>(bytes);
-  const double computing = query.token_seconds * (n_found - query.n_found) * block_size_;
+  const double computing = query.token_seconds * n_new * block_size_;
   if (query.token_seconds <= 0 || loading <= kMostLoadShare * computing) return true;
   byte_seconds_ *= kForget;
   return false;

@@ -3,6 +3,13 @@
 // A load is asked for by the engine, which takes its blocks as they come and may give it up at any
 // time. What was read and not taken yet is bounded in bytes. No call waits for the store: one that
 // does not answer holds its thread only. Any thread.
+//
+// A load with ChainQuery::wait_seconds follows an engine that computes the chain and writes it
+// meanwhile: it is looked up again and again, beside other loads, and what has come is read. It ends
+// without the rest when nothing has come for wait_seconds, or when it has taken longer, by
+// wait_seconds, than computing what has come: so whoever computes the rest then is later by
+// wait_seconds at most than if it had computed everything. Of layers with a window or a state, blocks
+// are read only behind the last token that is found.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -51,7 +58,8 @@ class BlockLoader {
   };
   // Moves blocks that were read, up to about max_bytes > 0 of them, to `blocks`.
   Taken take(BlockLoad& load, int64_t max_bytes, std::vector<LoadedBlock>& blocks);
-  // Seconds since the load was begun, without those in which it waited for take().
+  // Seconds since the load was begun, without those in which it waited for take(), and those for
+  // which it may follow another engine; below 0: while it may.
   double busy_seconds(const BlockLoad& load) const;
   // Gives a load up. Its blocks that were not taken are dropped. late: it was waited for too long.
   void give_up(BlockLoad& load, bool late = false);
@@ -65,6 +73,8 @@ class BlockLoader {
     int64_t misses = 0;             // loads for which nothing was found
     int64_t refused = 0;            // loads that would have taken longer than computing
     int64_t damaged = 0;            // blocks
+    int64_t followed = 0;           // loads that followed another engine
+    int64_t lost = 0;               // of these, which ended without all blocks
   };
   Counts counts() const;
 

@@ -1,4 +1,5 @@
-// Cached blocks in Redis or Valkey, which several machines share: a string for each block, by the
+// Cached blocks in Redis or Valkey, one or a cluster, which several machines share: a string for each
+// block, by the
 // key penstock-kv:FINGERPRINT:HASH.GROUP in hexadecimal digits. How many bytes are kept, and which
 // blocks go first, is the server's setting (maxmemory, maxmemory-policy allkeys-lru).
 //
@@ -9,7 +10,7 @@
 #include <mutex>
 
 #include "engine/store/block_store.h"
-#include "engine/store/redis_connection.h"
+#include "engine/store/redis_cluster.h"
 
 namespace penstock {
 
@@ -31,7 +32,7 @@ class BlockRedis final : public BlockStore {
   // A connection and who uses it.
   struct Line {
     std::mutex mutex;
-    RedisConnection connection;
+    RedisCluster servers;
   };
   bool counts(Line& line, const char* command, const BlockKey& key) const;
   std::string name_of(const BlockKey& key) const;

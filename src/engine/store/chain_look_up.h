@@ -20,6 +20,9 @@ struct ChainQuery {
   std::vector<int> windows;
   // seconds that computing takes for each token; 0: not known
   double token_seconds = 0;
+  // seconds that blocks are waited for which another engine computes and writes to the store
+  // (block_loader.h); 0: nobody does
+  double wait_seconds = 0;
 };
 
 // A block of a chain that is not in memory.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <string_view>
 #include <vector>
 
@@ -74,16 +75,15 @@ Result<KvStoreSpec> parse_kv_store(const std::string& text) {
     rest.erase(0, end + 1);
     if (rest.empty()) return spec;
   }
-  const size_t url = rest.find("redis://"), secure = rest.find("rediss://");
-  if (secure == 0 || (secure != std::string::npos && rest[secure - 1] == ','))
-    return make_error(ErrorCode::kInvalidArgument,
-                      "kv_store: rediss:// (TLS) is not supported: expected redis://, through a "
-                      "tunnel where the network is not trusted");
-  const bool has_url = url == 0 || (url != std::string::npos && rest[url - 1] == ',');
+  const size_t url = find_redis(rest);
+  const bool has_url = url != std::string::npos;
   if (!has_url || url > 0)
     RETURN_IF_ERROR(parse_folder(has_url ? rest.substr(0, url - 1) : rest, spec));
   if (!has_url) return spec;
   ASSIGN_OR_RETURN(spec.redis, parse_redis(rest.substr(url)));
+  const char* const password =
+      std::getenv("PENSTOCK_REDIS_PASSWORD");  // NOLINT(concurrency-mt-unsafe)
+  if (spec.redis->password.empty() && password != nullptr) spec.redis->password = password;
   return spec;
 }
 

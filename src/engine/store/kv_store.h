@@ -9,7 +9,7 @@
 
 #include "engine/store/block_loader.h"
 #include "engine/store/block_writer.h"
-#include "engine/store/redis_connection.h"
+#include "engine/store/redis_address.h"
 
 namespace penstock {
 
@@ -24,9 +24,10 @@ struct KvStoreSpec {
   // Whether other processes can read what is kept.
   bool is_shared() const { return !path.empty() || redis.has_value(); }
 };
-// Parses memory:SIZE, PATH[:SIZE], redis://HOST[:PORT][/DATABASE], or several of them in this order
-// with commas between them; SIZE is a number of bytes with an optional suffix K, M, G or T, of
-// powers of 1024. Errors: kInvalidArgument.
+// Parses memory:SIZE, PATH[:SIZE], a URL of a Redis (redis_address.h), or several of them in this
+// order with commas between them; SIZE is a number of bytes with an optional suffix K, M, G or T, of
+// powers of 1024. Where the URL has no password, that of the environment's PENSTOCK_REDIS_PASSWORD
+// holds. Errors: kInvalidArgument.
 Result<KvStoreSpec> parse_kv_store(const std::string& text);
 
 class KvStore {

@@ -1,18 +1,11 @@
 #include "engine/store/redis_connection.h"
 
 #include <hiredis/hiredis.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <spdlog/spdlog.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <charconv>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -20,33 +13,10 @@
 #include <vector>
 
 #include "base/log.h"
-#include "engine/store/lone_thread.h"
+#include "engine/store/redis_socket.h"
 
 namespace penstock {
 namespace {
-
-// Returns the number of `text`, all of which is one of 0 to `most`; -1: it is not.
-int number_of(std::string_view text, int most) {
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() && number <= most ? number : -1;
-}
-
-// Decodes %XX; false: what follows a % is not two hexadecimal digits.
-bool decode(std::string_view text, std::string& to) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned char byte = static_cast<unsigned char>(text[i]);
-    if (byte == '%') {
-      const std::string_view digits = text.substr(std::min(i + 1, text.size()), 2);
-      const auto [end, error] =
-          std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
-      if (error != std::errc() || digits.size() != 2 || end != digits.data() + 2) return false;
-      i += 2;
-    }
-    to += static_cast<char>(byte);
-  }
-  return true;
-}
 
 // Functions that refuse arrays, whose length the server alone would decide: no command here is
 // answered by one.
@@ -67,48 +37,6 @@ Status refused(const redisReply& reply) {
 
 }  // namespace
 
-std::string RedisAddress::name() const {
-  return host.find(':') != std::string::npos ? fmt::format("[{}]:{}", host, port)
-                                             : fmt::format("{}:{}", host, port);
-}
-
-Result<RedisAddress> parse_redis(const std::string& url) {
-  RedisAddress address;
-  std::string_view rest = url;
-  if (!rest.starts_with(kRedisScheme))
-    return errorf(ErrorCode::kInvalidArgument, "expected {}HOST:PORT", kRedisScheme);
-  rest.remove_prefix(kRedisScheme.size());
-  const auto refuse = [](std::string_view what, std::string_view got) {
-    return errorf(ErrorCode::kInvalidArgument, "redis: expected {}, got '{}'", what, got);
-  };
-  const size_t at = rest.rfind('@');
-  if (at != std::string_view::npos) {
-    const std::string_view who = rest.substr(0, at);
-    const size_t colon = std::min(who.find(':'), who.size());
-    if (colon == who.size() || !decode(who.substr(0, colon), address.user) ||
-        !decode(who.substr(colon + 1), address.password) || address.password.empty())
-      return refuse("USER:PASSWORD@ or :PASSWORD@ with %XX for special characters", "another");
-    rest.remove_prefix(at + 1);
-  }
-  const size_t slash = std::min(rest.find('/'), rest.size());
-  if (slash + 1 < rest.size()) {
-    address.database = number_of(rest.substr(slash + 1), 1 << 20);
-    if (address.database < 0) return refuse("a number of a database", rest.substr(slash + 1));
-  }
-  rest = rest.substr(0, slash);
-  const bool brackets = rest.starts_with('[');  // an IPv6 address
-  const size_t host_end = brackets ? rest.find(']') : std::min(rest.find(':'), rest.size());
-  if (host_end == std::string_view::npos) return refuse("a ] behind an IPv6 address", rest);
-  address.host = rest.substr(brackets, host_end - brackets);
-  if (address.host.empty()) return refuse("a host", rest);
-  rest.remove_prefix(host_end + brackets);
-  if (!rest.empty()) {
-    address.port = rest.starts_with(':') ? number_of(rest.substr(1), 65535) : -1;
-    if (address.port <= 0) return refuse("a port of 1 to 65535", rest);
-  }
-  return address;
-}
-
 // A line to a server; made and used by one thread after the other.
 class RedisLine {
  public:
@@ -126,52 +54,25 @@ class RedisLine {
  private:
   explicit RedisLine(const RedisTimes& times) : times_(times) {}
   Status log_in(const RedisAddress& address);
-  Status send(std::string_view bytes, Clock::time_point latest);
   // Fills reply_.
   Status receive(int64_t most, Clock::time_point latest);
-  Status wait_for(short events, Clock::time_point latest) const;
 
-  struct Close {
-    void operator()(redisContext* context) const { redisFree(context); }
-  };
   struct FreeReply {
     void operator()(void* reply) const { freeReplyObject(reply); }
   };
   RedisTimes times_;
-  std::unique_ptr<redisContext, Close> context_;
+  std::unique_ptr<RedisSocket> socket_;
   std::unique_ptr<void, FreeReply> reply_;  // the last one
   bool closed_ = false, answered_ = false;
 };
 
-Status RedisLine::wait_for(short events, Clock::time_point latest) const {
-  for (;;) {
-    pollfd one{context_->fd, events, 0};
-    const int n = poll(&one, 1, static_cast<int>(time_until(latest).count()));
-    if (n > 0) return {};
-    if (n == 0)
-      return errorf(ErrorCode::kIo, "no answer within {} ms", times_.longest_answer.count());
-    if (errno != EINTR) return make_error(ErrorCode::kIo, std::strerror(errno));
-  }
-}
-
 Result<std::unique_ptr<RedisLine>> RedisLine::open(const RedisAddress& address,
                                                    const RedisTimes& times) {
   std::unique_ptr<RedisLine> line(new RedisLine(times));
-  line->context_.reset(redisConnectNonBlock(address.host.c_str(), address.port));
-  redisContext* const context = line->context_.get();
-  if (context == nullptr) return make_error(ErrorCode::kResourceExhausted, "out of memory");
-  if (context->err != 0) return make_error(ErrorCode::kIo, context->errstr);
-  RETURN_IF_ERROR(line->wait_for(POLLOUT, Clock::now() + times.longest_answer));
-  int code = 0;
-  socklen_t size = sizeof(code);
-  getsockopt(context->fd, SOL_SOCKET, SO_ERROR, &code, &size);
-  if (code != 0) return make_error(ErrorCode::kIo, std::strerror(code));
-  const int on = 1, idle_seconds = 60;
-  setsockopt(context->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  setsockopt(context->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-  setsockopt(context->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof(idle_seconds));
-  static redisReplyObjectFunctions functions = without_arrays(*context->reader->fn);
-  context->reader->fn = &functions;
+  ASSIGN_OR_RETURN(line->socket_, RedisSocket::open(address, Clock::now() + times.longest_answer));
+  redisReader& reader = line->socket_->reader();
+  static redisReplyObjectFunctions functions = without_arrays(*reader.fn);
+  reader.fn = &functions;
   RETURN_IF_ERROR(line->log_in(address));
   return line;
 }
@@ -190,64 +91,52 @@ Status RedisLine::log_in(const RedisAddress& address) {
   return {};
 }
 
-Status RedisLine::send(std::string_view bytes, Clock::time_point latest) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::send(context_->fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n >= 0) {
-      bytes.remove_prefix(static_cast<size_t>(n));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      RETURN_IF_ERROR(wait_for(POLLOUT, latest));
-    } else if (errno != EINTR) {
-      closed_ = errno == EPIPE || errno == ECONNRESET;
-      return make_error(ErrorCode::kIo, std::strerror(errno));
-    }
-  }
-  return {};
-}
-
 Status RedisLine::receive(int64_t most, Clock::time_point latest) {
   std::array<char, 65536> part;
+  redisReader& reader = socket_->reader();
   for (int64_t n_received = 0;;) {
     void* reply = nullptr;
-    if (redisReaderGetReply(context_->reader, &reply) != REDIS_OK)
-      return make_error(ErrorCode::kIo, context_->reader->errstr);
+    if (redisReaderGetReply(&reader, &reply) != REDIS_OK)
+      return make_error(ErrorCode::kIo, reader.errstr);
     reply_.reset(reply);
     if (reply != nullptr) return {};
     if (n_received >= most) return errorf(ErrorCode::kIo, "an answer of over {} bytes", most);
-    const ssize_t n =
-        recv(context_->fd, part.data(),
-             std::min(part.size(), static_cast<size_t>(most - n_received)), MSG_DONTWAIT);
-    if (n == 0) {
-      closed_ = n_received == 0;
-      return make_error(ErrorCode::kIo, "the connection was closed");
-    }
-    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
-      closed_ = errno == ECONNRESET && n_received == 0;
-      return make_error(ErrorCode::kIo, std::strerror(errno));
-    }
-    if (n < 0 && errno != EINTR) RETURN_IF_ERROR(wait_for(POLLIN, latest));
-    if (n < 0) continue;
-    if (Clock::now() > latest)
-      return errorf(ErrorCode::kIo, "no whole answer within {} ms", times_.longest_answer.count());
-    if (redisReaderFeed(context_->reader, part.data(), static_cast<size_t>(n)) != REDIS_OK)
-      return make_error(ErrorCode::kIo, context_->reader->errstr);
-    n_received += n;
+    const size_t room = std::min(part.size(), static_cast<size_t>(most - n_received));
+    const Result<size_t> n = socket_->receive(std::span(part).first(room), latest);
+    closed_ = socket_->closed() && n_received == 0;
+    if (!n) return tl::unexpected(n.error());
+    if (*n == 0) return make_error(ErrorCode::kIo, "the connection was closed");
+    if (Clock::now() > latest) return make_error(ErrorCode::kIo, "no whole answer in time");
+    if (redisReaderFeed(&reader, part.data(), *n) != REDIS_OK)
+      return make_error(ErrorCode::kIo, reader.errstr);
+    n_received += static_cast<int64_t>(*n);
   }
 }
 
 Result<RedisReply> RedisLine::exchange(std::span<const std::string_view> command, int64_t most) {
+  constexpr size_t kShortPart = 4096;  // sent with what stands around it
   closed_ = answered_ = false;
   std::string head = fmt::format("*{}\r\n", command.size());
   int64_t bytes = most;
   for (const std::string_view part : command) bytes += std::ssize(part);
   const auto latest = Clock::now() + times_.longest_answer + std::chrono::seconds(bytes >> 23);
+  const auto send = [&](std::string_view bytes) {
+    Status sent = socket_->send(bytes, latest);
+    closed_ = socket_->closed();
+    return sent;
+  };
   for (const std::string_view part : command) {
     head += fmt::format("${}\r\n", part.size());
-    RETURN_IF_ERROR(send(head, latest));
-    RETURN_IF_ERROR(send(part, latest));
-    head = "\r\n";
+    if (part.size() <= kShortPart) {
+      head += part;
+    } else {
+      RETURN_IF_ERROR(send(head));
+      RETURN_IF_ERROR(send(part));
+      head.clear();
+    }
+    head += "\r\n";
   }
-  RETURN_IF_ERROR(send(head, latest));
+  RETURN_IF_ERROR(send(head));
   RETURN_IF_ERROR(receive(most, latest));
   const redisReply& reply = *static_cast<const redisReply*>(reply_.get());
   switch (reply.type) {
@@ -256,7 +145,12 @@ Result<RedisReply> RedisLine::exchange(std::span<const std::string_view> command
     case REDIS_REPLY_STATUS:
     case REDIS_REPLY_STRING:
       return RedisReply{RedisReply::Kind::kText, 0, {reply.str, static_cast<size_t>(reply.len)}};
-    case REDIS_REPLY_ERROR: answered_ = true; return tl::unexpected(refused(reply).error());
+    case REDIS_REPLY_ERROR:
+      if (const std::string_view text(reply.str, static_cast<size_t>(reply.len));
+          text.starts_with("MOVED ") || text.starts_with("ASK "))
+        return RedisReply{RedisReply::Kind::kElsewhere, 0, text};
+      answered_ = true;
+      return tl::unexpected(refused(reply).error());
     default: return make_error(ErrorCode::kIo, "an answer of another kind");
   }
 }

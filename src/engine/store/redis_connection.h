@@ -8,28 +8,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "engine/store/redis_address.h"
 
 namespace penstock {
-
-// Address of a server, as redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE] gives it.
-struct RedisAddress {
-  std::string host;
-  int port = 6379;
-  int database = 0;
-  std::string user, password;  // "": none
-  // HOST:PORT, as messages name it
-  std::string name() const;
-};
-
-inline constexpr std::string_view kRedisScheme = "redis://";
-
-// Parses a URL; what is encoded by %XX in the user's name and the password is decoded. Errors:
-// kInvalidArgument, which do not name the password.
-Result<RedisAddress> parse_redis(const std::string& url);
 
 struct RedisTimes {
   std::chrono::milliseconds longest_answer{1000};  // beside a second for every 8 MiB
@@ -40,7 +24,8 @@ struct RedisTimes {
 };
 
 struct RedisReply {
-  enum class Kind : uint8_t { kNil, kNumber, kText } kind = Kind::kNil;
+  // kElsewhere: a cluster has the key elsewhere, as the text says (redis_cluster.h)
+  enum class Kind : uint8_t { kNil, kNumber, kText, kElsewhere } kind = Kind::kNil;
   int64_t number = 0;
   std::string_view text;  // until the next call
 };
@@ -60,6 +45,8 @@ class RedisConnection {
   // from asking it the next, unless it has no memory left.
   Result<RedisReply> call(std::span<const std::string_view> command, int64_t most);
   const RedisAddress& address() const { return address_; }
+  // Whether a call has failed, so that the server is not asked for a while.
+  bool rests() const { return Clock::now() < rests_until_; }
 
  private:
   using Clock = std::chrono::steady_clock;

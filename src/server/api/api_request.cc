@@ -191,6 +191,18 @@ Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milli
   return {};
 }
 
+Result<double> read_prefill_wait(const HttpRequest& request) {
+  const std::string text(request.header("x-prefill-wait"));
+  if (text.empty()) return 0.0;
+  char* end = nullptr;
+  const double seconds = locale_free_strtod(text.c_str(), &end);
+  if (*end != '\0' || !(seconds >= 0 && seconds <= kLongestPrefillWait)) {
+    return errorf(ErrorCode::kInvalidArgument, "x-prefill-wait: expected 0 to {} seconds, got {}",
+                  kLongestPrefillWait, text);
+  }
+  return seconds;
+}
+
 Result<GenerationCall> read_generation(const Services& services, const ApiBody& asked,
                                        const json& body, int default_max_tokens) {
   const ServedModel& model = *asked.model;

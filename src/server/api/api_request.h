@@ -70,6 +70,10 @@ std::string cache_scope_of(const Services& services, const HttpRequest& request)
 // kInvalidArgument.
 Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milliseconds>& timeout);
 
+// Reads "x-prefill-wait: SECONDS": another server computes the prompts of this request
+// (Request::prefill_wait_seconds). 0: absent. Errors: kInvalidArgument.
+Result<double> read_prefill_wait(const HttpRequest& request);
+
 // Reads the fields shared by all generating endpoints: sampling parameters over the model's
 // defaults, priority, cache salt, deadline. Log-probabilities are limited by the server's
 // max_logprobs. The caller sets the prompts.

@@ -193,6 +193,7 @@ Status Generation::submit() {
     if (call_.watches_prompts)
       request.progress = progress_.emplace_back(std::make_shared<PromptProgress>());
     request.deadline = deadline_;
+    request.prefill_wait_seconds = call_.prefill_wait_seconds;
     ASSIGN_OR_RETURN(const RequestId id, session_.engine().submit(std::move(request), channel_));
     ids_.push_back(id);
     prompt_of_id_.emplace(static_cast<uint64_t>(id), static_cast<int>(i));

@@ -52,6 +52,7 @@ struct GenerationCall {
   std::shared_ptr<const TokenMatcher> matcher;
   std::vector<ThinkingBudget> thinking;  // one per prompt, or none
   std::optional<std::chrono::milliseconds> timeout;
+  double prefill_wait_seconds = 0;  // as Request has it
   // whether Generation::prompt_progress() will be called
   bool watches_prompts = false;
   // How often the reply repeats a prompt: its text or ids in each choice, and the log-probabilities

@@ -253,8 +253,11 @@ net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCa
   if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {
     co_return co_await exchange.reply(shape.error(read.error()));
   }
+  const Result<double> wait = read_prefill_wait(exchange.request());
+  if (!wait) co_return co_await exchange.reply(shape.error(wait.error()));
   if (call.model->config().role == "prefill")
     co_return co_await answer_prompts(services, exchange, call, shape);
+  call.prefill_wait_seconds = *wait;
   if (const Status fits = check_reply(services, call, stream); !fits)
     co_return co_await exchange.reply(shape.error(fits.error()));
   Reuse reuse(services, exchange, call);
