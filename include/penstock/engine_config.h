@@ -141,7 +141,7 @@ struct EngineConfig {
       "experts are whose tensors (blk.0.ffn_up_exps.weight) the expression finds; before "
       "n_cpu_moe");
     v("kv_cache_dtype", c.kv_cache_dtype,
-      "auto, f32, f16, bf16, int8, int4 (backend cpu), or fp8 (backend cuda)");
+      "auto, f32, f16, bf16, int8, int4, or fp8 (backend cuda)");
     v("mamba_ssm_cache_dtype", c.mamba_ssm_cache_dtype,
       "of recurrent states: auto, float32 or bfloat16");
     v("block_size", c.block_size, "tokens per block of the KV cache");

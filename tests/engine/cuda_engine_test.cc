@@ -52,6 +52,7 @@ TEST_F(CudaEngine, RecordedStepsGiveWhatComputedOnesGive) {
   EXPECT_GT(run_both(requests, KvDType::kF16), 10);  // as it is on a GPU
   requests.resize(2);
   EXPECT_GT(run_both(requests, KvDType::kF32), 10);
+  EXPECT_GT(run_both(requests, KvDType::kI4), 10);
 }
 
 // Layers of few kernels, recorded, against a kernel for each operation, one by one: with fewer

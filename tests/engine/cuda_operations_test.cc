@@ -290,10 +290,12 @@ INSTANTIATE_TEST_SUITE_P(
     Tiny, CudaOperations,
     testing::Values(
         CudaCase{.name = "adapters", .model = "models/llama2", .adapters = true, .preempts = false},
-        CudaCase{.name = "memory",
+        CudaCase{
+            .name = "memory", .model = "models/llama2", .stores = true, .cache = "fp8", .blocks = 6},
+        CudaCase{.name = "memory_int4",
                  .model = "models/llama2",
                  .stores = true,
-                 .cache = "fp8",
+                 .cache = "int4",
                  .blocks = 6},
         CudaCase{.name = "windows", .model = "models/gemma3", .beams = false, .preempts = false},
         CudaCase{.name = "experts", .model = "models/mixtral"},

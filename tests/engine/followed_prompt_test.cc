@@ -24,7 +24,7 @@ FakeEngineConfig followed(const TempDir& dir, const std::string& role) {
   FakeEngineConfig config;
   config.engine.role = role;
   config.engine.kv_store = "/given/by/the/test";
-  config.store = {dir.path(), int64_t{1} << 30, {}};
+  config.store.path = dir.path(), config.store.max_bytes = int64_t{1} << 30;
   return config;
 }
 

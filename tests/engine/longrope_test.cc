@@ -245,7 +245,8 @@ TEST(LongRopeEngine, PreemptedSequencesKeepTheirs) {
     config.kv_cache_memory = whole->info().kv_bytes / whole->info().n_blocks * 10;
     const auto engine = open(config);
     EXPECT_EQ(together(*engine), alone) << store;
-    EXPECT_GT(engine->metrics().num_preemptions.value, 0) << store;
+    // Where a store is asked first, they may come one after the other.
+    if (config.kv_store.empty()) EXPECT_GT(engine->metrics().num_preemptions.value, 0);
   }
 }
 

@@ -140,6 +140,20 @@ TEST(CudaLayerLaunches, ALayerOfATokenIsFiveKernels) {
   EXPECT_EQ(launches_of_a_layer(), 12);
 }
 
+// Of a prompt, chunks behind it and a single token.
+Rows logits_of_chunks(const WeightSource& source, Ops& ops, KvDType dtype) {
+  const auto model = Model::load(source, ops);
+  EXPECT_TRUE(model) << model.error().message;
+  testing::Runner runner(**model, ops, 64, 16, dtype);
+  Rows rows;
+  for (const auto& [from, n] : {std::pair{0, 5}, {5, 21}, {26, 10}, {36, 1}}) {
+    std::vector<int> tokens;
+    for (int i = 0; i < n; ++i) tokens.push_back(1 + (from + i) * 7 % 29);
+    for (auto& row : runner.run(0, tokens)) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 // Caches of 16 bits, which kernels of their own attend: windows, softcaps and sinks, prompts behind
 // a context and single tokens, beside the CPU, which rounds keys and values alike and nothing else.
 // Storing within attention changes no bit.
@@ -155,29 +169,36 @@ TEST(CudaCaches, Of16BitsGiveWhatTheyGiveOnTheCpu) {
     config.head_dim = 16, config.name = "small";
     for (RopeConfig& rope : config.ropes) rope.rotary_dim = std::min(16, 2 * rope.rotary_dim);
     const auto source = make_synthetic_source(config, "f32").value();
-    const auto logits_on = [&](Ops& ops, KvDType dtype) {
-      const auto model = Model::load(*source, ops);
-      EXPECT_TRUE(model) << model.error().message;
-      testing::Runner runner(**model, ops, 64, 16, dtype);
-      Rows rows;
-      for (const auto& [from, n] : {std::pair{0, 5}, {5, 21}, {26, 10}, {36, 1}}) {
-        std::vector<int> tokens;
-        for (int i = 0; i < n; ++i) tokens.push_back(1 + (from + i) * 7 % 29);
-        for (auto& row : runner.run(0, tokens)) rows.push_back(std::move(row));
-      }
-      return rows;
-    };
-    const Rows want = logits_on(*cpu, KvDType::kF16);
+    const Rows want = logits_of_chunks(*source, *cpu, KvDType::kF16);
     auto& ops = static_cast<cuda::CudaOps&>(**made);
     Rows got[2];
     for (const bool fuses : {false, true}) {
       ops.attention().fuse_stores(fuses);
-      got[fuses] = logits_on(ops, KvDType::kF16);
+      got[fuses] = logits_of_chunks(*source, ops, KvDType::kF16);
     }
     EXPECT_LT(testing::relative_error(got[1], want), 1e-3) << architecture;
     EXPECT_EQ(got[0], got[1]) << architecture;
     // Rounding is what the two differ by: of the cache it shows.
-    EXPECT_GT(testing::relative_error(logits_on(*cpu, KvDType::kF32), want), 1e-6) << architecture;
+    EXPECT_GT(testing::relative_error(logits_of_chunks(*source, *cpu, KvDType::kF32), want), 1e-6)
+        << architecture;
+  }
+}
+
+// Of 4 bits: heads and latents, windows and sinks. Codes go the other way where sums differ by the last
+// bits, so the two are as near as that makes them, beside what rounding costs.
+TEST(CudaCaches, Of4BitsAreNearThoseOfTheCpu) {
+  const auto made = make_ops("cuda_emulated", {.n_threads = 1});
+  if (!made) GTEST_SKIP() << made.error().message;
+  const auto cpu = make_ops("cpu", {.n_threads = 1, .batch_invariant = true}).value();
+  for (const char* architecture : {"llama3", "gemma3", "gpt_oss", "deepseek_v3"}) {
+    const auto source = open_weights(tests_dir() / "golden" / "models" / architecture).value();
+    const Rows want = logits_of_chunks(*source, *cpu, KvDType::kI4);
+    const double cost =
+        testing::relative_error(want, logits_of_chunks(*source, *cpu, KvDType::kF32));
+    EXPECT_GT(cost, 0.02) << architecture;
+    EXPECT_LT(testing::relative_error(logits_of_chunks(*source, **made, KvDType::kI4), want),
+              0.1 * cost)
+        << architecture;
   }
 }
 

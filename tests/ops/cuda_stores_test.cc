@@ -225,7 +225,7 @@ TEST(CudaStores, LayersWithoutKeysRotateTheirQueries) {
 TEST(CudaStores, WhatDoesNotFitIsOneAfterTheOther) {
   std::vector<Step> steps = kSteps;
   for (Step& step : steps) step.in_one = false;
-  for (const KvDType dtype : {KvDType::kF32, KvDType::kI8, KvDType::kF8})
+  for (const KvDType dtype : {KvDType::kF32, KvDType::kI8, KvDType::kF8, KvDType::kI4})
     expect_same({.dtype = dtype}, steps);
   expect_same({.head_dim = 24, .n_rotated = 24}, steps);
   for (Step& step : steps) step.stored = true;

@@ -358,9 +358,9 @@ void log_long_rope(int max_model_len, const EngineInfo& info) {
 Status check_cache_type(const Ops& ops, const EngineConfig& config, KvDType type) {
   if (ops.can_cache(type)) return {};
   return errorf(ErrorCode::kUnsupported,
-                "kv_cache_dtype {} is not there on backend {}: expected f32, f16, bf16, {}",
-                config.kv_cache_dtype, ops.name(),
-                type == KvDType::kF8 ? "int8 or int4" : "int8 or fp8");
+                "kv_cache_dtype {} is not there on backend {}: expected f32, f16, bf16, int8 or "
+                "int4",
+                config.kv_cache_dtype, ops.name());
 }
 
 Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, ModelCopy given,

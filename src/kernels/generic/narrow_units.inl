@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/attention_kernels.h"
+#include "kernels/feature_sign.h"
 #include "kernels/generic/transpose.inl"
 
 namespace penstock {
@@ -17,12 +18,6 @@ namespace {
 
 using FloatLanes = Register<float, 16>;
 using CodeLanes = Register<int8_t, 64>;
-
-// +1 or -1 for a feature, always the same.
-constexpr float sign_of(int feature) {
-  const uint32_t mixed = (static_cast<uint32_t>(feature) + 1) * 0x9e3779b1u;
-  return (mixed ^ mixed >> 15) >> 16 & 1 ? -1.0f : 1.0f;
-}
 
 template <int Stride, int... I>
 [[gnu::always_inline]] inline void mix_lanes(FloatLanes& x, std::integer_sequence<int, I...>) {
@@ -73,9 +68,9 @@ void rotate_row(float* x, int n, int block, bool back) {
   const float factor = 1.0f / __builtin_sqrtf(static_cast<float>(block));
   for (int first = 0; first < n; first += block) {
     float* part = x + first;
-    for (int d = 0; d < block && !back; ++d) part[d] *= sign_of(first + d) * factor;
+    for (int d = 0; d < block && !back; ++d) part[d] *= feature_sign(first + d) * factor;
     mix(part, block);
-    for (int d = 0; d < block && back; ++d) part[d] *= sign_of(first + d) * factor;
+    for (int d = 0; d < block && back; ++d) part[d] *= feature_sign(first + d) * factor;
   }
 }
 

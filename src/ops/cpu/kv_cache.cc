@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/arena.h"
+#include "ops/narrow_cache.h"
 
 namespace penstock {
 namespace {
@@ -21,22 +22,6 @@ KvFormat format_of(KvDType type) {
   }
 }
 
-Status check_narrow(const CacheSpec& spec) {
-  if (spec.first_index_layer > 0 || spec.first_entry_layer > 0) {
-    return make_error(
-        ErrorCode::kUnsupported,
-        "KV cache: INT4 is not there for sparse attention, expected F32, F16, BF16 or "
-        "INT8");
-  }
-  for (const KvLayerSpec& layer : spec.layers) {
-    if (layer.head_dim > kMostNarrowDim || layer.value_dim() > kMostNarrowDim)
-      return errorf(ErrorCode::kUnsupported,
-                    "KV cache: INT4 is there for heads of at most {} features, got {}",
-                    kMostNarrowDim, std::max(layer.head_dim, layer.value_dim()));
-  }
-  return {};
-}
-
 constexpr int kSpareBlocks = 1;
 
 }  // namespace
@@ -48,7 +33,7 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec,
         ErrorCode::kUnsupported,
         "KV cache: FP8 is not there on the CPU, expected F32, F16, BF16, INT8 or INT4");
   }
-  if (spec.dtype == KvDType::kI4) RETURN_IF_ERROR(check_narrow(spec));
+  RETURN_IF_ERROR(check_narrow(spec));
   if (spec.block_size < kUnitTokens || spec.block_size % kUnitTokens != 0) {
     return errorf(ErrorCode::kInvalidArgument, "KV cache: block size {}: expected a multiple of {}",
                   spec.block_size, kUnitTokens);

@@ -29,6 +29,11 @@ class CpuKvCache final : public KvCache {
   void write_block(int group, BlockId block, std::span<const std::byte> bytes) override;
 
   const KvUnitLayout& layout(int layer) const { return layers_[layer].layout; }
+  // For benchmarks: leaves keys and values of kI4 as they are before they are rounded, but for signs.
+  // REQUIRES: nothing was stored yet.
+  void leave_unrotated() {
+    for (Layer& layer : layers_) layer.layout.rotated = layer.layout.rotated_values = 1;
+  }
   int units_per_block() const { return spec_.block_size / kUnitTokens; }
   // Returns a layer's state: the spec's state_values in its state_dtype.
   std::byte* state(int layer, BlockId block) const {

@@ -7,6 +7,7 @@
 #include "ops/cuda/cuda_vector.h"
 #include "ops/cuda/kernels/flash.h"
 #include "ops/cuda/kernels/flash_wide.h"
+#include "ops/cuda/kernels/narrow_attention.h"
 #include "ops/cuda/tensors.h"
 
 namespace penstock::cuda {
@@ -75,16 +76,23 @@ void CacheAttention::flash(const AttentionOnDevice& attention, const NewTokens* 
                                               : of_code.operator()<KvCode::kBF16>();
 }
 
+template <class Whole, class Pieces, class Join>
+void CacheAttention::attend_tokens(const AttentionOnDevice& attention) {
+  const Attend sizes{attention};
+  const int heads = attention.layer.n_kv_heads * sizes.tiles(), n_rows = attention.q.rows,
+            shared_bytes = sizes.shared_bytes(), n_pieces = upload_.piece_room();
+  if (n_pieces == 0) return device_.launch(Whole{attention}, Grid{n_rows, heads, shared_bytes});
+  float* const sums = sums_of_pieces(attention, n_pieces);
+  device_.launch(Pieces{attention, sums}, Grid{n_pieces, heads, shared_bytes});
+  const int joining_bytes = attention.layer.is_narrow() ? shared_bytes : 0;
+  device_.launch(Join{attention, sums}, Grid{n_rows, heads, joining_bytes});
+}
+
 void CacheAttention::launch(const AttentionOnDevice& attention) {
   if (flashes(attention)) return flash(attention, nullptr);
-  const Attend whole{attention};
-  const int n_kv_heads = attention.layer.n_kv_heads, heads = n_kv_heads * whole.tiles(),
-            n_rows = attention.q.rows;
-  const int n_pieces = upload_.piece_room();
-  if (n_pieces == 0) return device_.launch(whole, Grid{n_rows, heads, whole.shared_bytes()});
-  float* const sums = sums_of_pieces(attention, n_pieces);
-  device_.launch(AttendPieces{attention, sums}, Grid{n_pieces, heads, whole.shared_bytes()});
-  device_.launch(JoinPieces{attention, sums}, Grid{n_rows, heads});
+  if (attention.layer.is_narrow())
+    return attend_tokens<AttendNarrow, AttendNarrowPieces, JoinNarrowPieces>(attention);
+  attend_tokens<Attend, AttendPieces, JoinPieces>(attention);
 }
 
 AttentionOnDevice CacheAttention::attention_of(Tensor q, const KvCache& cache,

@@ -40,6 +40,9 @@ class CacheAttention {
   AttentionOnDevice attention_of(Tensor q, const KvCache& cache, const AttentionParams& params,
                                  Tensor out) const;
   void launch(const AttentionOnDevice& attention);
+  // Kernels that compute a token at a time.
+  template <class Whole, class Pieces, class Join>
+  void attend_tokens(const AttentionOnDevice& attention);
   // Launches the flash kernels. own: new tokens to rotate and store; null: all are stored.
   void flash(const AttentionOnDevice& attention, const NewTokens* own);
   bool flashes(const AttentionOnDevice& attention) const;

@@ -37,7 +37,7 @@ void CudaOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rop
   const int query_warps = StoreKv::warps_of_queries(queries.cols / spec.head_dim);
   const StoreKv kernel{queries, rows_of(k), rows_of(v),  rotation,
                        place,   spec.group, query_warps, batch()};
-  launch(kernel, Grid{k.rows, kernel.blocks()});
+  launch(kernel, Grid{k.rows, kernel.blocks(), kernel.shared_bytes()});
 }
 
 void CudaOps::store_and_attend(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,

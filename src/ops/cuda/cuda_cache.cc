@@ -1,7 +1,9 @@
 #include "ops/cuda/cuda_cache.h"
 
+#include "kernels/attention_kernels.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/kernels/cache.h"
+#include "ops/narrow_cache.h"
 
 namespace penstock::cuda {
 namespace {
@@ -11,20 +13,41 @@ static_assert(static_cast<int>(KvDType::kF16) == static_cast<int>(KvCode::kF16))
 static_assert(static_cast<int>(KvDType::kBF16) == static_cast<int>(KvCode::kBF16));
 static_assert(static_cast<int>(KvDType::kI8) == static_cast<int>(KvCode::kI8));
 static_assert(static_cast<int>(KvDType::kF8) == static_cast<int>(KvCode::kF8));
+static_assert(static_cast<int>(KvDType::kI4) == static_cast<int>(KvCode::kI4));
+static_assert(KvLayerOnDevice::kFactorFeatures == kFactorFeatures);
 
 constexpr int kSpareBlocks = 1;  // receives writes of padding rows
 constexpr int64_t kLayerAlign = 256;
 
-KvLayerOnDevice layer_of(const CacheSpec& spec, const KvLayerSpec& layer, int n_blocks) {
+// Bytes of a key's, or a value's, numbers.
+int row_bytes_of(KvDType dtype, int n) {
   constexpr int kSizes[] = {4, 2, 2, 1, 1};
+  return dtype == KvDType::kI4 ? (n + 15) / 16 * 8 : n * kSizes[static_cast<int>(dtype)];
+}
+
+// Adds the factors of 4-bit codes behind the scales.
+void place_factors(const KvLayerSpec& layer, KvLayerOnDevice& made) {
+  const KvUnitLayout on_cpu = KvUnitLayout::make(KvFormat::kI4, layer.head_dim,
+                                                 layer.values_in_keys, layer.stored_value_dim);
+  made.rotated = on_cpu.rotated, made.rotated_values = on_cpu.rotated_values;
+  const bool stores_values = layer.values_in_keys == 0;
+  const auto groups_of = [](int n) { return (n + kFactorFeatures - 1) / kFactorFeatures; };
+  made.key_groups = groups_of(made.head_dim);
+  made.value_groups = stores_values ? groups_of(made.value_dim) : made.key_groups;
+  const int64_t rows = int64_t{layer.n_kv_heads} * made.unit_tokens;
+  made.factors_at = made.unit_bytes;
+  made.value_factors_at = made.factors_at + (stores_values ? rows * made.key_groups : 0);
+  made.unit_bytes = (made.value_factors_at + rows * made.value_groups + 15) / 16 * 16;
+}
+
+KvLayerOnDevice layer_of(const CacheSpec& spec, const KvLayerSpec& layer, int n_blocks) {
   const int n_parts = layer.values_in_keys > 0 ? 1 : 2;
   KvLayerOnDevice made{};
   made.code = static_cast<KvCode>(spec.dtype);
   made.n_kv_heads = layer.n_kv_heads, made.head_dim = layer.head_dim,
   made.value_dim = layer.value_dim();
-  made.row_bytes = layer.head_dim * kSizes[static_cast<int>(spec.dtype)];
-  made.value_row_bytes =
-      n_parts == 2 ? made.value_dim * kSizes[static_cast<int>(spec.dtype)] : made.row_bytes;
+  made.row_bytes = row_bytes_of(spec.dtype, layer.head_dim);
+  made.value_row_bytes = n_parts == 2 ? row_bytes_of(spec.dtype, made.value_dim) : made.row_bytes;
   made.every = layer.every;
   made.unit_tokens = layer.every > 1 ? spec.block_size / layer.every : KvLayerOnDevice::kUnitTokens;
   const int64_t rows = int64_t{layer.n_kv_heads} * made.unit_tokens;
@@ -33,6 +56,7 @@ KvLayerOnDevice layer_of(const CacheSpec& spec, const KvLayerSpec& layer, int n_
   const int64_t scales = made.has_scales() ? rows * int64_t{sizeof(float)} : 0;
   made.value_scales_at = made.scales_at + (n_parts == 2 ? scales : 0);
   made.unit_bytes = (made.scales_at + n_parts * scales + 15) / 16 * 16;
+  if (made.is_narrow()) place_factors(layer, made);
   made.block_size = spec.block_size;
   made.spare_slot = n_blocks * spec.block_size;
   return made;
@@ -52,6 +76,7 @@ Result<std::unique_ptr<CudaKvCache>> CudaKvCache::make(Device& device, const Cac
     return errorf(ErrorCode::kInvalidArgument, "KV cache: block size {}: expected a multiple of {}",
                   spec.block_size, kUnit);
   }
+  RETURN_IF_ERROR(check_narrow(spec));
   std::unique_ptr<CudaKvCache> cache(new CudaKvCache(device));
   cache->spec_ = spec;
   cache->n_blocks_.assign(n_blocks.begin(), n_blocks.end());

@@ -13,7 +13,8 @@ namespace penstock::cuda {
 
 class CudaKvCache final : public KvCache {
  public:
-  // Errors: kInvalidArgument (block size not a multiple of 16), kResourceExhausted.
+  // Errors: kInvalidArgument (block size not a multiple of 16), kUnsupported (check_narrow()),
+  // kResourceExhausted.
   static Result<std::unique_ptr<CudaKvCache>> make(Device& device, const CacheSpec& spec,
                                                    std::span<const int> n_blocks);
 

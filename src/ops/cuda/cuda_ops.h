@@ -58,7 +58,7 @@ class CudaOps final : public Ops {
   MemoryState memory() const override { return device_->memory(); }
   Status status() const override { return device_->status(); }
   bool recover() override;
-  bool can_cache(KvDType dtype) const override { return dtype != KvDType::kI4; }
+  bool can_cache(KvDType) const override { return true; }
   Ops* host() override { return host_experts_.host(); }
   int64_t expert_bytes_read() const override { return host_experts_.bytes_read(); }
   MachineLimits limits(int64_t read_bytes) override { return machine_limits(*device_, read_bytes); }

@@ -1,6 +1,7 @@
 // Parts of attention that computes a token at a time: a thread per key has its scores, then a thread
 // per feature sums the values. What a token attends to is a list of places in the cache.
 #pragma once
+#include "ops/cuda/kernels/narrow.h"
 #include "ops/cuda/kernels/sight.h"
 #include "ops/cuda/kernels/thread.h"
 
@@ -20,12 +21,16 @@ PENSTOCK_DEVICE float number_at(KvCode code, const std::byte* row, int i) {
 struct KeyPlace {
   const std::byte *key = nullptr, *value = nullptr;  // null: the token is not attended to
   float scale = 1.0f, value_scale = 1.0f;            // of types with scales
+  const std::byte *factors = nullptr, *value_factors = nullptr;  // of kI4
 
   PENSTOCK_DEVICE KeyPlace() {}  // none
   PENSTOCK_DEVICE KeyPlace(const KvLayerOnDevice& layer, int slot, int kv_head)
       : key(layer.key(slot, kv_head)), value(layer.value(slot, kv_head)) {
     if (!layer.has_scales()) return;
     scale = *layer.key_scale(slot, kv_head), value_scale = *layer.value_scale(slot, kv_head);
+    if (!layer.is_narrow()) return;
+    factors = layer.key_factors(slot, kv_head);
+    value_factors = layer.value_factors(slot, kv_head);
   }
 };
 
@@ -46,6 +51,7 @@ struct SequenceBlocks {
 
 // The tokens of its sequence that a token sees, by index in the sequence.
 struct SeenList {
+  static constexpr bool kIsNarrow = false;  // whether the cache is one of kI4
   const AttentionOnDevice& k;
   Sight sight;
   SequenceBlocks blocks;
@@ -85,6 +91,31 @@ struct HeadTile {
   }
 };
 
+// Adds products of a key, without its scale, and n of kHeads queries [head][dim].
+template <int kHeads>
+PENSTOCK_DEVICE void add_narrow_dots(const std::byte* key, const std::byte* factors, const float* q,
+                                     int dim, int n, float (&dots)[kHeads]) {
+  constexpr int kStep = 8;  // features, whose codes are a word
+  const auto add = [&](int d, float x, float(&to)[kHeads]) {
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h)
+      if (h < n) to[h] = fmaf(q[h * dim + d], x, to[h]);
+  };
+  int first = 0;
+#pragma unroll 1
+  for (; first + kStep <= dim; first += kStep) {
+    const uint32_t codes = *reinterpret_cast<const uint32_t*>(key + first / 2);
+    const auto factor = static_cast<int>(factors[first / KvLayerOnDevice::kFactorFeatures]);
+    float sums[kHeads] = {};
+#pragma unroll
+    for (int i = 0; i < kStep; ++i) add(first + i, number_of_code(codes >> i * 4), sums);
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) dots[h] = fmaf(sums[h], static_cast<float>(factor), dots[h]);
+  }
+#pragma unroll 1
+  for (; first < dim; ++first) add(first, narrow_number(key, factors, first), dots);
+}
+
 // Scores of key `index` of the list, which is the thread's.
 template <class List>
 PENSTOCK_DEVICE void score_token(const Thread& t, const AttentionOnDevice& k, const HeadTile& tile,
@@ -98,11 +129,15 @@ PENSTOCK_DEVICE void score_token(const Thread& t, const AttentionOnDevice& k, co
   }
   const int dim = k.layer.head_dim;
   float dots[kHeads] = {};
-  for (int i = 0; i < dim; ++i) {
-    const float x = number_at(k.layer.code, place.key, i);
+  if constexpr (List::kIsNarrow) {
+    add_narrow_dots(place.key, place.factors, tile.q, dim, tile.n, dots);
+  } else {
+    for (int i = 0; i < dim; ++i) {
+      const float x = number_at(k.layer.code, place.key, i);
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h)
-      if (h < tile.n) dots[h] += tile.q[h * dim + i] * x;
+      for (int h = 0; h < kHeads; ++h)
+        if (h < tile.n) dots[h] += tile.q[h * dim + i] * x;
+    }
   }
   const float unit = k.layer.has_scales() ? k.scale * place.scale : k.scale;
   const int distance = list.distance(index);
@@ -167,7 +202,8 @@ PENSTOCK_DEVICE void attend_piece(const Thread& t, const AttentionOnDevice& k, c
       for (int i = first > chunk ? first : chunk; i < chunk_end; ++i) {
         const KeyPlace place = list.at(i, tile.kv_head);
         if (place.value == nullptr) continue;
-        float x = number_at(layer.code, place.value, d);
+        float x = List::kIsNarrow ? narrow_number(place.value, place.value_factors, d)
+                                  : number_at(layer.code, place.value, d);
         if (layer.has_scales()) x *= place.value_scale;
 #pragma unroll
         for (int h = 0; h < kHeads; ++h)
@@ -203,11 +239,24 @@ struct Joined {
   }
 };
 
+// Narrow: rotates them, as the cache's keys are.
+template <bool Narrow>
 PENSTOCK_DEVICE void load_queries(const Thread& t, const AttentionOnDevice& k, const HeadTile& tile,
                                   int token) {
   const int dim = k.layer.head_dim;
   const float* const queries = k.q.row(token) + tile.first_query * dim;
   for (int i = t.index; i < tile.n * dim; i += Attend::kThreads) tile.q[i] = queries[i];
+  if constexpr (Narrow)
+    turn_rows(BlockTeam<Attend::kThreads>{t}, tile.q, tile.n * dim, dim, k.layer.rotated, false);
+}
+
+// Rotates tile.joined back and writes it to token t.x's results.
+PENSTOCK_DEVICE void turn_back(const Thread& t, const AttentionOnDevice& k, const HeadTile& tile) {
+  const int value_dim = k.layer.value_dim, total = tile.n * value_dim;
+  turn_rows(BlockTeam<Attend::kThreads>{t}, tile.joined, total, value_dim, k.layer.rotated_values,
+            true);
+  float* const to = k.out.row(t.x) + tile.first_query * value_dim;
+  for (int i = t.index; i < total; i += Attend::kThreads) to[i] = tile.joined[i];
 }
 
 PENSTOCK_DEVICE void clear_heads(const Thread& t, const AttentionOnDevice& k,
@@ -223,8 +272,8 @@ PENSTOCK_DEVICE void attend_all(const Thread& t, const AttentionOnDevice& k, con
                                 const List& list) {
   constexpr int kThreads = Attend::kThreads, kHeads = Attend::kHeads, kPiece = Attend::kPiece;
   const int value_dim = k.layer.value_dim;
-  load_queries(t, k, tile, t.x);
-  float* const to = k.out.row(t.x) + tile.first_query * value_dim;
+  load_queries<List::kIsNarrow>(t, k, tile, t.x);
+  float* const to = List::kIsNarrow ? tile.joined : k.out.row(t.x) + tile.first_query * value_dim;
   for (int i = t.index; i < tile.n * value_dim; i += kThreads) tile.joined[i] = 0.0f;
   Joined joined[kHeads];
   for (int begin = list.first / kPiece * kPiece; begin < list.end; begin += kPiece) {
@@ -247,6 +296,7 @@ PENSTOCK_DEVICE void attend_all(const Thread& t, const AttentionOnDevice& k, con
     for (int d = t.index; d < value_dim; d += kThreads)
       to[h * value_dim + d] = tile.joined[h * value_dim + d] * factor;
   }
+  if constexpr (List::kIsNarrow) turn_back(t, k, tile);
 }
 
 // Writes the sums of a piece to place `piece` of sums [piece][query head][value_dim + 2].
@@ -262,25 +312,33 @@ PENSTOCK_DEVICE void put_piece(const Thread& t, const AttentionOnDevice& k, cons
   }
 }
 
-// Joins the pieces [first_piece, first_piece + n_pieces) of token t.x.
+struct PieceSums {
+  const float* sums;  // as put_piece() writes them
+  int first, n;       // of a token
+};
+
+// Joins the pieces of token t.x. Narrow: in shared memory, where the result is rotated back.
+template <bool Narrow>
 PENSTOCK_DEVICE void join_pieces(const Thread& t, const AttentionOnDevice& k, const HeadTile& tile,
-                                 const float* sums, int first_piece, int n_pieces) {
+                                 const PieceSums& pieces) {
   const int value_dim = k.layer.value_dim, n_heads = k.q.cols / k.layer.head_dim;
+  float* const to = Narrow ? tile.joined : k.out.row(t.x) + tile.first_query * value_dim;
   for (int h = 0; h < tile.n; ++h) {
     const int head = tile.first_query + h;
     for (int d = t.index; d < value_dim; d += Attend::kThreads) {
       Joined joined;
       float sum = 0.0f;
-      for (int piece = first_piece; piece < first_piece + n_pieces; ++piece) {
+      for (int piece = pieces.first; piece < pieces.first + pieces.n; ++piece) {
         const float* const from =
-            sums + (static_cast<int64_t>(piece) * n_heads + head) * (value_dim + 2);
+            pieces.sums + (static_cast<int64_t>(piece) * n_heads + head) * (value_dim + 2);
         if (from[value_dim] == kNothing) continue;
         joined.join(from[value_dim], from[value_dim + 1]);
         sum = joined.sum(sum, from[d]);
       }
-      k.out.row(t.x)[head * value_dim + d] = sum * joined.factor(k.sinks, head);
+      to[h * value_dim + d] = sum * joined.factor(k.sinks, head);
     }
   }
+  if constexpr (Narrow) turn_back(t, k, tile);
 }
 
 }  // namespace penstock::cuda

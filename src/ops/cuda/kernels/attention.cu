@@ -1,6 +1,7 @@
 #include "ops/cuda/kernels/attention.h"
 
 #include "ops/cuda/kernels/attend_parts.h"
+#include "ops/cuda/kernels/narrow.h"
 #include "ops/cuda/kernels/rotation.h"
 
 namespace penstock::cuda {
@@ -59,6 +60,26 @@ PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, co
   if (t.lane() == 0) *scale = most / largest;
 }
 
+// Rotates a head's row in shared memory and stores it in 4 bits. REQUIRES: called by a whole warp.
+PENSTOCK_DEVICE void store_narrow_row(const Thread& t, const KvLayerOnDevice& layer, int slot,
+                                      int head, const float* x, bool is_key) {
+  const int n = is_key ? layer.head_dim : layer.value_dim;
+  float* const row =
+      t.shared_as<float>() +
+      t.warp() * (layer.head_dim > layer.value_dim ? layer.head_dim : layer.value_dim);
+  for (int i = t.lane(); i < n; i += kWarp) row[i] = x[i];
+  turn_rows(WarpTeam{t}, row, n, n, is_key ? layer.rotated : layer.rotated_values, false);
+  if (is_key) {
+    store_codes(t, row, n,
+                {layer.key(slot, head), layer.key_factors(slot, head), layer.row_bytes,
+                 layer.key_scale(slot, head)});
+  } else {
+    store_codes(t, row, n,
+                {layer.value(slot, head), layer.value_factors(slot, head), layer.value_row_bytes,
+                 layer.value_scale(slot, head)});
+  }
+}
+
 // Rotates up to kHeads of n heads of token t.x, starting at `heads`, by one warp: each angle is
 // computed once for all heads, and all loads precede the stores.
 PENSTOCK_DEVICE void rotate_heads(const Thread& t, const Rotation& rotation,
@@ -95,12 +116,14 @@ PENSTOCK_BODY void StoreKv::operator()(const Thread& t) const {
   const int slot = is_token ? batch->kv[group].slots[t.x]
                             : layer.spare_slot + (t.x - n_tokens) % layer.block_size;
   if (!layer.stores(slot)) return;
-  if (is_key) {
-    store_row(t, layer, k.row(t.x) + head * dim, dim, layer.key(slot, head),
-              layer.key_scale(slot, head));
+  const float* const row = is_key ? k.row(t.x) + head * dim : v.row(t.x) + head * layer.value_dim;
+  if (layer.is_narrow()) {
+    store_narrow_row(t, layer, slot, head, row, is_key);
+  } else if (is_key) {
+    store_row(t, layer, row, dim, layer.key(slot, head), layer.key_scale(slot, head));
   } else {
-    store_row(t, layer, v.row(t.x) + head * layer.value_dim, layer.value_dim,
-              layer.value(slot, head), layer.value_scale(slot, head));
+    store_row(t, layer, row, layer.value_dim, layer.value(slot, head),
+              layer.value_scale(slot, head));
   }
 }
 PENSTOCK_KERNEL(StoreKv)
@@ -120,7 +143,7 @@ PENSTOCK_BODY void AttendPieces::operator()(const Thread& t) const {
   const int token = batch->piece_tokens[t.x];
   const int begin = (t.x - batch->first_pieces[token]) * Attend::kPiece;
   const HeadTile tile(t, *this);
-  load_queries(t, *this, tile, token);
+  load_queries<false>(t, *this, tile, token);
   attend_piece(t, *this, tile, SeenList(*this, token), token, begin, begin + Attend::kPiece);
   put_piece(t, *this, tile, t.x, sums);
 }
@@ -129,7 +152,7 @@ PENSTOCK_KERNEL(AttendPieces)
 PENSTOCK_BODY void JoinPieces::operator()(const Thread& t) const {
   const HeadTile tile(t, *this);
   if (t.x >= batch->n_tokens) return clear_heads(t, *this, tile);
-  join_pieces(t, *this, tile, sums, batch->first_pieces[t.x], pieces_of(*batch, t.x));
+  join_pieces<false>(t, *this, tile, {sums, batch->first_pieces[t.x], pieces_of(*batch, t.x)});
 }
 PENSTOCK_KERNEL(JoinPieces)
 

@@ -29,8 +29,8 @@ struct RotateHeads {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// A warp rotates kHeads heads of q, or rotates and stores a head of k, or stores a head of v.
-// Grid::x = rows, Grid::y = blocks().
+// A warp rotates kHeads heads of q, or rotates and stores a head of k, or stores a head of v; of kI4
+// in shared memory. Grid::x = rows, Grid::y = blocks().
 struct StoreKv {
   static constexpr int kWarps = 4, kThreads = kWarps * 32, kHeads = 4, kBlocks = 8;
   Rows q;  // no columns: not rotated
@@ -43,6 +43,10 @@ struct StoreKv {
   static int warps_of_queries(int n_heads) { return (n_heads + kHeads - 1) / kHeads; }
   int blocks() const {
     return (query_warps + (layer.values_at > 0 ? 2 : 1) * layer.n_kv_heads + kWarps - 1) / kWarps;
+  }
+  int shared_bytes() const {
+    const int widest = layer.head_dim > layer.value_dim ? layer.head_dim : layer.value_dim;
+    return layer.code == KvCode::kI4 ? kWarps * widest * static_cast<int>(sizeof(float)) : 0;
   }
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };

@@ -17,6 +17,14 @@ PENSTOCK_BODY void MoveKv::operator()(const Thread& t) const {
       for (int w = t.index; w < n_words; w += kThreads) {
         for (int b = 4 * w; b < 4 * w + 4 && b < bytes; ++b) target[b] = source[b];
       }
+      if (layer.is_narrow()) {
+        const std::byte* const factors =
+            part == 0 ? layer.key_factors(from[i], t.x) : layer.value_factors(from[i], t.x);
+        std::byte* const copies =
+            part == 0 ? layer.key_factors(to[i], t.x) : layer.value_factors(to[i], t.x);
+        const int n_groups = part == 0 ? layer.key_groups : layer.value_groups;
+        for (int g = t.index; g < n_groups; g += kThreads) copies[g] = factors[g];
+      }
       if (layer.has_scales() && t.index == 0) {
         if (part == 0) *layer.key_scale(to[i], t.x) = *layer.key_scale(from[i], t.x);
         if (part == 1) *layer.value_scale(to[i], t.x) = *layer.value_scale(from[i], t.x);

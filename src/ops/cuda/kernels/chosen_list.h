@@ -7,6 +7,7 @@
 namespace penstock::cuda {
 
 struct ChosenList {
+  static constexpr bool kIsNarrow = false;
   const AttentionOnDevice& k;
   const ChosenOnDevice& of;
   IndexSight sight;

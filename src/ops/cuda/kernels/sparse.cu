@@ -17,7 +17,7 @@ PENSTOCK_BODY void AttendChosenPieces::operator()(const Thread& t) const {
   const HeadTile tile(t, *this);
   const ChosenList list(*this, chosen, row, tile.kv_head);
   if (begin >= list.end) return;
-  load_queries(t, *this, tile, row);
+  load_queries<false>(t, *this, tile, row);
   attend_piece(t, *this, tile, list, row, begin, begin + Attend::kPiece);
   put_piece(t, *this, tile, t.x, sums);
 }
@@ -27,7 +27,7 @@ PENSTOCK_BODY void JoinChosenPieces::operator()(const Thread& t) const {
   const HeadTile tile(t, *this);
   if (t.x >= batch->n_tokens) return clear_heads(t, *this, tile);
   const ChosenList list(*this, chosen, t.x, tile.kv_head);
-  join_pieces(t, *this, tile, sums, t.x * n_pieces, (list.end + piece - 1) / piece);
+  join_pieces<false>(t, *this, tile, {sums, t.x * n_pieces, (list.end + piece - 1) / piece});
 }
 PENSTOCK_KERNEL(JoinChosenPieces)
 
