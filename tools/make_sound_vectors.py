@@ -82,6 +82,46 @@ def whisper(samples, **settings):
     return extractor, blocks
 
 
+def granite_spectrum(samples, bands):
+    """What GraniteSpeechFeatureExtractor makes by torchaudio, in double precision: [frames / 2, 2 bands]."""
+    from transformers.audio_utils import mel_filter_bank, spectrogram, window_function
+    filters = mel_filter_bank(257, bands, 0.0, RATE / 2, RATE, norm=None, mel_scale="htk")
+    window = numpy.pad(window_function(400, "hann"), 56)
+    made = spectrogram(samples.astype(numpy.float64), window, frame_length=512, hop_length=160, power=2.0, mel_filters=filters,
+                       mel_floor=1e-10, log_mel="log10").T
+    made = numpy.maximum(made, made.max() - 8) / 4 + 1
+    return made[:len(made) // 2 * 2].reshape(-1, 2 * bands)
+
+
+def in_blocks(spectrum, size):
+    """[bands, frames] as [blocks, size, bands], with zeros behind the last frame."""
+    spectrum = numpy.pad(spectrum, ((0, 0), (0, -spectrum.shape[1] % size)))
+    return spectrum.reshape(len(spectrum), -1, size).transpose(1, 2, 0)
+
+
+def add_pieces(add, samples):
+    """What towers hear in pieces as long as the sound is: blocks here are filled up with zeros, views are not."""
+    def exact(extractor, part, padded):
+        return extractor._np_extract_fbank_features(numpy.pad(part, (0, padded - len(part)))[None].astype(numpy.float32), "cpu")[0]
+
+    extractor = transformers.WhisperFeatureExtractor(feature_size=64, chunk_length=1)
+    n = 20777
+    spectrum = exact(extractor, samples[:n], -(-n // 160) * 160)
+    add("ultravox", {"model_type": "ultravox", "stack_factor": 8, "audio_config": {"max_source_positions": 50}}, n, extractor,
+        in_blocks(spectrum, 100))
+    extractor = transformers.WhisperFeatureExtractor(feature_size=64, chunk_length=2)
+    spectrum = exact(extractor, samples[:n], 32000)[:, :-(-n // 160)]
+    add("qwen2_5_omni", {"model_type": "qwen2_5_omni_thinker", "audio_config": {"n_window": 30, "max_source_positions": 1500}}, n,
+        extractor, in_blocks(spectrum, 60))
+    cases_of_granite = granite_spectrum(samples[:n], 32)
+    settings = {"feature_extractor_type": "GraniteSpeechFeatureExtractor", "sampling_rate": RATE, "melspec_kwargs": {
+        "hop_length": 160, "n_fft": 512, "n_mels": 32, "sample_rate": RATE, "win_length": 400}}
+    add("granite_speech", {"model_type": "granite_speech", "encoder_config": {"input_dim": 64}}, n, settings, cases_of_granite[None])
+    ear = {"model_type": "qwen3_omni_moe_thinker", "audio_config": {"n_window": 50, "n_window_infer": 800}}
+    for name, n, size in [("qwen3_omni", 17003, 200), ("qwen3_omni_short", 5001, 31)]:
+        add(name, ear, n, extractor, in_blocks(exact(extractor, samples[:n], n), size))
+
+
 def write_features():
     samples = numpy.round(signal(1.3, RATE)[:, 0] * 32000).astype(numpy.int16)
     (OUT / "signal.i16").write_bytes(samples.tobytes())
@@ -90,7 +130,7 @@ def write_features():
     cases = {}
 
     def add(name, config, n_samples, extractor, blocks):
-        settings = json.loads(extractor.to_json_string())
+        settings = extractor if isinstance(extractor, dict) else json.loads(extractor.to_json_string())
         cases[name] = {"config": config, "extractor": settings, "n_samples": n_samples, "shape": blocks.shape}
         (OUT / "features" / (name + ".f32")).write_bytes(blocks.astype(numpy.float32).tobytes())
 
@@ -105,6 +145,7 @@ def write_features():
     other = extractor([samples[:17003]], sampling_rate=RATE, padding=True)["input_features"].numpy().transpose(0, 2, 1)
     print("qwen3_asr", blocks.shape, "torch is off by", abs(blocks - other).max())
     add("qwen3_asr", {"model_type": "qwen3_asr", "audio_config": {"n_window": 50, "n_window_infer": 800}}, 17003, extractor, blocks)
+    add_pieces(add, samples)
     (OUT / "features.json").write_text(json.dumps(cases, indent=1) + "\n")
 
 

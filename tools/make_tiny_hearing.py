@@ -24,8 +24,12 @@ import soundfile
 import torch
 import transformers as T
 
-from make_sound_vectors import loaded, signal
-from make_tiny_seeing import shake, sizes, tokenizer_of
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+import make_tiny_ultravox as ultravox_reference
+from make_sound_vectors import granite_spectrum, loaded, signal
+from make_tiny_seeing import data_url, eye, mrope, picture, shake, sizes, tokenizer_of
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "hearing"
 
@@ -35,6 +39,11 @@ def chat(sound):
     return ("{% for m in messages %}{{ m.role }}: {% if m.content is string %}{{ m.content }}{% else %}"
             "{% for c in m.content %}{% if c.type == 'audio' %}" + sound + "{% else %}{{ c.text }}{% endif %}{% endfor %}"
             "{% endif %}<eos>\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
+
+
+def chat_of_both(image, sound):
+    """A chat template in which a picture is `image` and a sound `sound`."""
+    return chat(sound).replace("{% else %}{{ c.text }}", "{% elif c.type == 'image' %}" + image + "{% else %}{{ c.text }}")
 
 
 def ear(**more):
@@ -51,6 +60,17 @@ class Model:
         self.model.save_pretrained(where)
         self.tokenizer.save_pretrained(where)
         self.extractor.save_pretrained(where)
+
+    def rows(self, samples):
+        """Features as the text model's layers read them."""
+        return self.features(samples)
+
+    def logits(self, inputs):
+        return self.model(**inputs).logits[0, -1].float()
+
+    def reply(self, inputs):
+        made = self.model.generate(**inputs, max_new_tokens=6, do_sample=False, eos_token_id=None, pad_token_id=0)
+        return made[0, inputs["input_ids"].shape[1]:].tolist()
 
 
 class Qwen2Audio(Model):
@@ -112,6 +132,199 @@ class Qwen3Asr(Model):
         return entries
 
 
+class Ultravox(Model):
+    """Its code lies beside its checkpoints: the reference is our own."""
+
+    def inputs(self, text, sounds):
+        ids, rows, places = [], [], []
+        for i, part in enumerate(text.split(self.sound_token)):
+            if i > 0:
+                rows.append(torch.cat([one[2] for one in self.features(sounds[i - 1])]))
+                places.append(len(ids))
+                ids += [self.tokenizer.eos_token_id] * len(rows[-1])
+            ids += self.tokenizer(part, add_special_tokens=False)["input_ids"]
+        return {"input_ids": torch.tensor([ids]), "places": places, "rows": rows}
+
+    def features(self, samples):
+        return ultravox_reference.pieces(self.model, self.extractor, samples)
+
+    def save(self, where):
+        ultravox_reference.save(self.model, where)
+        self.tokenizer.save_pretrained(where)
+        self.extractor.save_pretrained(where)
+
+
+class Omni(Model):
+    """Sounds of a request are heard one by one: in transformers their lengths change each other's last frames."""
+
+    image_token, spoken = "", {}
+
+    def spectrum(self, samples):
+        made = self.extractor([samples], sampling_rate=16000, return_attention_mask=True, return_tensors="pt", **self.padding)
+        return made["input_features"][0, :, :int(made["attention_mask"].sum())]
+
+    def inputs(self, text, sounds, pictures=()):
+        spectra = [self.spectrum(samples) for samples in sounds]
+        for spectrum in spectra:
+            text = text.replace(self.sound_token, "[SOUND]" * self.tokens(spectrum.shape[1]), 1)
+        more = {}
+        if pictures:
+            made = self.images(images=list(pictures), return_tensors="pt")
+            more = {"pixel_values": made["pixel_values"], "image_grid_thw": made["image_grid_thw"]}
+            for grid in made["image_grid_thw"]:
+                text = text.replace(self.image_token, "[PICTURE]" * (int(grid.prod()) // 4), 1)
+        text = text.replace("[SOUND]", self.sound_token).replace("[PICTURE]", self.image_token)
+        ids = self.tokenizer(text, return_tensors="pt")
+        longest = max((one.shape[1] for one in spectra), default=0)
+        if spectra:
+            more["input_features"] = torch.stack([torch.nn.functional.pad(one, (0, longest - one.shape[1])) for one in spectra])
+            more["feature_attention_mask"] = torch.stack([(torch.arange(longest) < one.shape[1]).long() for one in spectra])
+        return {"input_ids": ids["input_ids"], "attention_mask": ids["attention_mask"], **more}
+
+    def features(self, samples):
+        """One entry for each window that the layers hear at once."""
+        spectrum = self.spectrum(samples)
+        n = spectrum.shape[1]
+        rows = self.model.get_audio_features(spectrum[None], torch.ones(1, n, dtype=torch.long)).pooler_output
+        entries, done = [], 0
+        for first in range(0, n, self.heard):
+            part = spectrum[:, first:first + self.heard]
+            positions, tokens = self.positions(part.shape[1])
+            if tokens > 0:
+                entries.append((positions, self.given(part, n)[None], rows[done:done + tokens]))
+            done += tokens
+        assert done == len(rows), (done, rows.shape)
+        return entries
+
+    def save(self, where):
+        """As published: the thinker inside of a model that speaks, whose other tensors are left out by the reader."""
+        super().save(where)
+        config = json.loads((where / "config.json").read_text())
+        kind = config["model_type"].removesuffix("_thinker")
+        config.pop("transformers_version", None)
+        whole = {"architectures": [self.spoken["class"]], "model_type": kind, "thinker_config": config, "enable_audio_output": True}
+        (where / "config.json").write_text(json.dumps(whole | self.spoken["configs"], indent=1) + "\n")
+        tensors = {"thinker." + name: value for name, value in load_file(where / "model.safetensors").items()}
+        for name in self.spoken["tensors"]:
+            tensors[name] = torch.randn(4, 3)
+        save_file(tensors, where / "model.safetensors", metadata={"format": "pt"})
+        settings = self.images.to_dict() | self.extractor.to_dict() | {"image_processor_type": "Qwen2VLImageProcessor"}
+        settings["processor_class"] = self.spoken["processor"]
+        kept = {key: value for key, value in settings.items() if value is not None and key != "mel_filters"}
+        (where / "preprocessor_config.json").write_text(json.dumps(kept, indent=1, default=str) + "\n")
+
+
+class Qwen25Omni(Omni):
+    padding, heard = dict(padding="max_length"), 20
+    image_token = "<|IMAGE|>"
+    spoken = {"class": "Qwen2_5OmniModel", "processor": "Qwen2_5OmniProcessor",
+              "configs": {"talker_config": {"model_type": "qwen2_5_omni_talker"}, "token2wav_config": {"model_type": "qwen2_5_omni_token2wav"}},
+              "tensors": ["talker.codec_head.weight", "token2wav.code2wav_dit_model.proj_out.weight"]}
+
+    def tokens(self, n):
+        return ((n - 1) // 2 + 1) // 2
+
+    def positions(self, n):
+        return (n - 1) // 2 + 1, self.tokens(n)
+
+    def given(self, part, _):
+        return part
+
+
+class Qwen3Omni(Omni):
+    padding, heard = dict(padding=True, truncation=False), 200
+    image_token = "<|image_pad|>"
+    spoken = {"class": "Qwen3OmniMoeForConditionalGeneration", "processor": "Qwen3OmniMoeProcessor",
+              "configs": {"talker_config": {"model_type": "qwen3_omni_moe_talker"}, "code2wav_config": {"model_type": ""}},
+              "tensors": ["talker.codec_head.weight", "code2wav.code_embedding.weight"]}
+
+    def tokens(self, n):
+        return n // 100 * 13 + (n % 100 + 7) // 8
+
+    def positions(self, n):
+        return self.tokens(n), self.tokens(n)
+
+    def given(self, part, whole):
+        return torch.nn.functional.pad(part, (0, -part.shape[1] % 100)) if whole >= 100 else part
+
+
+class Granite(Model):
+    """With an adapter that is there where sounds are; its extractor needs torchaudio, so that what it does is done here."""
+
+    def spectrum(self, samples):
+        return torch.tensor(granite_spectrum(samples, 8)).float()[None]
+
+    def inputs(self, text, sounds):
+        spectra = [self.spectrum(samples) for samples in sounds]
+        rows = [self.features(samples)[0][2] for samples in sounds]
+        for one in rows:
+            text = text.replace(self.sound_token, "[SOUND]" * len(one), 1)
+        ids = self.tokenizer(text.replace("[SOUND]", self.sound_token), return_tensors="pt")
+        self.adapt(bool(sounds))
+        if not sounds:
+            return {"input_ids": ids["input_ids"], "attention_mask": ids["attention_mask"]}
+        # Alone, as here: in a batch shorter ones would hear silence.
+        table = self.model.get_input_embeddings()(ids["input_ids"]).detach()
+        table[ids["input_ids"] == self.model.config.audio_token_id] = torch.cat(rows)
+        return {"input_ids": ids["input_ids"], "table": table}
+
+    def logits(self, inputs):
+        """With the scale of its text model, which the class for sounds leaves out."""
+        if "table" not in inputs:
+            return super().logits(inputs) / self.model.config.text_config.logits_scaling
+        return self.model(inputs_embeds=inputs["table"]).logits[0, -1].float() / self.model.config.text_config.logits_scaling
+
+    def reply(self, inputs):
+        if "table" not in inputs:
+            return super().reply(inputs)
+        table, made = inputs["table"], []
+        for _ in range(6):
+            made.append(int(self.model(inputs_embeds=table).logits[0, -1].argmax()))
+            table = torch.cat([table, self.model.get_input_embeddings()(torch.tensor([[made[-1]]]))], 1)
+        return made
+
+    def features(self, samples):
+        spectrum = self.spectrum(samples)
+        with torch.no_grad():
+            rows = self.model.get_audio_features(spectrum).pooler_output[0]
+        return [(spectrum.shape[1], spectrum.transpose(1, 2), rows)]
+
+    def rows(self, samples):
+        factor = self.model.config.text_config.embedding_multiplier
+        return [(positions, spectrum, features * factor) for positions, spectrum, features in self.features(samples)]
+
+    def adapt(self, wanted):
+        for name, (a, b) in self.adapter.items():
+            weight = self.model.get_parameter(name)
+            weight.data = self.plain[name] + (b @ a * (ALPHA / RANK) if wanted else 0)
+
+    def prepare(self):
+        self.plain, self.adapter = {}, {}
+        for name, weight in self.model.named_parameters():
+            if "language_model" in name and name.endswith(("q_proj.weight", "v_proj.weight")):
+                self.plain[name] = weight.data.clone()
+                self.adapter[name] = (torch.randn(RANK, weight.shape[1]) * 0.2, torch.randn(weight.shape[0], RANK) * 0.2)
+
+    def save(self, where):
+        self.adapt(False)
+        self.model.save_pretrained(where)
+        self.tokenizer.save_pretrained(where)
+        settings = {"feature_extractor_type": "GraniteSpeechFeatureExtractor", "feature_size": 8, "melspec_kwargs": {
+            "hop_length": 160, "n_fft": 512, "n_mels": 8, "sample_rate": 16000, "win_length": 400}, "padding_side": "right",
+            "padding_value": 0.0, "projector_downsample_rate": 2, "projector_window_size": 6, "return_attention_mask": True,
+            "sampling_rate": 16000}
+        (where / "preprocessor_config.json").write_text(json.dumps(settings, indent=1) + "\n")
+        save_file({f"base_model.model.{name.removesuffix('.weight')}.lora_{kind}.weight": value.contiguous()
+                   for name, pair in self.adapter.items() for kind, value in zip("AB", pair)}, where / "adapter_model.safetensors",
+                  metadata={"format": "pt"})
+        (where / "adapter_config.json").write_text(json.dumps({
+            "peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA, "target_modules": ["q_proj", "v_proj"], "bias": "none",
+            "base_model_name_or_path": "", "task_type": "CAUSAL_LM"}, indent=1) + "\n")
+
+
+RANK, ALPHA = 4, 8
+
+
 def qwen2_audio():
     marks = ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"]
     tokenizer = tokenizer_of(chat("<|audio_bos|><|AUDIO|><|audio_eos|>"), marks, audio_token=marks[0], audio_bos_token=marks[1],
@@ -148,7 +361,62 @@ def qwen3_asr():
     return Qwen3Asr(T.Qwen3ASRForConditionalGeneration(config), tokenizer, extractor, marks[0])
 
 
-MODELS = {"qwen2_audio": qwen2_audio, "voxtral": voxtral, "qwen3_asr": qwen3_asr}
+def ultravox(text, **projector):
+    tokenizer = tokenizer_of(chat("<|audio|>"), [])
+    model = ultravox_reference.Model(text(**sizes(tokenizer)), ear(d_model=24, encoder_layers=2, encoder_attention_heads=3,
+                                                                   encoder_ffn_dim=40), **projector)
+    return Ultravox(model, tokenizer, T.WhisperFeatureExtractor(feature_size=16, chunk_length=1), "<|audio|>")
+
+
+def omni(kind, text, audio, vision, marks):
+    """marks: of a picture and a sound, each its token, the first and the last of those around it."""
+    (image, image_start, image_end), (sound, sound_start, sound_end) = marks
+    names = [image, image_start, image_end, "<|VIDEO|>", sound, sound_start, sound_end]
+    tokenizer = tokenizer_of(chat_of_both(image_start + image + image_end, sound_start + sound + sound_end), names, image_token=image,
+                             video_token="<|VIDEO|>", audio_token=sound, vision_bos_token=image_start, vision_eos_token=image_end,
+                             audio_bos_token=sound_start, audio_eos_token=sound_end)
+    ids = dict(zip(["image", "vision_start", "vision_end", "video", "audio", "audio_start", "audio_end"],
+                   [tokenizer.convert_tokens_to_ids(name) for name in names]))
+    kinds = {"Qwen2_5Omni": Qwen25Omni, "Qwen3OmniMoe": Qwen3Omni}
+    end = "token_index" if kind == "Qwen2_5Omni" else "token_id"
+    config = getattr(T, kind + "ThinkerConfig")(
+        text_config=sizes(tokenizer, **text), audio_config=ear(d_model=24, encoder_layers=2, encoder_attention_heads=3,
+                                                               encoder_ffn_dim=40, output_dim=32, **audio), vision_config=vision,
+        **{f"{key}_{end}": ids[key] for key in ("image", "video", "audio")},
+        **{f"{key}_token_id": ids[key] for key in ("vision_start", "vision_end", "audio_start", "audio_end")}, tie_word_embeddings=False)
+    extractor = T.WhisperFeatureExtractor(feature_size=16, chunk_length=4)
+    one = kinds[kind](getattr(T, kind + "ThinkerForConditionalGeneration")(config), tokenizer, extractor, sound)
+    one.images = T.Qwen2VLImageProcessor(patch_size=4, merge_size=2, temporal_patch_size=2, min_pixels=256, max_pixels=4096)
+    return one
+
+
+def qwen2_5_omni():
+    return omni("Qwen2_5Omni", mrope(), dict(n_window=10), eye(depth=3, window_size=16, fullatt_block_indexes=[1]),
+                [("<|IMAGE|>", "<|vision_bos|>", "<|vision_eos|>"), ("<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>")])
+
+
+def qwen3_omni():
+    text = mrope(mrope_interleaved=True) | dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, decoder_sparse_step=1)
+    return omni("Qwen3OmniMoe", text, dict(n_window=50, n_window_infer=200, downsample_hidden_size=6, conv_chunksize=500),
+                eye(depth=3, num_position_embeddings=25, deepstack_visual_indexes=[0, 2]),
+                [("<|image_pad|>", "<|vision_start|>", "<|vision_end|>"), ("<|audio_pad|>", "<|audio_start|>", "<|audio_end|>")])
+
+
+def granite_speech():
+    tokenizer = tokenizer_of(chat("<|audio|>"), ["<|audio|>"], audio_token="<|audio|>")
+    text = T.GraniteConfig(**sizes(tokenizer, embedding_multiplier=2.0, residual_multiplier=0.5, attention_multiplier=0.3, logits_scaling=2.0))
+    config = T.GraniteSpeechConfig(
+        text_config=text.to_dict(), audio_token_index=tokenizer.convert_tokens_to_ids("<|audio|>"), window_size=6, downsample_rate=2,
+        encoder_config=dict(input_dim=16, num_layers=3, hidden_dim=24, num_heads=3, output_dim=10, context_size=20, max_pos_emb=32,
+                            conv_kernel_size=5, feedforward_mult=2),
+        projector_config=dict(model_type="blip_2_qformer", hidden_size=20, num_hidden_layers=2, num_attention_heads=2,
+                              intermediate_size=28, encoder_hidden_size=24, cross_attention_frequency=1), tie_word_embeddings=False)
+    return Granite(T.GraniteSpeechForConditionalGeneration(config), tokenizer, None, "<|audio|>")
+
+
+MODELS = {"granite_speech": granite_speech, "qwen2_audio": qwen2_audio, "voxtral": voxtral, "qwen3_asr": qwen3_asr,
+          "ultravox": lambda: ultravox(T.LlamaConfig, projector_ln_mid=True), "ultravox_post": lambda: ultravox(T.Qwen3Config),
+          "qwen2_5_omni": qwen2_5_omni, "qwen3_omni": qwen3_omni}
 
 
 class Sound:
@@ -170,7 +438,18 @@ def talks(name):
         for seconds, rate, kind, subtype in [(0.61, 16000, "WAV", "PCM_16"), (2.37, 22050, "MP3", "MPEG_LAYER_III"), (0.2, 8000, "FLAC", "PCM_16")]:
             yield [("user", ["What is this? ", Sound(seconds, rate, 1, kind, subtype, 4)])]
         return
-    more = name == "voxtral"  # hears more than a window
+    if name.endswith("omni"):  # they see, too
+        long = 1 if name == "qwen3_omni" else 0  # chunks of several sounds are filled up to the longest
+        a, b = Sound(0.61 + long, 16000, 1, "WAV", "PCM_16", 1), Sound(0.93 + long, 22050, 2, "MP3", "MPEG_LAYER_III", 2)
+        c = Sound(2.37, 8000, 1, "FLAC", "PCM_16", 3)
+        yield [("user", [Sound(0.44, 16000, 1, "WAV", "PCM_16", 5), "What is in this picture?"])]
+        yield [("user", ["Compare the two pictures. ", b, " and ", picture(37, 52, 1), c, " How many red circles are there?"])]
+        yield [("user", [picture(24, 24, 3), c, "What is this?"]), ("assistant", ["The first one shows a cat."]), ("user", ["How many?", a, b])]
+        yield [("user", [picture(90, 40, 2), "What is this?"])]
+        return
+    if name == "granite_speech":  # without a sound there is no adapter
+        yield [("user", ["Compare the two pictures. How many red circles are there? What is in this picture?"])]
+    more = name == "voxtral" or name.startswith("ultravox")  # hear more than a window
     a, b = Sound(0.6, 16000, 1, "WAV", "PCM_16", 1), Sound(0.93, 22050, 2, "MP3", "MPEG_LAYER_III", 2)
     c = Sound(1.2 if more else 0.31, 8000, 1, "FLAC", "PCM_16", 3)
     yield [("user", [a, "What is in this picture?"])]
@@ -183,6 +462,8 @@ def write(name):
     one = MODELS[name]()
     one.model = one.model.float().eval()
     shake(one.model)
+    if hasattr(one, "prepare"):
+        one.prepare()
     where = OUT / name
     shutil.rmtree(where, ignore_errors=True)
     where.mkdir(parents=True)
@@ -190,21 +471,25 @@ def write(name):
     (where / "generation_config.json").unlink(missing_ok=True)
     golden, towers = [], {}
     for talk in talks(name):
-        def messages(of_sound):
-            return [{"role": role, "content": [of_sound(part) if isinstance(part, Sound) else {"type": "text", "text": part}
-                                               for part in parts]} for role, parts in talk]
+        def messages(of_sound, of_picture):
+            def part_of(part):
+                return of_sound(part) if isinstance(part, Sound) else of_picture(part) if isinstance(part, Image.Image) else \
+                    {"type": "text", "text": part}
+            return [{"role": role, "content": [part_of(part) for part in parts]} for role, parts in talk]
         sounds = [part for _, parts in talk for part in parts if isinstance(part, Sound)]
-        text = one.tokenizer.apply_chat_template(messages(lambda _: {"type": "audio"}), tokenize=False, add_generation_prompt=True)
-        inputs = one.inputs(text, [sound.samples for sound in sounds])
+        pictures = [part for _, parts in talk for part in parts if isinstance(part, Image.Image)]
+        text = one.tokenizer.apply_chat_template(messages(lambda _: {"type": "audio"}, lambda _: {"type": "image"}), tokenize=False,
+                                                 add_generation_prompt=True)
+        inputs = one.inputs(text, [sound.samples for sound in sounds], *([pictures] if pictures else []))
         with torch.no_grad():
-            logits = one.model(**inputs).logits[0, -1].float()
-            made = one.model.generate(**inputs, max_new_tokens=6, do_sample=False, eos_token_id=None, pad_token_id=0)
+            logits, made = one.logits(inputs), one.reply(inputs)
             for sound in sounds:
-                towers.setdefault(sound.file, one.features(sound.samples))
+                towers.setdefault(sound.file, one.rows(sound.samples))
         prompt = inputs["input_ids"][0].tolist()
-        golden.append({"messages": messages(lambda sound: sound.part()), "prompt": prompt,
+        golden.append({"messages": messages(lambda sound: sound.part(), lambda image: {
+            "type": "image_url", "image_url": {"url": data_url(image)}}), "prompt": prompt,
                        "logprobs": [round(x, 5) for x in torch.log_softmax(logits, -1).tolist()],
-                       "reply": made[0, len(prompt):].tolist()})
+                       "reply": made})
         print(name, len(prompt), golden[-1]["reply"])
     (where / "golden.json").write_text(json.dumps(golden) + "\n")
     with open(where / "tower.bin", "wb") as out:

@@ -19,6 +19,11 @@ const json& text_part(const json& config) {
   return *part;
 }
 
+const json& multimodal_part(const json& config) {
+  const auto found = config.find("thinker_config");
+  return found != config.end() && found->is_object() ? *found : config;
+}
+
 const json* quantization_config_of(const json& config) {
   for (const json* part : {&config, &text_part(config)}) {
     for (const char* key : kQuantizationKeys) {

@@ -7,6 +7,9 @@ namespace penstock {
 
 // Returns the object of the text model inside `config`, or `config` itself when there is none.
 const nlohmann::json& text_part(const nlohmann::json& config);
+// Returns the object of the part that reads pictures, sounds and text, in files of models that also speak
+// (thinker_config), or `config` itself when there is none.
+const nlohmann::json& multimodal_part(const nlohmann::json& config);
 
 // Returns the quantization_config (in older files compression_config) of `config` or of its text
 // model; null when there is none.

@@ -145,7 +145,7 @@ Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> pro
     }
     Request request = session_->make_request(std::move(ids), params, strings);
     request.matcher = matcher;
-    if (i == 0) request.embeddings = std::move(embeddings);
+    if (i == 0) session_->give(request, std::move(embeddings));
     request.priority = options.priority;
     request.cache_salt = options.cache_salt;
     if (options.timeout) request.deadline = Clock::now() + *options.timeout;

@@ -39,8 +39,9 @@ SamplingParams defaults_of(const nlohmann::json& config) {
 // the memory that is free, leaves the tower its room.
 struct OpenTower {
   std::unique_ptr<WeightSource> model;  // null: there is no tower
-  std::unique_ptr<WeightSource> apart;  // an mmproj file
-  Result<std::unique_ptr<PictureEncoder>> encoder = nullptr;
+  std::unique_ptr<WeightSource> apart;  // an mmproj file, or a directory that has the tower
+  Status opened;                        // `apart`
+  Eyes::Towers encoders;
 };
 
 Result<OpenTower> open_tower(const WeightSource& source, const EngineConfig& config) {
@@ -48,16 +49,27 @@ Result<OpenTower> open_tower(const WeightSource& source, const EngineConfig& con
   ASSIGN_OR_RETURN(const auto path, find_tower(source, config.mmproj));
   if (!path) return tower;
   ASSIGN_OR_RETURN(tower.model, open_weights(config.model));
-  tower.encoder = [&]() -> Result<std::unique_ptr<PictureEncoder>> {
-    if (*path == source.path()) {
-      using Sense = PictureEncoder::Sense;
-      const bool sees = PictureEncoder::has_tower(source, Sense::kSight);
-      return PictureEncoder::open(*tower.model, config, sees ? Sense::kSight : Sense::kHearing);
+  if (*path != source.path()) {
+    auto apart = open_tower_file(*path);
+    if (!apart) {
+      tower.opened = tl::unexpected(std::move(apart).error());
+      return tower;
     }
-    ASSIGN_OR_RETURN(tower.apart, open_tower_file(*path));
-    return PictureEncoder::open(*tower.apart, config);
-  }();
+    tower.apart = *std::move(apart);
+  }
+  const WeightSource& own = tower.apart != nullptr ? *tower.apart : *tower.model;
+  using Sense = PictureEncoder::Sense;
+  tower.encoders.sight = PictureEncoder::open(own, config, Sense::kSight);
+  tower.encoders.hearing = PictureEncoder::open(own, config, Sense::kHearing);
   return tower;
+}
+
+// Whether a model has an adapter beside its weights for requests with sounds (Granite Speech).
+bool has_sound_adapter(const WeightSource& model) {
+  const nlohmann::json& config = model.config();
+  const auto wanted = config.is_object() ? config.find("has_lora_adapter") : config.end();
+  return config.is_object() && wanted != config.end() && *wanted == true &&
+         model.side_file("adapter_config.json").has_value();
 }
 
 }  // namespace
@@ -74,11 +86,15 @@ Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
   ASSIGN_OR_RETURN(session->engine_, open_engine(std::move(source), config, {}, std::move(inputs)));
   if (tower.model != nullptr) {
     auto eyes = [&]() -> Result<std::unique_ptr<Eyes>> {
-      ASSIGN_OR_RETURN(auto encoder, std::move(tower.encoder));
+      RETURN_IF_ERROR(tower.opened);
       const WeightSource& own = tower.apart != nullptr ? *tower.apart : *tower.model;
-      return Eyes::open(std::move(encoder), own, *tower.model, session->engine_info(), {});
+      return Eyes::open(std::move(tower.encoders), own, *tower.model, session->engine_info(), {});
     }();
     RETURN_IF_ERROR(session->take_eyes(std::move(eyes), !config.mmproj.empty()));
+    const Eyes* const own = session->eyes_.get();
+    if (own != nullptr && !own->sees() && has_sound_adapter(*tower.model)) {
+      ASSIGN_OR_RETURN(session->sound_adapter_, session->engine_->open_adapter(config.model));
+    }
     const bool hears = session->eyes_ != nullptr && session->eyes_->hears() &&
                        session->eyes_->ear().hears_windows();
     if (session->engine_info().encoder_rows > 0 && hears) {
@@ -106,8 +122,11 @@ Status Session::take_eyes(Result<std::unique_ptr<Eyes>> eyes, bool wanted) {
   if (eyes) {
     eyes_ = *std::move(eyes);
     if (eyes_ != nullptr) {
-      log().info("{}: the tower has {:.1f} MiB of weights", eyes_->hears() ? "sounds" : "pictures",
+      log().info("{}: the tower has {:.1f} MiB of weights", eyes_->kind(),
                  static_cast<double>(eyes_->weight_bytes()) / (1 << 20));
+      for (const bool hearing : {false, true})
+        if (const std::string& why = eyes_->why_not(hearing); !why.empty())
+          log().warn("{} are refused: {}", hearing ? "sounds" : "pictures", why);
     }
   } else {
     blind_reason_ = eyes.error().message;
@@ -116,14 +135,20 @@ Status Session::take_eyes(Result<std::unique_ptr<Eyes>> eyes, bool wanted) {
   return {};
 }
 
+void Session::give(Request& request, std::vector<PromptEmbeddings> embeddings) const {
+  if (!embeddings.empty() && request.adapter == nullptr) request.adapter = sound_adapter_;
+  request.embeddings = std::move(embeddings);
+}
+
 Status Session::check_sense(const Picture& picture) const {
-  if (eyes_ != nullptr && eyes_->hears() == picture.is_sound) return {};
+  if (eyes_ != nullptr && (picture.is_sound ? eyes_->hears() : eyes_->sees())) return {};
+  const std::string& why = eyes_ == nullptr ? blind_reason_ : eyes_->why_not(picture.is_sound);
   return errorf(ErrorCode::kInvalidArgument, "{}: this model has no {}, it reads text {}{}{}",
                 picture.where, picture.is_sound ? "ears" : "eyes",
                 eyes_ == nullptr ? "only"
                 : eyes_->hears() ? "and hears sounds"
                                  : "and sees pictures",
-                blind_reason_.empty() ? "" : ": ", blind_reason_);
+                why.empty() ? "" : ": ", why);
 }
 
 Result<PicturedPrompt> Session::place(const Prompt& prompt, std::vector<Picture> pictures,

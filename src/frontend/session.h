@@ -56,6 +56,9 @@ class Session {
   Result<PicturedPrompt> place(const Prompt& prompt, std::vector<Picture> pictures,
                                const PromptOptions& options,
                                const nlohmann::json& settings = {}) const;
+  // Gives a request the rows of its pictures and sounds, and the model's adapter for sounds, if it has one and
+  // the request has none (Granite Speech).
+  void give(Request& request, std::vector<PromptEmbeddings> embeddings) const;
   // Returns the metrics of all engines and of the grammar cache.
   Metrics metrics() const;
   // Returns the metrics of one engine. Those of the grammar cache are added to engine 0.
@@ -90,6 +93,7 @@ class Session {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Eyes> eyes_;
   std::string blind_reason_;
+  std::shared_ptr<const Adapter> sound_adapter_;  // of a model that hears and does not see
   std::unique_ptr<GrammarCache> grammars_;
   SamplingParams defaults_;
   mutable std::mutex breakers_mutex_;

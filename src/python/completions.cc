@@ -154,7 +154,7 @@ uint64_t PyCompletions::submit(nb::handle prompt, const PreparedParams& params,
     request.priority = Priority(std::clamp(options.priority, 0, 2));
     request.cache_salt = options.cache_salt;
     request.adapter = options.adapter;
-    if (options.pictures != nullptr) request.embeddings = options.pictures->embeddings;
+    if (options.pictures != nullptr) session->give(request, options.pictures->embeddings);
     request.read_prefix_cache = params.read_prefix_cache;
     if (options.timeout) {
       request.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(

@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <algorithm>
 
 #include "cli/options/models.h"
 #include "frontend/params_json.h"
@@ -85,7 +86,7 @@ nb::dict ModelSession::info() const {
   nb::dict fields;
   fields["architecture"] = info.architecture.c_str();
   fields["backend"] = info.backend.c_str();
-  fields["sees"] = session()->eyes() != nullptr && !session()->eyes()->hears();
+  fields["sees"] = session()->eyes() != nullptr && session()->eyes()->sees();
   fields["vocab_size"] = info.vocab_size;
   fields["max_model_len"] = info.max_model_len;
   fields["block_size"] = info.block_size;
@@ -272,8 +273,12 @@ void define_model_session(nb::module_& module) {
   nb::class_<OpenedAdapter>(module, "OpenedAdapter");
   nb::class_<EncodedPictures>(module, "EncodedPictures");
   nb::class_<PlacedPictures>(module, "PlacedPictures")
-      .def_prop_ro("count",
-                   [](const PlacedPictures& self) { return self.pictures.pictures.size(); })
+      .def_prop_ro("count",  // of pictures, without sounds
+                   [](const PlacedPictures& self) {
+                     return std::ranges::count_if(
+                         self.pictures.pictures,
+                         [](const PlannedPicture& one) { return !one.picture.is_sound; });
+                   })
       .def("encode", &encode);
   nb::class_<ModelSession>(module, "ModelSession")
       .def(nb::init<const nb::dict&>(), "config"_a)

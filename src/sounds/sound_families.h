@@ -7,8 +7,12 @@ namespace penstock {
 
 // Each returns a processor; settings.status() says whether its settings were possible.
 using SoundFamilyMaker = std::unique_ptr<SoundProcessor> (*)(const FamilyInputs& inputs);
+std::unique_ptr<SoundProcessor> make_granite_sounds(const FamilyInputs& inputs);
 std::unique_ptr<SoundProcessor> make_qwen2_audio_sounds(const FamilyInputs& inputs);
 std::unique_ptr<SoundProcessor> make_qwen3_asr_sounds(const FamilyInputs& inputs);
+std::unique_ptr<SoundProcessor> make_qwen25_omni_sounds(const FamilyInputs& inputs);
+std::unique_ptr<SoundProcessor> make_qwen3_omni_sounds(const FamilyInputs& inputs);
+std::unique_ptr<SoundProcessor> make_ultravox_sounds(const FamilyInputs& inputs);
 std::unique_ptr<SoundProcessor> make_voxtral_sounds(const FamilyInputs& inputs);
 std::unique_ptr<SoundProcessor> make_whisper_sounds(const FamilyInputs& inputs);
 

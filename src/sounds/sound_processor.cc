@@ -12,8 +12,12 @@ struct SoundFamily {
   SoundFamilyMaker make;
 };
 constexpr SoundFamily kFamilies[] = {
+    {"granite_speech", "GraniteSpeechFeatureExtractor", make_granite_sounds},
+    {"qwen2_5_omni_thinker", "WhisperFeatureExtractor", make_qwen25_omni_sounds},
     {"qwen2_audio", "WhisperFeatureExtractor", make_qwen2_audio_sounds},
     {"qwen3_asr", "Qwen3ASRFeatureExtractor", make_qwen3_asr_sounds},
+    {"qwen3_omni_moe_thinker", "WhisperFeatureExtractor", make_qwen3_omni_sounds},
+    {"ultravox", "WhisperFeatureExtractor", make_ultravox_sounds},
     {"voxtral", "WhisperFeatureExtractor", make_voxtral_sounds},
     {"whisper", "WhisperFeatureExtractor", make_whisper_sounds},
 };

@@ -49,6 +49,8 @@ class SoundProcessor {
   virtual std::string placeholder() const = 0;
   // The token in whose places the prompt has features.
   virtual std::string soft_token() const = 0;
+  // Whether prompts have it elsewhere, too (Ultravox: the end of a turn).
+  virtual bool soft_token_is_text() const { return false; }
 
  protected:
   int window_frames_ = 0;

@@ -1,32 +1,23 @@
 // Whisper's log-mel spectra: Whisper itself, which hears windows, Qwen2-Audio, which hears as much of
 // its window as the sound is long, Voxtral, which hears whole windows, and Qwen3-ASR, which reads chunks
 // of a second.
+#include "sounds/whisper_sounds.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "base/work.h"
-#include "sounds/mel.h"
-#include "sounds/sound_families.h"
 
 namespace penstock {
-namespace {
 
-struct WhisperSettings {
-  MelSettings mel;
-  int hop = 160;   // samples from frame to frame
-  int window = 0;  // samples of a block that the tower hears at once
-
-  int window_frames() const { return window / hop; }
-};
-
-WhisperSettings read_whisper(const FamilyInputs& inputs) {
+WhisperSettings read_whisper(const FamilyInputs& inputs, int usual_bands, bool windows) {
   ProcessorSettings& settings = inputs.settings;
   WhisperSettings whisper;
-  whisper.mel.n_bands = settings.integer("feature_size", 80, 1, 1024);
+  whisper.mel.n_bands = settings.integer("feature_size", usual_bands, 1, 1024);
   whisper.mel.rate = settings.integer("sampling_rate", 16000, 8000, 192'000);
   whisper.mel.n_fft = settings.integer("n_fft", 400, 2, 1 << 14);
   whisper.hop = settings.integer("hop_length", 160, 1, whisper.mel.n_fft);
-  whisper.window = settings.integer("chunk_length", 30, 1, 120) * whisper.mel.rate;
+  whisper.window = settings.integer("chunk_length", 30, 1, windows ? 120 : 1800) * whisper.mel.rate;
   if (whisper.mel.n_fft % 2 != 0)
     settings.refuse("n_fft", "an even number", std::to_string(whisper.mel.n_fft));
   if (whisper.window % whisper.hop != 0)
@@ -41,12 +32,14 @@ WhisperSettings read_whisper(const FamilyInputs& inputs) {
   // They follow from others, or say what the processor returns beside the features.
   settings.ignore({"n_samples", "nb_max_frames", "return_attention_mask", "mel_filters"});
   const int positions = inputs.config_integer({"audio_config", "max_source_positions"});
-  if (positions > 0 && 2 * positions != whisper.window_frames())
+  if (windows && positions > 0 && 2 * positions != whisper.window_frames())
     settings.refuse("chunk_length",
                     fmt::format("{} frames, twice max_source_positions", 2 * positions),
                     fmt::format("{} frames", whisper.window_frames()));
   return whisper;
 }
+
+namespace {
 
 // Sample i of a sound that is silent behind its end and mirrored at both ends of n samples.
 double sample_at(std::span<const float> samples, int64_t i, int64_t n) {
@@ -55,14 +48,17 @@ double sample_at(std::span<const float> samples, int64_t i, int64_t n) {
   return i >= 0 && i < static_cast<int64_t>(samples.size()) ? samples[static_cast<size_t>(i)] : 0.0;
 }
 
-// Returns [n_frames, n_bands] of a sound padded with silence to n samples (0: n_frames * hop). The eighth
-// decade below the loudest band of all is the floor.
+}  // namespace
+
 std::vector<float> log_mel(std::span<const float> samples, const WhisperSettings& whisper,
-                           int64_t n_frames, int64_t n = 0) {
+                           int64_t n_frames, int64_t n) {
   const int n_fft = whisper.mel.n_fft;
   const auto n_bands = static_cast<size_t>(whisper.mel.n_bands);
   MelSpectrum spectrum(whisper.mel);
-  const std::vector<double> window = hann_window(n_fft);
+  std::vector<double> window(static_cast<size_t>(n_fft));
+  const std::vector<double> shown = hann_window(whisper.shown > 0 ? whisper.shown : n_fft);
+  std::ranges::copy(shown,
+                    window.begin() + static_cast<ptrdiff_t>((window.size() - shown.size()) / 2));
   std::vector<double> frame(window.size()), bands(n_bands);
   constexpr double kFloor = 1e-10;
   std::vector<float> out(static_cast<size_t>(n_frames) * n_bands,
@@ -86,36 +82,42 @@ std::vector<float> log_mel(std::span<const float> samples, const WhisperSettings
   return out;
 }
 
-class WhisperSounds : public SoundProcessor {
- public:
-  explicit WhisperSounds(const FamilyInputs& inputs) : whisper_(read_whisper(inputs)) {}
+SoundView WhisperSounds::view_of(std::span<const float> frames, int64_t first,
+                                 int n_positions) const {
+  const auto width = static_cast<size_t>(whisper_.mel.n_bands);
+  const int n_frames = 2 * n_positions + 1;
+  SoundView view{std::vector<float>(static_cast<size_t>(n_frames) * width), n_frames,
+                 whisper_.mel.n_bands, n_positions};
+  const auto from = frames.subspan(static_cast<size_t>(first) * width);
+  const bool ends = 2 * n_positions == whisper_.window_frames();
+  const size_t kept = static_cast<size_t>(ends ? n_frames - 1 : n_frames) * width;
+  std::ranges::copy(from.first(kept), view.values.begin());
+  return view;
+}
 
-  int rate() const final { return whisper_.mel.rate; }
-  std::string placeholder() const final { return soft_token_; }
-  std::string soft_token() const final { return soft_token_; }
+SoundView WhisperSounds::frames_of(std::span<const float> frames, int64_t first, int64_t n_frames,
+                                   int n_positions) const {
+  const auto width = static_cast<size_t>(whisper_.mel.n_bands);
+  SoundView view{std::vector<float>(static_cast<size_t>(n_frames) * width),
+                 static_cast<int>(n_frames), whisper_.mel.n_bands, n_positions};
+  const auto from = frames.subspan(static_cast<size_t>(first) * width);
+  std::ranges::copy(from.first(std::min(from.size(), view.values.size())), view.values.begin());
+  return view;
+}
 
- protected:
-  // Positions of the tower's layers, two frames each, from `first` on. The tower's convolutions read
-  // one frame behind them; behind the last one stand zeros.
-  SoundView view_of(std::span<const float> frames, int64_t first, int n_positions) const {
-    const auto width = static_cast<size_t>(whisper_.mel.n_bands);
-    const int n_frames = 2 * n_positions + 1;
-    SoundView view{std::vector<float>(static_cast<size_t>(n_frames) * width), n_frames,
-                   whisper_.mel.n_bands, n_positions};
-    const auto from = frames.subspan(static_cast<size_t>(first) * width);
-    const bool ends = 2 * n_positions == whisper_.window_frames();
-    const size_t kept = static_cast<size_t>(ends ? n_frames - 1 : n_frames) * width;
-    std::ranges::copy(from.first(kept), view.values.begin());
-    return view;
-  }
+Result<SoundPlan> WhisperSounds::plan_of(int64_t n_soft, int64_t n_samples) const {
+  if (n_soft < 1) return sound_too_short(n_samples);
+  SoundPlan plan;
+  plan.n_soft = static_cast<int>(n_soft);
+  plan.prompt.push_back({soft_token_, plan.n_soft});
+  return plan;
+}
 
-  const WhisperSettings whisper_;
-  std::string soft_token_;
-};
+namespace {
 
 class Qwen2AudioSounds final : public WhisperSounds {
  public:
-  explicit Qwen2AudioSounds(const FamilyInputs& inputs) : WhisperSounds(inputs) {
+  explicit Qwen2AudioSounds(const FamilyInputs& inputs) : WhisperSounds(read_whisper(inputs)) {
     soft_token_ = inputs.token("audio_token", "<|AUDIO|>");
   }
 
@@ -148,7 +150,7 @@ class Qwen2AudioSounds final : public WhisperSounds {
 // Chunks of a second, padded with zeros behind the spectrum's end; the layers hear some at once.
 class Qwen3AsrSounds final : public WhisperSounds {
  public:
-  explicit Qwen3AsrSounds(const FamilyInputs& inputs) : WhisperSounds(inputs) {
+  explicit Qwen3AsrSounds(const FamilyInputs& inputs) : WhisperSounds(read_whisper(inputs)) {
     ProcessorSettings& settings = inputs.settings;
     soft_token_ = inputs.token("audio_token", "<|audio_pad|>");
     chunk_ = 2 * settings.integer("n_window", 50, 1, 1 << 14);
@@ -209,7 +211,7 @@ class Qwen3AsrSounds final : public WhisperSounds {
 // spectrum of the whole, and zeros behind it.
 class WindowSounds final : public WhisperSounds {
  public:
-  explicit WindowSounds(const FamilyInputs& inputs) : WhisperSounds(inputs) {
+  explicit WindowSounds(const FamilyInputs& inputs) : WhisperSounds(read_whisper(inputs)) {
     soft_token_ = "<|startoftranscript|>";
     window_frames_ = whisper_.window_frames();
     seconds_per_frame_ = static_cast<double>(whisper_.hop) / rate();
@@ -252,7 +254,7 @@ class WindowSounds final : public WhisperSounds {
 
 class VoxtralSounds final : public WhisperSounds {
  public:
-  explicit VoxtralSounds(const FamilyInputs& inputs) : WhisperSounds(inputs) {
+  explicit VoxtralSounds(const FamilyInputs& inputs) : WhisperSounds(read_whisper(inputs)) {
     soft_token_ = inputs.token("audio_token", "[AUDIO]");
     const int width = inputs.config_integer({"audio_config", "hidden_size"}),
               joined = inputs.config_integer({"audio_config", "intermediate_size"}),

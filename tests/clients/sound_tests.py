@@ -5,12 +5,14 @@ import unittest
 from serving import SMALL_MODEL, SOURCE, Server
 
 MODEL = SOURCE / "tests" / "golden" / "hearing" / "voxtral"
+BOTH = MODEL.parent / "qwen2_5_omni"  # sees, too
 GOLDEN = json.loads((MODEL / "golden.json").read_text())
 LENGTH = 6
 
 
 def setUpModule():
-    global server, story
+    global server, both, story
+    both = unittest.enterModuleContext(Server(BOTH, "--max-model-len", "512", "--kv-cache-dtype", "f32", "--batch-invariant"))
     server = unittest.enterModuleContext(Server(MODEL, "--max-model-len", "512", "--kv-cache-dtype", "f32", "--batch-invariant"))
     story = unittest.enterModuleContext(Server(SMALL_MODEL, "--chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}"))
 
@@ -38,10 +40,21 @@ class Sounds(unittest.TestCase):
             counted = server.post("/tokenize", {"messages": talk["messages"]})
             self.assertEqual(counted["tokens"], talk["prompt"])
 
+    def test_pictures_and_sounds(self):
+        client = client_of(both)
+        for talk in json.loads((BOTH / "golden.json").read_text()):
+            text = both.post("/detokenize", {"tokens": talk["reply"]})["prompt"]
+            reply = client.chat.completions.create(model=both.model, messages=talk["messages"], max_tokens=LENGTH, temperature=0,
+                                                   extra_body={"ignore_eos": True})
+            self.assertEqual(reply.choices[0].message.content, text)
+            self.assertEqual(reply.usage.prompt_tokens, len(talk["prompt"]))
+            self.assertEqual(both.post("/tokenize", {"messages": talk["messages"]})["tokens"], talk["prompt"])
+
     def test_what_the_server_says_that_models_take(self):
-        for one, takes, hears in [(server, ["text", "audio"], True), (story, ["text"], False)]:
+        for one, takes, sees, hears in [(server, ["text", "audio"], False, True), (story, ["text"], False, False),
+                                        (both, ["text", "image", "audio"], True, True)]:
             self.assertEqual(one.get("/v1/models")["data"][0]["input_modalities"], takes)
-            self.assertEqual(one.get("/props")["modalities"], {"vision": False, "audio": hears})
+            self.assertEqual(one.get("/props")["modalities"], {"vision": sees, "audio": hears})
 
     def test_models_without_ears_say_so(self):
         import openai

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
+#include "formats/temp_dir.h"
 #include "frontend/pictures/message_pictures.h"
 #include "sensing_model.h"
 #include "support/test_data.h"
@@ -60,7 +62,9 @@ TEST_P(HearingModels, GiveTheReferencesTokensAndProbabilities) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, HearingModels,
-                         testing::Values("qwen2_audio", "voxtral", "qwen3_asr"),
+                         testing::Values("qwen2_audio", "voxtral", "qwen3_asr", "ultravox",
+                                         "ultravox_post", "qwen2_5_omni", "qwen3_omni",
+                                         "granite_speech"),
                          [](const auto& info) { return std::string(info.param); });
 
 // The same sound as a data URL, and a mark that somebody types.
@@ -121,6 +125,83 @@ TEST(HearingModel, ModelsWithoutEarsSaySo) {
   EXPECT_THAT(Hearing(models_dir() / "penstock-stories-15m-q8_0.gguf")
                   .why_refused(sound, "{{ messages[0].content }}"),
               HasSubstr("this model has no ears, it reads text only"));
+}
+
+// A model that sees and hears: marks of both kinds that somebody types stay text.
+TEST(HearingModel, SeesToo) {
+  const Hearing model(hearing_path("qwen2_5_omni"));
+  ASSERT_NE(model.session->eyes(), nullptr);
+  EXPECT_TRUE(model.session->eyes()->sees() && model.session->eyes()->hears());
+  const HeardJson talk = heard_talks("qwen2_5_omni")[1];
+  HeardJson messages = talk["messages"];
+  messages[0]["content"].push_back({{"type", "text"}, {"text", "<|IMAGE|><|AUDIO|>"}});
+  const ChatTask task = model.read(messages).value();
+  const auto count = [&](const char* token, bool sounds) {
+    int64_t n = std::ranges::count(task.prompt, *model.session->tokenizer().find(token));
+    for (const PictureRun& run : task.pictures.runs) n -= run.is_sound == sounds ? run.count : 0;
+    return n;
+  };
+  EXPECT_EQ(count("<|IMAGE|>", false), 0);
+  EXPECT_EQ(count("<|AUDIO|>", true), 0);
+  ASSERT_EQ(task.pictures.runs.size(), 3u);
+  EXPECT_TRUE(task.pictures.runs[0].is_sound && !task.pictures.runs[1].is_sound);
+}
+
+// Ultravox as it is published: the tower in one directory, which names the text model in another one.
+class UltravoxApart : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* const folder : {"text", "tower"}) {
+      std::filesystem::create_directories(dir_ / folder);
+      for (const auto& entry : std::filesystem::directory_iterator(hearing_path("ultravox")))
+        std::filesystem::copy_file(entry.path(), dir_ / folder / entry.path().filename());
+    }
+    auto config = HeardJson::parse(std::ifstream(hearing_path("ultravox") / "config.json"));
+    std::ofstream(dir_ / "text" / "config.json") << config["text_config"].dump();
+    std::filesystem::remove(dir_ / "text" / "preprocessor_config.json");
+    config.erase("text_config");
+    config["text_model_id"] = "somebody/llama";
+    std::ofstream(dir_ / "tower" / "config.json") << config.dump();
+  }
+
+  const TempDir dir_;
+};
+
+TEST_F(UltravoxApart, GivesTheReferencesReplies) {
+  const Hearing model(dir_ / "text", 0, "", (dir_ / "tower").string());
+  ASSERT_NE(model.session->eyes(), nullptr) << model.session->blind_reason();
+  for (const HeardJson& talk : heard_talks("ultravox")) {
+    const ChatTask task = model.read(talk["messages"]).value();
+    EXPECT_EQ(task.prompt, talk["prompt"].get<std::vector<TokenId>>());
+    expect_reply(model.run({model.request_of(task)})[0]->result.sequences.at(0), talk);
+  }
+}
+
+TEST_F(UltravoxApart, TheTowerAloneSaysWhereItsTextModelIs) {
+  EngineConfig config;
+  config.model = (dir_ / "tower").string();
+  const auto session = Session::open(config);
+  ASSERT_FALSE(session);
+  EXPECT_THAT(session.error().message,
+              HasSubstr("text_model_id: the weights of the text model are not in this directory, "
+                        "but in 'somebody/llama'"));
+}
+
+// A sense whose tower is not known leaves the other one as it is.
+TEST(HearingModel, SaysWhyItDoesNotHear) {
+  const TempDir dir;
+  for (const auto& entry : std::filesystem::directory_iterator(hearing_path("qwen2_5_omni")))
+    std::filesystem::copy_file(entry.path(), dir / entry.path().filename());
+  auto config = HeardJson::parse(std::ifstream(dir / "config.json"));
+  config["thinker_config"]["audio_config"]["shiny"] = 3;
+  std::ofstream(dir / "config.json") << config.dump();
+  const Hearing model(dir / ".");
+  EXPECT_THAT(model.why_refused(R"({"type": "input_audio", "input_audio": {"data": "AAAA"}})"),
+              testing::AllOf(HasSubstr("this model has no ears, it reads text and sees pictures: "),
+                             HasSubstr("shiny: this field is not known")));
+  const HeardJson talk = heard_talks("qwen2_5_omni")[3];
+  const ChatTask task = model.read(talk["messages"]).value();
+  expect_reply(model.run({model.request_of(task)})[0]->result.sequences.at(0), talk);
 }
 
 }  // namespace

@@ -95,9 +95,10 @@ TEST_P(SeeingModels, MmprojFilesMakeImageProcessors) {
   const auto source = open_tower_file(file).value();
   auto encoder = PictureEncoder::open(*source, model.session->engine().config()).value();
   const auto eyes =
-      Eyes::open(std::move(encoder), *source, *source, model.session->engine_info(), {});
+      Eyes::open({.sight = std::move(encoder)}, *source, *source, model.session->engine_info(), {});
   ASSERT_TRUE(eyes) << eyes.error().message;
-  EXPECT_EQ((*eyes)->prompt().placeholder(), model.session->eyes()->prompt().placeholder());
+  EXPECT_EQ((*eyes)->prompt().placeholder(false),
+            model.session->eyes()->prompt().placeholder(false));
   // Areas and tiles of these families are not in the file: what was published is taken.
   const std::set<std::string> published = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl",
                                            "qwen3_5",  "glm4v",      "lfm2_vl"};
@@ -213,7 +214,7 @@ TEST(SeeingModel, RowsAreBounded) {
   const int64_t bytes = int64_t{task.pictures.pictures[0].plan.n_soft} * info.model_dim * 4;
   const auto eyes_of = [&](const Eyes::Limits& limits) {
     auto encoder = PictureEncoder::open(*source, model.session->engine().config()).value();
-    return Eyes::open(std::move(encoder), *source, *source, info, limits).value();
+    return Eyes::open({.sight = std::move(encoder)}, *source, *source, info, limits).value();
   };
   const auto little = eyes_of({.row_bytes = bytes - 1}), enough = eyes_of({.row_bytes = bytes});
   const auto refused = little->encode({.pictures = task.pictures.pictures});

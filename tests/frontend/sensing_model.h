@@ -33,7 +33,9 @@ struct SensingModel {
     config.batch_invariant = true;
     config.max_num_batched_tokens = most_tokens;
     if (!spec.empty()) config.spec = spec, config.spec_length = "3";
-    session = Session::open(config).value();
+    auto opened = Session::open(config);
+    EXPECT_TRUE(opened) << opened.error().message;
+    session = std::move(opened).value();
     chat = ChatSetup::open(*session, {.trust_request_template = true}).value();
   }
 
@@ -48,7 +50,7 @@ struct SensingModel {
     request.prompt = task.prompt;
     const auto rows = session->eyes()->encode({.pictures = task.pictures.pictures});
     EXPECT_TRUE(rows) << rows.error().message;
-    if (rows) request.embeddings = session->eyes()->embeddings_of(task.pictures, *rows);
+    if (rows) session->give(request, session->eyes()->embeddings_of(task.pictures, *rows));
     request.sampling.temperature = 0;
     request.sampling.max_tokens = 6;
     request.sampling.ignore_eos = true;

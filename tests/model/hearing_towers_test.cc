@@ -45,9 +45,11 @@ std::vector<GoldenSound> read_sounds(const fs::path& path) {
   return result;
 }
 
-// Frames of one block as the tower reads them: one more than twice its positions, zeros behind the end.
-std::vector<float> frames_of(const GoldenSound& sound, int block, int n_inputs) {
+// Frames of one block as the tower reads them: zeros are behind the end unless its convolutions add them.
+std::vector<float> frames_of(const GoldenSound& sound, int block, const TowerConfig& config) {
   const auto width = static_cast<size_t>(sound.n_bands);
+  const int most = config.n_inputs({1, 1, sound.n_positions}),
+            n_inputs = config.ends_apart ? std::min(most, sound.n_frames) : most;
   std::vector<float> frames(static_cast<size_t>(n_inputs) * width);
   const auto from = std::span(sound.spectra)
                         .subspan(static_cast<size_t>(block * sound.n_frames) * width,
@@ -81,7 +83,7 @@ TEST_P(HearingTowers, Features) {
     for (const int layers : {0, 1}) {
       std::vector<float> rows;
       for (int block = 0; block < sound.n_blocks; ++block) {
-        const std::vector<float> frames = frames_of(sound, block, tower_->config().n_inputs(grid));
+        const std::vector<float> frames = frames_of(sound, block, tower_->config());
         const PicturePatches patches{frames, grid};
         ASSERT_TRUE(tower_->encode(patches, *ops_));
         TowerPass pass(*tower_, patches, layers);
@@ -101,11 +103,15 @@ TEST_P(HearingTowers, Features) {
 
 TEST_P(HearingTowers, WrongLengthsAreRefused) {
   const TowerConfig& config = tower_->config();
-  const PictureGrid whole{1, 1, config.planes.convolutions.empty() ? 50 : 13};
+  const int n = config.conformer.taps > 0            ? 50
+                : config.planes.convolutions.empty() ? config.positions.cols
+                                                     : 13;
+  const PictureGrid whole{1, 1, n};
   const std::vector<float> frames(static_cast<size_t>(config.n_inputs(whole) * config.patch_dim));
   for (const PictureGrid wrong :
-       {PictureGrid{1, 1, 0}, PictureGrid{1, 1, config.unit - 1}, PictureGrid{1, 2, 50},
-        PictureGrid{1, 1, 51}, PictureGrid{1, 1, 49}}) {
+       {PictureGrid{1, 1, 0}, PictureGrid{1, 1, config.fills_unit ? -1 : config.unit - 1},
+        PictureGrid{1, 2, n}, PictureGrid{1, 1, n + 1},
+        PictureGrid{1, 1, config.planes.convolutions.empty() ? n - 1 : 49}}) {
     const auto got = tower_->encode({frames, wrong}, *ops_);
     ASSERT_FALSE(got) << wrong.cols;
     EXPECT_EQ(got.error().code, ErrorCode::kInvalidArgument) << got.error().message;
@@ -117,11 +123,38 @@ TEST_P(HearingTowers, WrongLengthsAreRefused) {
 TEST_P(HearingTowers, SeesNothing) {
   const auto eye = Tower::read_config(*source_);
   ASSERT_TRUE(eye) << eye.error().message;
-  EXPECT_FALSE(eye->has_value());
+  EXPECT_EQ(eye->has_value(), std::string(GetParam()).ends_with("omni"));
+}
+
+// Fewer frames than twice the positions, where zeros stand around what convolutions read.
+TEST_P(HearingTowers, FramesThatDoNotFitAreRefused) {
+  const TowerConfig& config = tower_->config();
+  const PictureGrid grid{1, 1, 10};
+  const auto width = static_cast<size_t>(config.patch_dim);
+  const auto most = static_cast<size_t>(config.n_inputs(grid));
+  const std::vector<float> frames((most + 1) * width);
+  const auto takes = [&](size_t n) {
+    return tower_->check(PicturePatches{std::span(frames).first(n), grid}).has_value();
+  };
+  EXPECT_TRUE(takes(most * width));
+  EXPECT_FALSE(takes((most + 1) * width));
+  EXPECT_FALSE(takes(0));
+  EXPECT_FALSE(takes(width - 1));
+  EXPECT_FALSE(takes((most - 1) * width - 1));
+  EXPECT_FALSE(takes((most - 2) * width));
+  const bool planes = !config.planes.convolutions.empty();
+  EXPECT_EQ(takes((most - 1) * width), config.ends_apart && !planes);
+  // One chunk: ten positions are 73 to 80 frames.
+  for (const auto& [n, fits] : {std::pair(72, false), {73, true}, {80, true}, {81, false}}) {
+    if (!planes) continue;
+    EXPECT_EQ(takes(static_cast<size_t>(n) * width), fits && config.ends_apart) << n;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, HearingTowers,
-                         ::testing::Values("qwen2_audio", "voxtral", "qwen3_asr"),
+                         ::testing::Values("qwen2_audio", "voxtral", "qwen3_asr", "ultravox",
+                                           "ultravox_post", "qwen2_5_omni", "qwen3_omni",
+                                           "granite_speech"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(HearingTower, WhatIsNotKnownIsRefusedByName) {
@@ -132,7 +165,13 @@ TEST(HearingTower, WhatIsNotKnownIsRefusedByName) {
     fs::create_directories(to);
     fs::copy_file(hearing_model(model) / "model.safetensors", to / "model.safetensors");
     auto config = nlohmann::json::parse(std::ifstream(hearing_model(model) / "config.json"));
-    (key[0] == '.' ? config[key.substr(1)] : config["audio_config"][key]) = value;
+    auto& part = config.contains("thinker_config") ? config["thinker_config"] : config;
+    const char* const section = part.contains("encoder_config") ? "encoder_config" : "audio_config";
+    if (key.starts_with("projector.")) {
+      part["projector_config"][key.substr(10)] = value;
+    } else {
+      (key[0] == '.' ? part[key.substr(1)] : part[section][key]) = value;
+    }
     std::ofstream(to / "config.json") << config.dump();
     const auto source = open_weights(to);
     if (!source) return source.error().message;
@@ -151,6 +190,45 @@ TEST(HearingTower, WhatIsNotKnownIsRefusedByName) {
   EXPECT_THAT(message("qwen2_audio", "d_model", 25), HasSubstr("expected a multiple of 3 heads"));
   EXPECT_THAT(message("qwen2_audio", ".model_type", "qwen9_audio"),
               HasSubstr("the tower that hears of 'qwen9_audio' is not known here"));
+  EXPECT_THAT(message("ultravox", ".audio_latency_block_size", 100),
+              HasSubstr("audio_latency_block_size: expected null"));
+  EXPECT_THAT(message("ultravox", ".num_projector_layers", 2),
+              HasSubstr("num_projector_layers: expected 0"));
+  EXPECT_THAT(message("ultravox", ".text_model_lora_config", {{"r", 8}}),
+              HasSubstr("text_model_lora_config: r: expected 0"));
+  EXPECT_THAT(message("ultravox", "model_type", "wav2vec2"), HasSubstr("expected whisper"));
+  EXPECT_THAT(message("ultravox", ".projector_act", "tanh"), HasSubstr("projector_act: expected"));
+  EXPECT_THAT(message("ultravox", ".hidden_size", 45), HasSubstr("hidden_size"));
+  EXPECT_THAT(message("ultravox", ".projector_ln_mid", false), HasSubstr("ln_post"));
+  EXPECT_THAT(message("ultravox", ".stack_factor", 7), HasSubstr("ln_pre"));
+  EXPECT_THAT(message("ultravox", "shiny", 3), HasSubstr("shiny: this field is not known"));
+  EXPECT_THAT(message("granite_speech", "shiny", 3),
+              HasSubstr("encoder_config: shiny: this field is not known"));
+  EXPECT_THAT(message("granite_speech", "projector.shiny", 3),
+              HasSubstr("projector_config: shiny: this field is not known"));
+  EXPECT_THAT(message("granite_speech", "projector.use_qformer_text_input", true),
+              HasSubstr("use_qformer_text_input: expected false"));
+  EXPECT_THAT(message("granite_speech", "projector.model_type", "perceiver"),
+              HasSubstr("expected blip_2_qformer"));
+  EXPECT_THAT(message("granite_speech", "projector.encoder_hidden_size", 20),
+              HasSubstr("expected encoder_config's hidden_dim"));
+  EXPECT_THAT(message("granite_speech", "projector.num_attention_heads", 3),
+              HasSubstr("expected a multiple of num_attention_heads"));
+  EXPECT_THAT(message("granite_speech", ".downsample_rate", 4),
+              HasSubstr("expected a divisor of window_size (6), got 4"));
+  EXPECT_THAT(message("granite_speech", ".window_size", 8), HasSubstr("projector.query"));
+  EXPECT_THAT(message("granite_speech", "context_size", 33), HasSubstr("max_pos_emb"));
+  EXPECT_THAT(message("granite_speech", "max_pos_emb", 31), HasSubstr("rel_pos_emb"));
+  EXPECT_THAT(message("granite_speech", "conv_kernel_size", 6), HasSubstr("depth_conv"));
+  EXPECT_THAT(message("granite_speech", "num_layers", 1), HasSubstr("expected at least 2"));
+  EXPECT_THAT(message("granite_speech", "dim_head", 7), HasSubstr("to_q"));
+  EXPECT_THAT(message("granite_speech", "input_dim", 14), HasSubstr("input_linear"));
+  EXPECT_THAT(message("qwen2_5_omni", "n_window", 9), HasSubstr("expected even numbers"));
+  EXPECT_THAT(message("qwen2_5_omni", "max_source_positions", 5),
+              HasSubstr("max_source_positions"));
+  EXPECT_THAT(message("qwen2_5_omni", "output_dim", 31), HasSubstr("proj.weight"));
+  EXPECT_THAT(message("qwen3_omni", "downsample_hidden_size", 5), HasSubstr("conv2d1.weight"));
+  EXPECT_THAT(message("qwen3_omni", "shiny", 3), HasSubstr("shiny: this field is not known"));
 }
 
 }  // namespace

@@ -61,6 +61,28 @@ constexpr PublishedTower kPublishedTowers[] = {
      R"({"visual.patch_embed.proj.weight": [1280, 3, 2, 14, 14],
       "visual.merger.mlp.2.weight": [3584, 5120]})",
      32, 1280, 80, 3420, 3584, 24, 144},
+    {"qwen2_5_omni_7b", R"({"model_type": "qwen2_5_omni", "thinker_config": {
+      "model_type": "qwen2_5_omni_thinker", "vision_config": {"depth": 32, "embed_dim": 1280,
+      "fullatt_block_indexes": [7, 15, 23, 31], "hidden_act": "silu", "hidden_size": 1280,
+      "in_channels": 3, "in_chans": 3, "init_std": 0.02, "initializer_range": 0.02,
+      "intermediate_size": 3420, "model_type": "qwen2_5_omni_vision_encoder", "num_heads": 16,
+      "out_hidden_size": 3584, "patch_size": 14, "spatial_merge_size": 2,
+      "spatial_patch_size": 14, "temporal_patch_size": 2, "tokens_per_second": 25,
+      "window_size": 112}}})",
+     R"({"thinker.visual.patch_embed.proj.weight": [1280, 3, 2, 14, 14],
+      "thinker.visual.merger.mlp.2.weight": [3584, 5120]})",
+     32, 1280, 80, 3420, 3584, 24, 144},
+    {"qwen3_omni_30b", R"({"model_type": "qwen3_omni_moe", "thinker_config": {
+      "model_type": "qwen3_omni_moe_thinker", "vision_config": {"apply_vit_abs_pos_embed": true,
+      "deepstack_visual_indexes": [8, 16, 24], "depth": 27, "hidden_act": "gelu_pytorch_tanh",
+      "hidden_size": 1152, "image_size": 768, "in_channels": 3, "in_chans": 3,
+      "intermediate_size": 4304, "model_type": "qwen3_omni_moe_vision_encoder", "num_heads": 16,
+      "num_position_embeddings": 2304, "out_hidden_size": 2048, "patch_size": 16,
+      "spatial_merge_size": 2, "spatial_patch_size": 16, "temporal_patch_size": 2,
+      "tokens_per_second": 2}}})",
+     R"({"thinker.visual.patch_embed.proj.weight": [1152, 3, 2, 16, 16],
+      "thinker.visual.merger.mlp.2.weight": [2048, 4608]})",
+     27, 1152, 72, 4304, 2048, 24, 144},
     // As transformers 4.55 saves it again.
     {"qwen2_5_vl_3b_saved", R"({"model_type": "qwen2_5_vl", "vision_config": {"depth": 32,
       "fullatt_block_indexes": [7, 15, 23, 31], "hidden_act": "silu", "hidden_size": 1280,
@@ -301,6 +323,94 @@ TEST(PublishedHearingTowers, AreReadAsTheyAre) {
     EXPECT_EQ(tower.n_inputs({1, 1, 1500}), 3001);
     EXPECT_EQ(tower.n_tokens({1, 1, 1500}), 1500 / unit);
   }
+}
+
+struct PublishedEar {
+  const char* name;
+  const char* config;
+  const char* tensors;
+  int n_layers, model_dim, head_dim, ffn_dim, text_dim;
+  int n_positions, n_tokens;
+};
+
+void PrintTo(const PublishedEar& ear, std::ostream* out) { *out << ear.name; }
+
+constexpr PublishedEar kPublishedEars[] = {
+    {"ultravox_v0_5_1b", R"({"model_type": "ultravox", "architectures": ["UltravoxModel"],
+      "audio_config": {"_name_or_path": "openai/whisper-large-v3-turbo", "activation_dropout": 0.0,
+      "activation_function": "gelu", "apply_spec_augment": false, "attention_dropout": 0.0,
+      "begin_suppress_tokens": [220, 50256], "bos_token_id": 50257, "classifier_proj_size": 256,
+      "d_model": 1280, "decoder_attention_heads": 20, "decoder_ffn_dim": 5120,
+      "decoder_layerdrop": 0.0, "decoder_layers": 4, "decoder_start_token_id": 50258,
+      "dropout": 0.0, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120,
+      "encoder_layerdrop": 0.0, "encoder_layers": 32, "eos_token_id": 50257, "init_std": 0.02,
+      "is_encoder_decoder": true, "mask_feature_length": 10, "mask_feature_min_masks": 0,
+      "mask_feature_prob": 0.0, "mask_time_length": 10, "mask_time_min_masks": 2,
+      "mask_time_prob": 0.05, "max_source_positions": 1500, "max_target_positions": 448,
+      "median_filter_width": 7, "model_type": "whisper", "num_hidden_layers": 32,
+      "num_mel_bins": 128, "pad_token_id": 50257, "scale_embedding": false,
+      "torch_dtype": "float16", "use_cache": true, "use_weighted_layer_sum": false,
+      "vocab_size": 51866}, "audio_latency_block_size": null, "audio_model_id": null,
+      "hidden_size": 4096, "ignore_index": -100, "initializer_range": 0.02, "norm_init": 0.4,
+      "projector_act": "swiglu", "projector_ln_mid": true, "stack_factor": 8,
+      "text_model_id": "meta-llama/Llama-3.2-1B-Instruct", "vocab_size": 128256})",
+     R"({"audio_tower.conv1.weight": [1280, 128, 3],
+      "multi_modal_projector.linear_1.weight": [4096, 10240],
+      "multi_modal_projector.linear_2.weight": [2048, 2048]})",
+     32, 1280, 64, 5120, 2048, 1500, 188},
+    {"qwen2_5_omni_7b", R"({"model_type": "qwen2_5_omni", "enable_talker": true, "thinker_config": {
+      "model_type": "qwen2_5_omni_thinker", "audio_config": {"model_type": "qwen2_5_omni_audio_encoder",
+      "activation_dropout": 0.0, "activation_function": "gelu", "d_model": 1280,
+      "encoder_attention_heads": 20, "encoder_ffn_dim": 5120, "encoder_layerdrop": 0.0,
+      "encoder_layers": 32, "init_std": 0.02, "initializer_range": 0.02,
+      "max_source_positions": 1500, "n_window": 100, "num_hidden_layers": 32, "num_mel_bins": 128,
+      "output_dim": 3584, "scale_embedding": false}}})",
+     R"({"thinker.audio_tower.conv1.weight": [1280, 128, 3]})", 32, 1280, 64, 5120, 3584, 100, 50},
+    {"qwen3_omni_30b", R"({"model_type": "qwen3_omni_moe", "thinker_config": {
+      "model_type": "qwen3_omni_moe_thinker", "audio_config": {"_name_or_path": "",
+      "activation_dropout": 0, "activation_function": "gelu", "add_cross_attention": false,
+      "architectures": null, "attention_dropout": 0, "conv_chunksize": 500, "d_model": 1280,
+      "downsample_hidden_size": 480, "dropout": 0, "encoder_attention_heads": 20,
+      "encoder_ffn_dim": 5120, "encoder_layers": 32, "id2label": {"0": "LABEL_0"},
+      "max_source_positions": 1500, "model_type": "qwen3_omni_moe_audio_encoder", "n_window": 50,
+      "n_window_infer": 800, "num_mel_bins": 128, "output_dim": 2048, "scale_embedding": false,
+      "tie_word_embeddings": true}}})",
+     R"({"thinker.audio_tower.conv2d1.weight": [480, 1, 3, 3]})", 32, 1280, 64, 5120, 2048, 104,
+     104},
+    {"granite_speech_3_3_8b", R"({"model_type": "granite_speech", "audio_token_index": 49159,
+      "downsample_rate": 5, "encoder_config": {"context_size": 200, "conv_expansion_factor": 2,
+      "conv_kernel_size": 15, "dim_head": 128, "dropout": 0.1, "feedforward_mult": 4,
+      "hidden_dim": 1024, "input_dim": 160, "max_pos_emb": 512,
+      "model_type": "granite_speech_encoder", "num_heads": 8, "num_layers": 16, "output_dim": 256},
+      "has_lora_adapter": true, "projector_config": {"attention_probs_dropout_prob": 0.1,
+      "cross_attention_frequency": 1, "encoder_hidden_size": 1024, "hidden_act": "gelu",
+      "hidden_dropout_prob": 0.1, "hidden_size": 1024, "initializer_range": 0.02,
+      "intermediate_size": 4096, "layer_norm_eps": 1e-12, "max_position_embeddings": 2048,
+      "model_type": "blip_2_qformer", "num_attention_heads": 16, "num_hidden_layers": 2,
+      "position_embedding_type": "absolute", "use_qformer_text_input": false, "vocab_size": 30522},
+      "text_config": {"model_type": "granite", "embedding_multiplier": 12.0}, "window_size": 15})",
+     R"({"encoder.input_linear.weight": [1024, 160], "projector.linear.weight": [4096, 1024]})", 16,
+     1024, 128, 4096, 4096, 1500, 300},
+};
+
+class PublishedEars : public ::testing::TestWithParam<PublishedEar> {};
+
+INSTANTIATE_TEST_SUITE_P(All, PublishedEars, ::testing::ValuesIn(kPublishedEars),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(PublishedEars, AreReadAsTheyAre) {
+  const PublishedEar& row = GetParam();
+  const TowerFile file(json::parse(row.config), json::parse(row.tensors));
+  const auto read = Tower::read_config(file, TowerSense::kHearing);
+  ASSERT_TRUE(read) << read.error().message;
+  ASSERT_TRUE(read->has_value());
+  const TowerConfig& tower = **read;
+  EXPECT_EQ(tower.layers.n_layers, row.n_layers);
+  EXPECT_EQ(tower.model_dim(), row.model_dim);
+  EXPECT_EQ(tower.layers.head_dim, row.head_dim);
+  EXPECT_EQ(tower.layers.ffn_dim, row.ffn_dim);
+  EXPECT_EQ(tower.text_dim, row.text_dim);
+  EXPECT_EQ(tower.n_tokens({1, 1, row.n_positions}), row.n_tokens);
 }
 
 }  // namespace

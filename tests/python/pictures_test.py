@@ -13,7 +13,8 @@ from conftest import ROOT
 from penstock import SamplingParams
 from penstock._pictures import file_of
 
-SEEING, HEARING = ROOT / "tests/golden/seeing", ROOT / "tests/golden/hearing/qwen2_audio"
+SEEING, EARS = ROOT / "tests/golden/seeing", ROOT / "tests/golden/hearing"
+HEARING = EARS / "qwen2_audio"
 PARAMS = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 ARGUMENTS = dict(max_model_len=512, kv_cache_dtype="f32", threads=2)
 
@@ -82,10 +83,22 @@ def test_prompts_with_placeholders(name, request):
         expect(output, talks[1])
 
 
-def test_sounds_of_conversations():
-    with penstock.LLM(str(HEARING), limit_mm_per_prompt={"image": 0}, **ARGUMENTS) as llm:
-        for talk in json.loads((HEARING / "golden.json").read_text()):
+@pytest.mark.parametrize("name", ["qwen2_audio", "ultravox", "granite_speech"])
+def test_sounds_of_conversations(name):
+    with penstock.LLM(str(EARS / name), limit_mm_per_prompt={"image": 0}, **ARGUMENTS) as llm:
+        for talk in json.loads((EARS / name / "golden.json").read_text()):
             expect(llm.chat(talk["messages"], PARAMS)[0], talk)
+
+
+@pytest.mark.parametrize("name", ["qwen2_5_omni", "qwen3_omni"])
+def test_pictures_and_sounds_of_conversations(name):
+    talks = json.loads((EARS / name / "golden.json").read_text())
+    with penstock.LLM(str(EARS / name), limit_mm_per_prompt={"image": 1}, **ARGUMENTS) as llm:  # sounds do not count
+        for output, talk in zip(llm.chat([talk["messages"] for talk in talks], PARAMS), talks):
+            expect(output, talk)
+        two = [part for part in talks[3]["messages"][0]["content"] if part["type"] == "image_url"] * 2
+        with pytest.raises(ValueError, match="limit_mm_per_prompt: expected at most 1 pictures in a prompt, got 2"):
+            llm.chat([{"role": "user", "content": two}], PARAMS)
 
 
 def test_async_and_steps(qwen):

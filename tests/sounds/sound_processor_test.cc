@@ -68,6 +68,30 @@ TEST(SoundProcessorTest, TokensByLength) {
   EXPECT_EQ(voxtral->plan(16000)->n_soft, 25);
   EXPECT_EQ(voxtral->plan(16001)->n_soft, 50);
   EXPECT_FALSE(voxtral->plan(0));
+  // ceil(frames / 16) of each piece of a second
+  const auto ultravox = processor_of(cases["ultravox"]);
+  for (const auto& [n_samples, n_tokens] :
+       {std::pair<int64_t, int>{1, 1}, {2560, 1}, {2561, 2}, {16000, 7}, {16001, 8}, {32000, 14}})
+    EXPECT_EQ(ultravox->plan(n_samples)->n_soft, n_tokens) << n_samples;
+  EXPECT_FALSE(ultravox->plan(0));
+  EXPECT_EQ(ultravox->placeholder(), "<|audio|>");
+  const auto omni = processor_of(cases["qwen2_5_omni"]);
+  EXPECT_EQ(omni->plan(20777)->n_soft, 32);
+  EXPECT_EQ(omni->process(golden_signal(9761)).size(), 1u);  // a frame behind a window is no token
+  EXPECT_EQ(omni->plan(9761)->n_soft, 15);
+  EXPECT_FALSE(omni->plan(320));
+  EXPECT_EQ(omni->plan(32001).error().code, ErrorCode::kInvalidArgument);
+  const auto omni3 = processor_of(cases["qwen3_omni"]);
+  EXPECT_EQ(omni3->plan(17003)->n_soft, 14);
+  EXPECT_EQ(omni3->plan(5001)->n_soft, 4);
+  EXPECT_FALSE(omni3->plan(200));
+  // three for every 15 pairs of frames
+  const auto granite = processor_of(cases["granite_speech"]);
+  for (const auto& [n_samples, n_tokens] :
+       {std::pair<int64_t, int>{257, 3}, {4799, 3}, {4960, 6}, {16000, 12}})
+    EXPECT_EQ(granite->plan(n_samples)->n_soft, n_tokens) << n_samples;
+  EXPECT_FALSE(granite->plan(256));
+  EXPECT_EQ(granite->plan(300 * 16000 + 1).error().code, ErrorCode::kInvalidArgument);
   const SoundPlan plan = qwen->plan(16000).value();
   ASSERT_EQ(plan.prompt.size(), 1u);
   EXPECT_EQ(plan.prompt[0].text, "<|AUDIO|>");
@@ -90,6 +114,42 @@ TEST(SoundProcessorTest, WhatIsNotKnownIsRefusedByName) {
   EXPECT_THAT(message("chunk_length", 2), HasSubstr("expected 100 frames, twice"));
   EXPECT_THAT(message("padding_side", "left"), HasSubstr("padding_side: expected right"));
   EXPECT_THAT(message("feature_extractor_type", "Other"), HasSubstr("got \"Other\""));
+  const auto of_family = [&](const char* name, const char* key, const nlohmann::json& value,
+                             bool in_processor) {
+    const auto family = golden_sound_json("features.json")[name];
+    ImageProcessorFiles files;
+    files.config = family["config"], files.image_processor = family["extractor"];
+    files.processor = nlohmann::json::object();
+    (in_processor ? files.processor : files.image_processor)[key] = value;
+    const auto processor = make_sound_processor(files);
+    return processor ? std::string("it was made") : processor.error().message;
+  };
+  EXPECT_THAT(of_family("ultravox", "stack_factor", 4, true), HasSubstr("expected 8, got 4"));
+  EXPECT_THAT(of_family("ultravox", "audio_context_size", 99, true),
+              HasSubstr("audio_context_size: expected 100"));
+  EXPECT_THAT(of_family("ultravox", "encoder_ds_factor", 4, true),
+              HasSubstr("encoder_ds_factor: expected 2"));
+  EXPECT_THAT(of_family("ultravox", "encoder_ds_factor", 320, true), HasSubstr("it was made"));
+  EXPECT_THAT(of_family("ultravox", "audio_placeholder", "<sound>", true),
+              HasSubstr("audio_placeholder: expected <|audio|>"));
+  EXPECT_THAT(of_family("ultravox", "shiny", 1, false), HasSubstr("\"shiny\" is not known"));
+  // Settings of pictures lie in the same file.
+  EXPECT_THAT(of_family("qwen2_5_omni", "image_mean", {0.5, 0.5, 0.5}, false),
+              HasSubstr("it was made"));
+  EXPECT_THAT(of_family("qwen3_omni", "shiny", 1, false), HasSubstr("\"shiny\" is not known"));
+  EXPECT_THAT(of_family("granite_speech", "projector_window_size", 14, false),
+              HasSubstr("projector_window_size: expected 15, as the model has, got 14"));
+  const nlohmann::json kwargs =
+      golden_sound_json("features.json")["granite_speech"]["extractor"]["melspec_kwargs"];
+  for (const auto& [key, value, wanted] :
+       {std::tuple("n_mels", nlohmann::json(31), "n_mels: expected 32, got 31"),
+        std::tuple("power", nlohmann::json(1), "melspec_kwargs: power: expected no such setting"),
+        std::tuple("n_fft", nlohmann::json(511), "an even n_fft"),
+        std::tuple("hop_length", nlohmann::json("a"), "hop_length: expected an integer")}) {
+    nlohmann::json changed = kwargs;
+    changed[key] = value;
+    EXPECT_THAT(of_family("granite_speech", "melspec_kwargs", changed, false), HasSubstr(wanted));
+  }
   ImageProcessorFiles files;
   files.config = {{"model_type", "llama"}};
   EXPECT_THAT(make_sound_processor(files).error().message,

@@ -76,6 +76,7 @@ Result<EmbeddingRows> PictureEncoder::encode(std::span<const PicturePixels> view
     if (view.height > 0) cut = cut_patches(view.values, 1, view.height, view.width, patch_size());
     const PicturePatches patches{view.height > 0 ? std::span<const float>(cut) : view.values,
                                  grid_of(view, patch_size())};
+    RETURN_IF_ERROR(tower_->check(patches));
     TowerPass pass(*tower_, patches, kLayersPerPiece);
     while (!pass.done()) {
       RETURN_IF_ERROR(goes_on());

@@ -91,7 +91,8 @@ Result<std::optional<std::filesystem::path>> find_tower(const WeightSource& mode
                                                         const std::string& mmproj) {
   if (mmproj == "none") return std::nullopt;
   if (!mmproj.empty()) {
-    RETURN_IF_ERROR(check_regular_file(mmproj));
+    std::error_code none;
+    if (!std::filesystem::is_directory(mmproj, none)) RETURN_IF_ERROR(check_regular_file(mmproj));
     return mmproj;
   }
   if (model.naming() == Naming::kGguf) return find_mmproj(model.path());
@@ -102,7 +103,8 @@ Result<std::optional<std::filesystem::path>> find_tower(const WeightSource& mode
 }
 
 Result<std::unique_ptr<WeightSource>> open_tower_file(const std::filesystem::path& path) {
-  return open_mmproj(path);
+  std::error_code none;
+  return std::filesystem::is_directory(path, none) ? open_weights(path) : open_mmproj(path);
 }
 
 Result<bool> sees_by_its_files(const EngineConfig& config) {
@@ -111,7 +113,7 @@ Result<bool> sees_by_its_files(const EngineConfig& config) {
   if (!path) return false;
   std::unique_ptr<WeightSource> apart;
   if (*path != model->path()) {
-    ASSIGN_OR_RETURN(apart, open_mmproj(*path));
+    ASSIGN_OR_RETURN(apart, open_tower_file(*path));
   }
   const auto tower = Tower::read_config(apart != nullptr ? *apart : *model);
   return tower && tower->has_value();  // a model whose tower is not known reads text
@@ -124,18 +126,23 @@ Result<std::optional<TowerMemory>> tower_memory(const WeightSource& model,
   TowerMemory memory{.path = *path, .apart = *path != model.path()};
   std::unique_ptr<WeightSource> file;
   if (memory.apart) {
-    ASSIGN_OR_RETURN(file, open_mmproj(*path));
+    ASSIGN_OR_RETURN(file, open_tower_file(*path));
   }
   const WeightSource& source = memory.apart ? *file : model;
-  ASSIGN_OR_RETURN(auto config, Tower::read_config(source));
-  if (!config) {
-    ASSIGN_OR_RETURN(config, Tower::read_config(source, TowerSense::kHearing));
+  std::vector<std::string> roots;
+  std::optional<Error> failed;
+  for (const TowerSense sense : {TowerSense::kHearing, TowerSense::kSight}) {
+    const auto config = Tower::read_config(source, sense);
+    if (!config) failed = config.error();
+    if (!config || !*config) continue;
+    memory.family = (*config)->family;
+    roots.insert(roots.end(), (*config)->roots.begin(), (*config)->roots.end());
   }
-  if (!config) return std::nullopt;
-  memory.family = config->family;
+  if (roots.empty() && failed) return tl::unexpected(*std::move(failed));
+  if (roots.empty()) return std::nullopt;
   const auto of_tower = [&](const TensorInfo& tensor) {
     return std::ranges::any_of(
-        config->roots, [&](const std::string& root) { return tensor.name.starts_with(root); });
+        roots, [&](const std::string& root) { return tensor.name.starts_with(root); });
   };
   for (const TensorInfo& tensor : source.tensors())
     if (of_tower(tensor)) memory.weight_bytes += static_cast<int64_t>(tensor.bytes.size());

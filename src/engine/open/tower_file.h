@@ -21,11 +21,11 @@ std::optional<std::string_view> mmproj_of(std::string_view model,
 // files are not searched to their ends.
 std::optional<std::filesystem::path> find_mmproj(const std::filesystem::path& model);
 
-// Returns what has the tower of an open model: its own path, an mmproj file, or nothing. mmproj:
-// EngineConfig::mmproj. Errors: those of check_regular_file().
+// Returns what has the tower of an open model: its own path, an mmproj file, a directory that was named,
+// or nothing. mmproj: EngineConfig::mmproj. Errors: those of check_regular_file().
 Result<std::optional<std::filesystem::path>> find_tower(const WeightSource& model,
                                                         const std::string& mmproj);
-// As open_mmproj() (model/towers/mmproj.h).
+// Opens a directory, or an mmproj file as open_mmproj() (model/towers/mmproj.h).
 Result<std::unique_ptr<WeightSource>> open_tower_file(const std::filesystem::path& path);
 
 // Returns whether a model takes pictures, as its configuration says: weights are not loaded. Reads

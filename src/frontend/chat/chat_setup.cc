@@ -267,7 +267,8 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
     if (!task.pictures.empty() && prompter.forms(with_tools).tool == MessageForms::Content::kText)
       images_behind_tools(conversation.messages);
     if (prompter.forms(with_tools).user == MessageForms::Content::kText)
-      images_as_text(eyes->prompt().placeholder(), conversation.messages);
+      images_as_text(eyes->prompt().placeholder(false), eyes->prompt().placeholder(true),
+                     conversation.messages);
   }
   ASSIGN_OR_RETURN(text,
                    prompter.render(std::move(conversation.messages), std::move(conversation.tools),

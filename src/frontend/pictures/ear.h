@@ -21,6 +21,7 @@ class Ear {
 
   std::string placeholder() const { return processor_->placeholder(); }
   std::string soft_token() const { return processor_->soft_token(); }
+  bool soft_token_is_text() const { return processor_->soft_token_is_text(); }
   // Reads the header of a sound. Errors: those of read_sound_info() and SoundProcessor::plan().
   Result<ImagePlan> plan(std::span<const std::byte> file) const;
   // Decodes a sound and makes its spectra. Errors: those of decode_sound(), and what `goes_on`, which

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <future>
 #include <new>
 
 #include "base/json_text.h"
 #include "base/memory.h"
+#include "formats/hf_config.h"
 #include "frontend/pictures/stitch.h"
 
 namespace penstock {
@@ -43,13 +45,16 @@ nlohmann::json json_of(const WeightSource& source, const char* file) {
 
 ImageProcessorFiles files_of(const WeightSource& source, bool hears) {
   ImageProcessorFiles files;
-  files.config = source.config();
+  files.config = multimodal_part(source.config());
   files.processor = json_of(source, "processor_config.json");
   files.image_processor = json_of(source, "preprocessor_config.json");
   files.tokenizer = json_of(source, "tokenizer_config.json");
   if (files.image_processor.is_null() && files.processor.is_object()) {
-    const auto found = files.processor.find(hears ? "feature_extractor" : "image_processor");
-    if (found != files.processor.end()) files.image_processor = *found;
+    for (const char* const key : {"image_processor", "feature_extractor", "audio_processor"}) {
+      const auto found = files.processor.find(key);
+      const bool wanted = hears == (std::string_view(key) != "image_processor");
+      if (wanted && found != files.processor.end()) files.image_processor = *found;
+    }
   }
   return files;
 }
@@ -71,62 +76,128 @@ tl::unexpected<Error> out_of_memory() {
 
 }  // namespace
 
-Result<std::unique_ptr<Eyes>> Eyes::open(std::unique_ptr<PictureEncoder> encoder,
-                                         const WeightSource& tower, const WeightSource& model,
-                                         const EngineInfo& info, const Limits& limits) {
-  const bool hears = !PictureEncoder::has_tower(tower, PictureEncoder::Sense::kSight);
-  if (encoder == nullptr) return nullptr;
-  if (encoder->row_size() != info.model_dim || encoder->levels() != info.embedding_levels) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "{}: the tower of another model: its rows have {} numbers in {} levels, those of "
-                  "the text model {} in {}",
-                  tower.path().string(), encoder->row_size(), encoder->levels(), info.model_dim,
-                  info.embedding_levels);
-  }
+namespace {
+
+Status check_rows(const PictureEncoder& encoder, int levels, const WeightSource& tower,
+                  const EngineInfo& info) {
+  if (encoder.row_size() == info.model_dim && levels == info.embedding_levels) return {};
+  return errorf(ErrorCode::kInvalidArgument,
+                "{}: the tower of another model: its rows have {} numbers in {} levels, those of "
+                "the text model {} in {}",
+                tower.path().string(), encoder.row_size(), levels, info.model_dim,
+                info.embedding_levels);
+}
+
+ImageProcessorFiles files_of_both(const WeightSource& tower, const WeightSource& model,
+                                  bool hears) {
+  std::error_code none;
+  if (std::filesystem::is_directory(tower.path(), none)) return files_of(tower, hears);
+  ImageProcessorFiles files = files_of(model, hears);
+  return files.image_processor.is_object() ? files : files_of(tower, hears);
+}
+
+Identity hash_of(const ImageProcessorFiles& files) {
+  std::string settings;
+  for (const nlohmann::json* file : {&files.config, &files.image_processor, &files.processor})
+    settings += file->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + '\n';
+  return hash_of(settings);
+}
+
+}  // namespace
+
+Result<Eyes::Eye> Eyes::open_eye(std::unique_ptr<PictureEncoder> encoder, const WeightSource& tower,
+                                 const WeightSource& model, const EngineInfo& info) {
+  Eye eye;
+  if (encoder == nullptr) return eye;
+  RETURN_IF_ERROR(check_rows(*encoder, encoder->levels(), tower, info));
   if (encoder->grid_positions() != info.positions_have_axes) {
     return errorf(ErrorCode::kUnsupported,
                   "the tower's tokens have {} as positions, those of the text model ({}) {}",
                   encoder->grid_positions() ? "rows and columns" : "their order", info.architecture,
                   info.positions_have_axes ? "rows and columns" : "their order");
   }
-  ImageProcessorFiles files = files_of(model, hears);
-  if (!files.image_processor.is_object()) files = files_of(tower, hears);
-  std::unique_ptr<ImageProcessor> processor;
-  std::unique_ptr<Ear> ear;
-  if (hears) {
-    ASSIGN_OR_RETURN(ear, Ear::open(files, limits.sound));
-  } else {
-    ASSIGN_OR_RETURN(processor, make_image_processor(files));
+  eye.files = files_of_both(tower, model, false);
+  ASSIGN_OR_RETURN(eye.processor, make_image_processor(eye.files));
+  eye.encoder = std::move(encoder);
+  return eye;
+}
+
+// Positions of sounds' tokens are their order, on all axes. They add nothing to further layers.
+Result<Eyes::Hearing> Eyes::open_ear(std::unique_ptr<PictureEncoder> encoder,
+                                     const WeightSource& tower, const WeightSource& model,
+                                     const EngineInfo& info, const Limits& limits) {
+  Hearing hearing;
+  if (encoder == nullptr) return hearing;
+  RETURN_IF_ERROR(check_rows(*encoder, info.embedding_levels, tower, info));
+  hearing.files = files_of_both(tower, model, true);
+  ASSIGN_OR_RETURN(hearing.processor, Ear::open(hearing.files, limits.sound));
+  hearing.encoder = std::move(encoder);
+  return hearing;
+}
+
+Result<std::unique_ptr<Eyes>> Eyes::open(Towers towers, const WeightSource& tower,
+                                         const WeightSource& model, const EngineInfo& info,
+                                         const Limits& limits) {
+  auto eye = [&]() -> Result<Eye> {
+    ASSIGN_OR_RETURN(auto encoder, std::move(towers.sight));
+    return open_eye(std::move(encoder), tower, model, info);
+  }();
+  auto hearing = [&]() -> Result<Hearing> {
+    ASSIGN_OR_RETURN(auto encoder, std::move(towers.hearing));
+    return open_ear(std::move(encoder), tower, model, info, limits);
+  }();
+  const bool sees = eye && eye->processor != nullptr,
+             hears = hearing && hearing->processor != nullptr;
+  if (!sees && !hears) {
+    if (!eye) return tl::unexpected(std::move(eye).error());
+    if (!hearing) return tl::unexpected(std::move(hearing).error());
+    return nullptr;
   }
-  std::unique_ptr<Eyes> eyes(
-      new Eyes(files, std::move(processor), std::move(ear), std::move(encoder), info, limits));
-  std::string settings;
-  for (const nlohmann::json* file : {&files.config, &files.image_processor, &files.processor})
-    settings += file->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + '\n';
-  eyes->settings_ = hash_of(settings);
+  std::array<std::string, 2> why_not;
+  if (!eye) why_not[0] = std::move(eye).error().message, eye = Eye();
+  if (!hearing) why_not[1] = std::move(hearing).error().message, hearing = Hearing();
+  const std::array<Identity, 2> settings = {hash_of(eye->files), hash_of(hearing->files)};
+  std::unique_ptr<Eyes> eyes(new Eyes(*std::move(eye), *std::move(hearing), info, limits));
+  eyes->settings_ = settings, eyes->why_not_ = std::move(why_not);
   return eyes;
 }
 
-Eyes::Eyes(ImageProcessorFiles files, std::unique_ptr<ImageProcessor> processor,
-           std::unique_ptr<Ear> ear, std::unique_ptr<PictureEncoder> encoder,
-           const EngineInfo& info, const Limits& limits)
-    : files_(std::move(files)),
-      processor_(std::move(processor)),
-      ear_(std::move(ear)),
-      encoder_(std::move(encoder)),
+namespace {
+
+std::optional<PromptMark> mark_of(const ImageProcessor* processor) {
+  if (processor == nullptr) return std::nullopt;
+  return PromptMark{processor->placeholder(), processor->soft_token()};
+}
+
+std::optional<PromptMark> mark_of(const Ear* ear) {
+  if (ear == nullptr) return std::nullopt;
+  return PromptMark{ear->placeholder(), ear->soft_token(), ear->soft_token_is_text()};
+}
+
+}  // namespace
+
+Eyes::Eyes(Eye eye, Hearing hearing, const EngineInfo& info, const Limits& limits)
+    : files_(std::move(eye.files)),
+      processor_(std::move(eye.processor)),
+      ear_(std::move(hearing.processor)),
+      encoder_(std::move(eye.encoder)),
+      ear_encoder_(std::move(hearing.encoder)),
       info_(info),
       limits_(with_memory(limits)),
-      prompt_(ear_ != nullptr ? ear_->placeholder() : processor_->placeholder(),
-              ear_ != nullptr ? ear_->soft_token() : processor_->soft_token(), ear_ != nullptr),
+      prompt_(mark_of(processor_.get()), mark_of(ear_.get())),
       held_bytes_(std::make_shared<std::atomic<int64_t>>(0)),
       thread_([this] { work(); }) {}
+
+int64_t Eyes::weight_bytes() const {
+  return (sees() ? encoder_->weight_bytes() : 0) + (hears() ? ear_encoder_->weight_bytes() : 0);
+}
 
 Result<std::vector<PlannedPicture>> Eyes::plan(std::vector<Picture> pictures,
                                                const nlohmann::json& settings) const {
   std::shared_ptr<const ImageProcessor> own;
   Identity hash{};
   if (!settings.empty()) {
-    if (hears())
+    if (!sees())
       return make_error(ErrorCode::kUnsupported, "mm_processor_kwargs: sounds have no settings");
     auto made = make_image_processor(files_, settings);
     if (!made) {
@@ -140,7 +211,8 @@ Result<std::vector<PlannedPicture>> Eyes::plan(std::vector<Picture> pictures,
     }
     hash = hash_of(settings.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
   }
-  if (pictures.size() > 1 && !hears()) {
+  const auto n_seen = std::ranges::count(pictures, false, &Picture::is_sound);
+  if (n_seen > 1) {
     if (auto several = (own != nullptr ? *own : *processor_).for_several()) {
       own = std::move(several);
       ++hash[0];
@@ -149,15 +221,17 @@ Result<std::vector<PlannedPicture>> Eyes::plan(std::vector<Picture> pictures,
   std::vector<PlannedPicture> result;
   for (Picture& picture : pictures) {
     ASSIGN_OR_RETURN(PlannedPicture planned, plan_one(std::move(picture), own.get()));
-    planned.processor = own;
-    for (size_t i = 0; i < hash.size(); ++i) planned.identity[i] ^= hash[i];
+    if (!planned.picture.is_sound) {
+      planned.processor = own;
+      for (size_t i = 0; i < hash.size(); ++i) planned.identity[i] ^= hash[i];
+    }
     result.push_back(std::move(planned));
   }
   return result;
 }
 
 Result<ImagePlan> Eyes::plan_picture(const Picture& picture, const ImageProcessor* own) const {
-  if (ear_ != nullptr) return ear_->plan(bytes_of(picture));
+  if (picture.is_sound) return ear_->plan(bytes_of(picture));
   if (picture.file->size() > limits_.image.max_bytes) {
     return errorf(ErrorCode::kInvalidArgument, "expected a picture of at most {} bytes, got {}",
                   limits_.image.max_bytes, picture.file->size());
@@ -176,7 +250,8 @@ Result<PlannedPicture> Eyes::plan_one(Picture picture, const ImageProcessor* own
   if (!plan) return at_place(picture, plan.error());
   PlannedPicture planned{std::move(picture), *std::move(plan), {}, nullptr};
   planned.identity = hash_of(*planned.picture.file);
-  for (size_t i = 0; i < settings_.size(); ++i) planned.identity[i] ^= settings_[i];
+  const Identity& settings = settings_[planned.picture.is_sound ? 1 : 0];
+  for (size_t i = 0; i < settings.size(); ++i) planned.identity[i] ^= settings[i];
   return planned;
 }
 
@@ -186,15 +261,16 @@ PlannedPicture Eyes::plan_window(SoundView window, std::string where) const {
                      std::make_shared<const SoundView>(std::move(window))};
   const std::vector<float>& values = planned.picture.window->values;
   planned.plan.n_soft = planned.picture.window->n_positions;
-  planned.identity =
-      hash_of({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
-  for (size_t i = 0; i < settings_.size(); ++i) planned.identity[i] ^= settings_[i];
+  planned.identity = hash_of(std::string_view(reinterpret_cast<const char*>(values.data()),
+                                              values.size() * sizeof(float)));
+  for (size_t i = 0; i < settings_[1].size(); ++i) planned.identity[i] ^= settings_[1][i];
   return planned;
 }
 
 std::vector<PromptEmbeddings> Eyes::embeddings_of(const PromptPictures& pictures,
                                                   const PictureRows& rows) const {
-  return penstock::embeddings_of(pictures, rows, info_.positions_have_axes ? encoder_->unit() : 0);
+  const bool axes = info_.positions_have_axes && sees();
+  return penstock::embeddings_of(pictures, rows, axes ? encoder_->unit() : 0);
 }
 
 int64_t Eyes::row_bytes_of(const PlannedPicture& picture) const {
@@ -424,7 +500,10 @@ Result<EmbeddingRows> Eyes::compute_sound(const PlannedPicture& planned, const G
   RETURN_IF_ERROR(goes_on());
   std::vector<PicturePixels> views;
   for (const SoundView& view : heard) views.push_back({view.values, 1, view.n_positions, 0, 0});
-  return encoder_->encode(views, goes_on);
+  ASSIGN_OR_RETURN(EmbeddingRows rows, ear_encoder_->encode(views, goes_on));
+  rows.values.resize(rows.values.size() * static_cast<size_t>(info_.embedding_levels));
+  rows.levels = info_.embedding_levels;
+  return rows;
 }
 
 Result<EmbeddingRows> Eyes::compute_picture(const PlannedPicture& planned, const GoesOn& goes_on) {
@@ -451,8 +530,9 @@ Result<EmbeddingRows> Eyes::compute_picture(const PlannedPicture& planned, const
 }
 
 Result<EmbeddingRows> Eyes::compute(const PlannedPicture& planned, const GoesOn& goes_on) {
-  ASSIGN_OR_RETURN(EmbeddingRows rows, ear_ != nullptr ? compute_sound(planned, goes_on)
-                                                       : compute_picture(planned, goes_on));
+  ASSIGN_OR_RETURN(EmbeddingRows rows, planned.picture.is_sound
+                                           ? compute_sound(planned, goes_on)
+                                           : compute_picture(planned, goes_on));
   if (rows.n_rows == planned.plan.n_soft) return rows;
   return errorf(ErrorCode::kUnsupported,
                 "expected {} rows of the tower for its tokens in the prompt, got {}",

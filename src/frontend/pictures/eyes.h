@@ -2,7 +2,7 @@
 // of it. One thread encodes for all requests and keeps the rows of the last pictures, which are not
 // encoded again when they come again.
 //
-// A model that hears has an ear in their place: the same of sounds.
+// A model that hears has an ear in their place, or beside them: the same of sounds.
 //
 // Thread-safe.
 #pragma once
@@ -38,26 +38,35 @@ class Eyes {
     // machine's memory.
     int64_t row_bytes = 0;
   };
-  // tower: what the encoder was opened on, the model itself or an mmproj file. model: its image
-  // processor is taken, or the tower's if it has none. Returns null without an encoder. Errors:
-  // kUnsupported (a processor or a field that is not known, by name), kInvalidArgument (the tower of
-  // another model), kCorruptFile, kResourceExhausted.
-  static Result<std::unique_ptr<Eyes>> open(std::unique_ptr<PictureEncoder> encoder,
-                                            const WeightSource& tower, const WeightSource& model,
-                                            const EngineInfo& info, const Limits& limits);
+  // A model's encoders of pictures and of sounds: null if it has none, or why one cannot be used.
+  struct Towers {
+    Result<std::unique_ptr<PictureEncoder>> sight = nullptr, hearing = nullptr;
+  };
+  // tower: what the encoders were opened on, the model itself, or another file or directory. model: its
+  // processors are taken, or the tower's if it has none. Returns null without an encoder. A sense that
+  // cannot be used leaves the other one as it is, and why_not() says why. Errors, where none is left:
+  // kUnsupported (a tower, a processor or a field that is not known, by name), kInvalidArgument (the tower
+  // of another model), kCorruptFile, kResourceExhausted.
+  static Result<std::unique_ptr<Eyes>> open(Towers towers, const WeightSource& tower,
+                                            const WeightSource& model, const EngineInfo& info,
+                                            const Limits& limits);
   ~Eyes() { stop(); }
 
   const PicturePrompt& prompt() const { return prompt_; }
   const Limits& limits() const { return limits_; }
-  // Whether it has an ear, and no eyes.
+  bool sees() const { return processor_ != nullptr; }
   bool hears() const { return ear_ != nullptr; }
   // Name of its input in messages.
-  const char* kind() const { return hears() ? "sounds" : "pictures"; }
+  const char* kind() const {
+    return !hears() ? "pictures" : sees() ? "pictures and sounds" : "sounds";
+  }
+  // Why a sense of the model cannot be used; "": it can, or the model does not have it.
+  const std::string& why_not(bool hearing) const { return why_not_[hearing ? 1 : 0]; }
   // REQUIRES: hears().
   const Ear& ear() const { return *ear_; }
   // Plans a window of a sound (Ear::window()). where: for messages.
   PlannedPicture plan_window(SoundView window, std::string where) const;
-  int64_t weight_bytes() const { return encoder_->weight_bytes(); }
+  int64_t weight_bytes() const;
   // Bytes of rows in memory, of running requests and kept ones.
   int64_t row_bytes() const { return held_bytes_->load(); }
   // Reads the headers of pictures; nothing is decoded. settings: those of a request, which take
@@ -109,9 +118,21 @@ class Eyes {
   struct HashOfIdentity {
     size_t operator()(const std::array<uint64_t, 2>& identity) const { return identity[0]; }
   };
-  Eyes(ImageProcessorFiles files, std::unique_ptr<ImageProcessor> processor,
-       std::unique_ptr<Ear> ear, std::unique_ptr<PictureEncoder> encoder, const EngineInfo& info,
-       const Limits& limits);
+  // What a sense reads, and its tower.
+  template <class Processor>
+  struct Sense {
+    ImageProcessorFiles files;
+    std::unique_ptr<Processor> processor;
+    std::unique_ptr<PictureEncoder> encoder;
+  };
+  using Eye = Sense<ImageProcessor>;
+  using Hearing = Sense<Ear>;
+  static Result<Eye> open_eye(std::unique_ptr<PictureEncoder> encoder, const WeightSource& tower,
+                              const WeightSource& model, const EngineInfo& info);
+  static Result<Hearing> open_ear(std::unique_ptr<PictureEncoder> encoder,
+                                  const WeightSource& tower, const WeightSource& model,
+                                  const EngineInfo& info, const Limits& limits);
+  Eyes(Eye eye, Hearing hearing, const EngineInfo& info, const Limits& limits);
   // own: the processor of its request; null: the model's.
   Result<ImagePlan> plan_picture(const Picture& picture, const ImageProcessor* own) const;
   Result<PlannedPicture> plan_one(Picture picture, const ImageProcessor* own) const;
@@ -133,14 +154,17 @@ class Eyes {
   Result<EmbeddingRows> compute_picture(const PlannedPicture& picture, const GoesOn& goes_on);
   Result<EmbeddingRows> compute_sound(const PlannedPicture& sound, const GoesOn& goes_on);
 
-  const ImageProcessorFiles files_;
-  const std::unique_ptr<ImageProcessor> processor_;  // null: ear_ is there
+  const ImageProcessorFiles files_;  // of pictures
+  // Null without this sense, with its encoder.
+  const std::unique_ptr<ImageProcessor> processor_;
   const std::unique_ptr<Ear> ear_;
-  const std::unique_ptr<PictureEncoder> encoder_;
+  const std::unique_ptr<PictureEncoder> encoder_, ear_encoder_;
   const EngineInfo info_;
   const Limits limits_;
   const PicturePrompt prompt_;
-  std::array<uint64_t, 2> settings_{};  // hash of the files that say how pictures are processed
+  // Hashes of the files that say how pictures and sounds are processed.
+  std::array<std::array<uint64_t, 2>, 2> settings_{};
+  std::array<std::string, 2> why_not_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::list<Open> calls_;  // in the order of their arrival

@@ -146,12 +146,14 @@ size_t picture_bytes(const Json& content) {
   return n;
 }
 
-void images_as_text(std::string_view placeholder, Json& messages) {
+void images_as_text(std::string_view picture, std::string_view sound, Json& messages) {
   for (Json& message : messages) {
     const auto content = message.is_object() ? message.find("content") : message.end();
     if (content == message.end() || !content->is_array()) continue;
     for (Json& part : *content) {
-      if (is_image(part)) part = {{"type", "text"}, {"text", std::string(placeholder)}};
+      if (!is_image(part)) continue;
+      const std::string_view placeholder = part["type"] == "audio" ? sound : picture;
+      part = {{"type", "text"}, {"text", std::string(placeholder)}};
     }
   }
 }

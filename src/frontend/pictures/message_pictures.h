@@ -26,8 +26,10 @@ Result<std::vector<Picture>> take_pictures(nlohmann::ordered_json& messages, siz
 // Returns the bytes of base64 in the parts of a message's content that are pictures and sounds.
 size_t picture_bytes(const nlohmann::ordered_json& content);
 
-// Replaces the images and sounds that take_pictures() left by text parts: for templates that take text only.
-void images_as_text(std::string_view placeholder, nlohmann::ordered_json& messages);
+// Replaces the images and sounds that take_pictures() left by text parts, their placeholders: for templates that
+// take text only.
+void images_as_text(std::string_view picture, std::string_view sound,
+                    nlohmann::ordered_json& messages);
 
 // Moves images and sounds of tools' results into a message of the user behind these: for templates that take text
 // there only.

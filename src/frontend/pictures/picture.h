@@ -40,6 +40,7 @@ struct PictureRun {
   int first = 0, count = 0;  // in the prompt
   int picture = 0;           // index
   int first_row = 0;         // of the picture's rows
+  bool is_sound = false;
 };
 
 // The pictures of one prompt and their places.

@@ -50,24 +50,45 @@ std::vector<PromptEmbeddings> embeddings_of(const PromptPictures& pictures, cons
   return result;
 }
 
-PicturePrompt::PicturePrompt(std::string placeholder, std::string soft_token, bool sounds)
-    : placeholder_(std::move(placeholder)),
-      soft_token_(std::move(soft_token)),
-      what_(sounds ? "sound" : "picture"),
-      mark_(random_id("\xEE\x80\x80typed-")),
-      typed_placeholder_(mark_ + "p"),
-      typed_soft_token_(mark_ + "s") {}
+PicturePrompt::PicturePrompt(std::optional<PromptMark> pictures, std::optional<PromptMark> sounds)
+    : mark_(random_id("\xEE\x80\x80typed-")) {
+  kinds_[0].what = "picture", kinds_[1].what = "sound";
+  if (pictures) static_cast<PromptMark&>(kinds_[0]) = *std::move(pictures);
+  if (sounds) static_cast<PromptMark&>(kinds_[1]) = *std::move(sounds);
+  for (size_t k = 0; k < kinds_.size(); ++k) {
+    const auto own = [&](int i) {
+      return mark_ + static_cast<char>('a' + 3 * static_cast<int>(k) + i);
+    };
+    kinds_[k].typed_placeholder = own(0), kinds_[k].typed_soft_token = own(1);
+    kinds_[k].run = own(2);
+  }
+}
 
 std::string PicturePrompt::hidden(std::string text) const {
-  replace_all(text, placeholder_, typed_placeholder_);
-  if (soft_token_ != placeholder_) replace_all(text, soft_token_, typed_soft_token_);
+  for (const Kind& kind : kinds_) {
+    if (kind.placeholder.empty()) continue;
+    replace_all(text, kind.placeholder, kind.typed_placeholder);
+    if (kind.soft_token != kind.placeholder && !kind.soft_is_text)
+      replace_all(text, kind.soft_token, kind.typed_soft_token);
+  }
   return text;
 }
 
 std::string PicturePrompt::shown(std::string text) const {
-  replace_all(text, typed_placeholder_, placeholder_);
-  replace_all(text, typed_soft_token_, soft_token_);
+  for (const Kind& kind : kinds_) {
+    replace_all(text, kind.typed_placeholder, kind.placeholder);
+    replace_all(text, kind.typed_soft_token, kind.soft_token);
+    replace_all(text, kind.run, kind.soft_token);
+  }
   return text;
+}
+
+PicturePrompt::Meaning PicturePrompt::meaning_of(std::string_view text) const {
+  const bool whole = text.size() > mark_.size();  // a template may have cut it
+  const auto index = whole ? static_cast<size_t>(text[mark_.size()] - 'a') : size_t{6};
+  if (index >= 6) return {0, "", false};
+  const Kind& kind = kinds_[index / 3];
+  return {index / 3, index % 3 == 0 ? kind.placeholder : kind.soft_token, index % 3 == 2};
 }
 
 void PicturePrompt::hide(Json& value) const {
@@ -79,73 +100,134 @@ void PicturePrompt::hide(Json& value) const {
   }
 }
 
+namespace {
+
+size_t n_of_kind(const std::vector<PlannedPicture>& pictures, size_t kind) {
+  return static_cast<size_t>(std::ranges::count_if(pictures, [&](const PlannedPicture& planned) {
+    return planned.picture.is_sound == (kind == 1);
+  }));
+}
+
+}  // namespace
+
+Status PicturePrompt::check_soft_tokens(std::string_view text,
+                                        const std::vector<PlannedPicture>& pictures,
+                                        std::string_view where) const {
+  for (size_t k = 0; k < kinds_.size(); ++k) {
+    const Kind& kind = kinds_[k];
+    if (kind.placeholder.empty() || kind.soft_is_text) continue;
+    const size_t n_soft = count_of(text, kind.soft_token),
+                 n_of_places = n_of_kind(pictures, k) * count_of(kind.placeholder, kind.soft_token);
+    if (n_soft <= n_of_places) continue;
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: {} comes {} times in the rendered prompt, {} times for {}s: it cannot be "
+                  "written in parts or as a name",
+                  where, kind.soft_token, n_soft, n_of_places, kind.what);
+  }
+  return {};
+}
+
+std::optional<PicturePrompt::Place> PicturePrompt::next_place(std::string_view text,
+                                                              size_t from) const {
+  std::optional<Place> next;
+  for (size_t k = 0; k < kinds_.size(); ++k) {
+    if (kinds_[k].placeholder.empty()) continue;
+    const size_t at = text.find(kinds_[k].placeholder, from);
+    if (at != std::string_view::npos && (!next || at < next->at)) next = Place{at, k};
+  }
+  return next;
+}
+
 Result<std::string> PicturePrompt::filled(std::string_view text,
                                           const std::vector<PlannedPicture>& pictures,
                                           std::vector<PictureRun>& runs,
                                           std::string_view where) const {
-  const size_t n_soft = count_of(text, soft_token_),
-               n_of_places = pictures.size() * count_of(placeholder_, soft_token_);
-  if (n_soft > n_of_places) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "{}: {} comes {} times in the rendered prompt, {} times for {}s: it cannot be "
-                  "written in parts or as a name",
-                  where, soft_token_, n_soft, n_of_places, what_);
-  }
+  RETURN_IF_ERROR(check_soft_tokens(text, pictures, where));
   std::string result;
-  size_t done = 0, n = 0;
+  size_t done = 0;
+  std::array<size_t, 2> n_places{},
+      next{};  // next: index of a kind's next picture, or one before it
   runs.clear();
-  for (size_t at = text.find(placeholder_); at != std::string_view::npos;
-       at = text.find(placeholder_, done), ++n) {
-    result.append(text, done, at - done);
-    done = at + placeholder_.size();
+  for (auto place = next_place(text, 0); place; place = next_place(text, done)) {
+    const Kind& kind = kinds_[place->kind];
+    result.append(text, done, place->at - done);
+    done = place->at + kind.placeholder.size();
+    ++n_places[place->kind];
+    size_t& n = next[place->kind];
+    while (n < pictures.size() && pictures[n].picture.is_sound != (place->kind == 1)) ++n;
     if (n >= pictures.size()) continue;
     int row = 0;
     for (const PromptPiece& piece : pictures[n].plan.prompt) {
-      result += piece.text;
+      if (piece.n_soft == 0 || !kind.soft_is_text) result += piece.text;
       if (piece.n_soft == 0) continue;
-      runs.push_back({.count = piece.n_soft, .picture = static_cast<int>(n), .first_row = row});
+      if (kind.soft_is_text) result += kind.run;
+      runs.push_back({.count = piece.n_soft,
+                      .picture = static_cast<int>(n),
+                      .first_row = row,
+                      .is_sound = place->kind == 1});
       row += piece.n_soft;
     }
+    ++n;
   }
   result.append(text, done);
-  if (n == pictures.size()) return result;
-  return wrong_number(where, n, pictures.size());
+  RETURN_IF_ERROR(check_numbers(where, n_places, pictures));
+  return result;
 }
 
-tl::unexpected<Error> PicturePrompt::wrong_number(std::string_view where, size_t n_places,
-                                                  size_t n_pictures) const {
-  if (where != "messages") {
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected {} {} times, once for each {}, got {}",
-                  where, placeholder_, n_pictures, what_, n_places);
+Status PicturePrompt::check_numbers(std::string_view where, std::span<const size_t> n_places,
+                                    const std::vector<PlannedPicture>& pictures) const {
+  for (size_t k = 0; k < kinds_.size(); ++k) {
+    const size_t n = n_of_kind(pictures, k);
+    if (n_places[k] == n) continue;
+    const Kind& kind = kinds_[k];
+    if (where != "messages") {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "{}: expected {} {} times, once for each {}, got {}", where, kind.placeholder,
+                    n, kind.what, n_places[k]);
+    }
+    return errorf(ErrorCode::kInvalidArgument,
+                  "messages: the model's chat template has places for {} of the {} {}s; it may "
+                  "know none in messages of this role",
+                  n_places[k], n, kind.what);
   }
-  return errorf(ErrorCode::kInvalidArgument,
-                "messages: the model's chat template has places for {} of the {} {}s; it may know "
-                "none in messages of this role",
-                n_places, n_pictures, what_);
+  return {};
 }
 
 Result<std::vector<TokenId>> PicturePrompt::expanded(const Tokenizer& tokenizer,
                                                      std::span<const TokenId> ids,
                                                      PromptPictures& pictures,
                                                      int max_tokens) const {
-  const std::vector<TokenId> place =
-      tokenizer.encode(placeholder_, {.add_special = false, .parse_special = true});
+  std::array<std::vector<TokenId>, 2> places;
+  for (size_t k = 0; k < places.size(); ++k)
+    if (!kinds_[k].placeholder.empty())
+      places[k] =
+          tokenizer.encode(kinds_[k].placeholder, {.add_special = false, .parse_special = true});
   std::vector<TokenId> result;
-  size_t n = 0;
+  std::array<size_t, 2> n_places{}, next{};
   pictures.runs.clear();
   while (!ids.empty()) {
-    if (place.empty() || ids.size() < place.size() ||
-        !std::ranges::equal(ids.first(place.size()), place)) {
+    const auto found = std::ranges::find_if(places, [&](const std::vector<TokenId>& place) {
+      return !place.empty() && ids.size() >= place.size() &&
+             std::ranges::equal(ids.first(place.size()), place);
+    });
+    if (found == places.end()) {
       result.push_back(ids[0]);
       ids = ids.subspan(1);
       continue;
     }
-    ids = ids.subspan(place.size());
-    if (n++ >= pictures.pictures.size()) continue;
+    ids = ids.subspan(found->size());
+    const auto kind = static_cast<size_t>(found - places.begin());
+    ++n_places[kind];
+    size_t& n = next[kind];
+    while (n < pictures.pictures.size() && pictures.pictures[n].picture.is_sound != (kind == 1))
+      ++n;
+    if (n >= pictures.pictures.size()) continue;
     std::vector<PictureRun> runs;
-    ASSIGN_OR_RETURN(const std::string text,
-                     filled(placeholder_, {pictures.pictures[n - 1]}, runs, "prompt_token_ids"));
-    for (PictureRun& run : runs) run.picture = static_cast<int>(n - 1);
+    ASSIGN_OR_RETURN(
+        const std::string text,
+        filled(kinds_[kind].placeholder, {pictures.pictures[n]}, runs, "prompt_token_ids"));
+    for (PictureRun& run : runs) run.picture = static_cast<int>(n);
+    ++n;
     const int first = static_cast<int>(result.size());
     ASSIGN_OR_RETURN(const std::vector<TokenId> own,
                      tokens(tokenizer, text, false, runs, std::max(max_tokens - first, 0)));
@@ -155,8 +237,8 @@ Result<std::vector<TokenId>> PicturePrompt::expanded(const Tokenizer& tokenizer,
       pictures.runs.push_back(run);
     }
   }
-  if (n == pictures.pictures.size()) return result;
-  return wrong_number("prompt_token_ids", n, pictures.pictures.size());
+  RETURN_IF_ERROR(check_numbers("prompt_token_ids", n_places, pictures.pictures));
+  return result;
 }
 
 // Placeholders that a client typed as text are tokenized as text, never as special tokens.
@@ -164,31 +246,42 @@ Result<std::vector<TokenId>> PicturePrompt::tokens(const Tokenizer& tokenizer,
                                                    std::string_view text, bool add_special,
                                                    std::vector<PictureRun>& runs,
                                                    int max_tokens) const {
-  const std::optional<TokenId> soft = tokenizer.find(soft_token_);
-  if (!runs.empty() && !soft) {
+  std::array<std::optional<TokenId>, 2> soft;
+  for (size_t k = 0; k < soft.size(); ++k)
+    if (!kinds_[k].placeholder.empty()) soft[k] = tokenizer.find(kinds_[k].soft_token);
+  for (const PictureRun& run : runs) {
+    const size_t kind = run.is_sound ? 1 : 0;
+    if (soft[kind]) continue;
     return errorf(ErrorCode::kInvalidArgument, "the tokenizer has no token {} for features of {}s",
-                  soft_token_, what_);
+                  kinds_[kind].soft_token, kinds_[kind].what);
   }
   std::vector<TokenId> result;
   size_t n_runs = 0;
+  const auto add_run = [&](TokenId id) -> Status {
+    PictureRun& run = runs[n_runs++];
+    run.first = static_cast<int>(result.size());
+    if (run.count > max_tokens - run.first) {
+      return errorf(ErrorCode::kContextOverflow,
+                    "This model's maximum context length is {} tokens. However, the prompt has "
+                    "at least {} tokens with {} {} of the request.",
+                    max_tokens, int64_t{run.first} + run.count, kinds_[run.is_sound ? 1 : 0].what,
+                    run.picture + 1);
+    }
+    result.insert(result.end(), static_cast<size_t>(run.count), id);
+    return {};
+  };
   const auto add = [&](std::string_view part, bool typed) -> Status {
     if (part.empty() && !result.empty()) return {};
     const std::vector<TokenId> ids = tokenizer.encode(
         part, {.add_special = add_special && result.empty(), .parse_special = !typed});
     for (const TokenId id : ids) {
-      if (typed || id != soft || n_runs == runs.size()) {
+      const size_t kind = n_runs < runs.size() && runs[n_runs].is_sound ? 1 : 0;
+      const bool ends = typed || n_runs == runs.size() || kinds_[kind].soft_is_text;
+      if (ends || id != soft[kind]) {
         result.push_back(id);
-        continue;
+      } else {
+        RETURN_IF_ERROR(add_run(id));
       }
-      PictureRun& run = runs[n_runs++];
-      run.first = static_cast<int>(result.size());
-      if (run.count > max_tokens - run.first) {
-        return errorf(ErrorCode::kContextOverflow,
-                      "This model's maximum context length is {} tokens. However, the prompt has "
-                      "at least {} tokens with {} {} of the request.",
-                      max_tokens, int64_t{run.first} + run.count, what_, run.picture + 1);
-      }
-      result.insert(result.end(), static_cast<size_t>(run.count), id);
     }
     return {};
   };
@@ -197,14 +290,19 @@ Result<std::vector<TokenId>> PicturePrompt::tokens(const Tokenizer& tokenizer,
     const size_t at = text.find(mark_);
     RETURN_IF_ERROR(add(text.substr(0, at), false));
     if (at == std::string_view::npos) break;
-    const size_t end = at + typed_placeholder_.size();
-    RETURN_IF_ERROR(add(text.substr(0, end).ends_with('p') ? placeholder_ : soft_token_, true));
-    text.remove_prefix(std::min(end, text.size()));
+    const Meaning meaning = meaning_of(text.substr(at));
+    if (!meaning.is_run) {
+      RETURN_IF_ERROR(add(meaning.text, true));
+    } else if (n_runs < runs.size()) {
+      RETURN_IF_ERROR(add_run(*soft[meaning.kind]));
+    }
+    text.remove_prefix(std::min(at + mark_.size() + 1, text.size()));
     if (text.empty()) break;
   }
   if (n_runs == runs.size()) return result;
   return errorf(ErrorCode::kInvalidArgument,
-                "the tokenizer reads {} as something else than a special token", soft_token_);
+                "the tokenizer reads {} as something else than a special token",
+                kinds_[runs[n_runs].is_sound ? 1 : 0].soft_token);
 }
 
 }  // namespace penstock

@@ -1,7 +1,9 @@
 // Puts pictures into the prompt of a chat: the placeholders that its template writes become the
 // tokens of each picture, and placeholders that a user has typed stay text.
 #pragma once
+#include <array>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,17 +15,25 @@
 
 namespace penstock {
 
+// How a model's prompts show one kind of input.
+struct PromptMark {
+  std::string placeholder;  // what its chat template writes
+  std::string soft_token;   // the token in whose places rows stand
+  // The token stands elsewhere in prompts, too.
+  bool soft_is_text = false;
+};
+
 class PicturePrompt {
  public:
-  // placeholder: ImageProcessor::placeholder(); soft_token: ImageProcessor::soft_token().
-  // sounds: errors speak of sounds.
-  PicturePrompt(std::string placeholder, std::string soft_token, bool sounds = false);
+  // Marks of pictures and of sounds; nothing: the model takes none.
+  PicturePrompt(std::optional<PromptMark> pictures, std::optional<PromptMark> sounds);
 
-  const std::string& placeholder() const { return placeholder_; }
+  // "" of a kind that the model does not take.
+  const std::string& placeholder(bool sounds) const { return kinds_[sounds ? 1 : 0].placeholder; }
 
   // Hides placeholders and soft tokens in all strings of a conversation.
   void hide(nlohmann::ordered_json& value) const;
-  // Shows in a text what hide() has hidden.
+  // Shows in a text what hide() has hidden, and soft tokens that filled() has marked.
   std::string shown(std::string text) const;
 
   // Writes the text of each picture in place of the placeholders of a rendered template, with one
@@ -45,15 +55,32 @@ class PicturePrompt {
                                         PromptPictures& pictures, int max_tokens) const;
 
  private:
-  tl::unexpected<Error> wrong_number(std::string_view where, size_t n_places,
-                                     size_t n_pictures) const;
+  struct Kind : PromptMark {
+    const char* what = "";  // "picture" or "sound"
+    // Stand-in texts for a typed placeholder, a typed soft token, and soft tokens of filled().
+    std::string typed_placeholder, typed_soft_token, run;
+  };
+  struct Place {
+    size_t at;
+    size_t kind;
+  };
+  Status check_soft_tokens(std::string_view text, const std::vector<PlannedPicture>& pictures,
+                           std::string_view where) const;
+  std::optional<Place> next_place(std::string_view text, size_t from) const;
+  Status check_numbers(std::string_view where, std::span<const size_t> n_places,
+                       const std::vector<PlannedPicture>& pictures) const;
+  // What a stand-in text stands for. REQUIRES: text begins with one.
+  struct Meaning {
+    size_t kind;
+    std::string_view text;
+    bool is_run;
+  };
+  Meaning meaning_of(std::string_view text) const;
   std::string hidden(std::string text) const;
 
-  const std::string placeholder_, soft_token_;
-  const char* const what_;  // "picture" or "sound"
-  // Stand-in texts for a typed placeholder and a typed soft token. Both begin with mark_, which is
-  // random, so that clients cannot write them.
-  const std::string mark_, typed_placeholder_, typed_soft_token_;
+  // Begins all stand-in texts, which are equally long. It is random, so that clients cannot write them.
+  const std::string mark_;
+  std::array<Kind, 2> kinds_;  // of pictures and sounds
 };
 
 }  // namespace penstock

@@ -30,7 +30,7 @@ class TypeNames {
   constexpr std::string_view operator[](size_t i) const { return names_[i]; }
 
  private:
-  std::string_view names_[6];
+  std::string_view names_[10];
   size_t count_ = 0;
 };
 

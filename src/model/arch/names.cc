@@ -140,6 +140,13 @@ void choose_names(NameTable& names, const WeightSource& source, std::string_view
     }
     return false;
   };
+  // Qwen3-Omni has a tensor for each expert where Qwen3-VL has one for all.
+  const bool apart = names.experts_transposed && !has(names[tensor::kExpertGateUp], "") &&
+                     has(with_index(tensor::kExpertGate.hf, 0), ".weight");
+  if (apart) {
+    names.experts_transposed = false;
+    names[tensor::kExpertGateUp] = "", names[tensor::kExpertDown] = tensor::kExpertDown.hf;
+  }
   if (!names.other_gate.empty() && has(names.other_gate, ".weight"))
     names[tensor::kGate] = names.other_gate, names[tensor::kUp] = names.other_up,
     names[tensor::kDown] = names.other_down;

@@ -73,6 +73,19 @@ void configure_qwen3_vl_moe(ConfigReader& reader, ModelConfig& config) {
   if (!reader.flag({"expert_weights_norm", "norm_topk_prob"}, true))
     reader.fail(ErrorCode::kUnsupported, "norm_topk_prob: expected true");
   config.experts.routing.normalize = true;
+  reader.expect_flag("use_qk_norm", true);
+}
+
+// What transformers assumes of text models of Omni, and not of those that only see.
+void usual_omni_text(nlohmann::json& object) {
+  const auto found = object.find("model_type");
+  if (found == object.end() || !found->is_string()) return;
+  const auto type = found->get<std::string>();
+  const auto usual = [&](const char* key, double value) {
+    if (!object.contains(key)) object[key] = value;
+  };
+  if (type.starts_with("qwen2_5_omni")) usual("rms_norm_eps", 1e-6);
+  if (type.starts_with("qwen2_5_omni") || type.starts_with("qwen3_omni")) usual("rope_theta", 1e6);
 }
 
 // Experts are published [in, out].
@@ -155,12 +168,16 @@ extern constinit const Architecture kQwen3 = {
 
 extern constinit const Architecture kQwen2Vl = {
     .name = "qwen2vl",
-    .title = "Qwen2-VL, Qwen2.5-VL (text, also of `qwen2_vl`, `qwen2_5_vl`)",
+    .title =
+        "Qwen2-VL, Qwen2.5-VL, Qwen2.5-Omni (text, also of `qwen2_vl`, `qwen2_5_vl`, "
+        "`qwen2_5_omni`)",
     .hf_types = {"qwen2_vl_text", "Qwen2VLForConditionalGeneration", "qwen2_vl", "qwen2_5_vl_text",
-                 "qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"},
+                 "qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_omni_text",
+                 "qwen2_5_omni_thinker", "qwen2_5_omni"},
     .configure = configure_qwen2_vl,
     .forward = decoder_forward,
     .hf_defaults = R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6})",
+    .hf_usual = usual_omni_text,
     .describe = describe_qwen_vl,
 };
 
@@ -184,12 +201,14 @@ extern constinit const Architecture kQwen3Moe = {
 
 extern constinit const Architecture kQwen3VlMoe = {
     .name = "qwen3vlmoe",
-    .title = "Qwen3-VL with experts (text, also of `qwen3_vl_moe`)",
-    .hf_types = {"qwen3_vl_moe_text", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe"},
+    .title = "Qwen3-VL with experts, Qwen3-Omni (text, also of `qwen3_vl_moe`, `qwen3_omni_moe`)",
+    .hf_types = {"qwen3_vl_moe_text", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe",
+                 "qwen3_omni_moe_text", "qwen3_omni_moe_thinker", "qwen3_omni_moe"},
     .configure = configure_qwen3_vl_moe,
     .hf_names = qwen3_vl_moe_names,
     .forward = decoder_forward,
     .hf_defaults = R"({"rope_theta": 5e5})",
+    .hf_usual = usual_omni_text,
     .describe = describe_qwen_vl,
 };
 

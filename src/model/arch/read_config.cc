@@ -259,7 +259,7 @@ bool head_differs(const WeightSource& source, const ModelConfig& config) {
 int deep_levels(ConfigReader& reader, const WeightSource& source, int n_layers) {
   if (reader.gguf()) return reader.integer({"n_deepstack_layers", ""}, 0, n_layers, 0);
   const json::json_pointer key("/vision_config/deepstack_visual_indexes");
-  const json& config = source.config();
+  const json& config = multimodal_part(source.config());
   const json* indexes = config.contains(key) ? &config[key] : nullptr;
   return indexes != nullptr && indexes->is_array()
              ? static_cast<int>(std::min<size_t>(indexes->size(), static_cast<size_t>(n_layers)))
@@ -376,6 +376,16 @@ void add_defaults(json defaults, json& object) {
   object = std::move(defaults);
 }
 
+// Refuses directories of a tower only, which name their text model (Ultravox).
+Status check_text_is_here(const json& file, const std::string& where) {
+  const auto apart = file.find("text_model_id");
+  if (apart == file.end() || !apart->is_string()) return {};
+  return errorf(ErrorCode::kUnsupported,
+                "{}: config.json: text_model_id: the weights of the text model are not in this "
+                "directory, but in '{}': open that one, and this directory as its tower (mmproj)",
+                where, apart->get_ref<const std::string&>().substr(0, 200));
+}
+
 // source: null if no tensors are known.
 Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
                             const std::string& where) {
@@ -392,6 +402,7 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
         "is not supported",
         where);
 
+  if (!nested) RETURN_IF_ERROR(check_text_is_here(file, where));
   std::string type;
   for (const json* candidate : {static_cast<const json*>(&object), &file}) {
     const auto found = candidate->find("model_type");

@@ -23,7 +23,7 @@ class TowerReader {
   ConfigReader& vision() { return vision_; }
   // The same of a tower that hears: audio_config, or all of config.json where there is none (Whisper).
   ConfigReader& hearing() { return vision_; }
-  // config.json.
+  // config.json, or the part of it that reads (multimodal_part()).
   ConfigReader& whole() { return whole_; }
   // model_type of vision_config.
   std::string vision_type();
@@ -38,7 +38,10 @@ class TowerReader {
   // Returns a size that may be written as a number or as two equal ones ([s, s]).
   int side(Key key, std::optional<int> fallback = {});
   ActivationFunction activation(Key key, std::string fallback);
+  ActivationFunction activation(ConfigReader& from, Key key, std::string fallback);
   void fail(ErrorCode code, std::string message) { vision_.fail(code, std::move(message)); }
+  // Takes over the errors of a reader of another object, and refuses keys of it that nothing read.
+  void merge(const ConfigReader& other, const nlohmann::json& object);
   // Errors of all readers, and keys of the tower's object that nothing read.
   Status status() const;
 

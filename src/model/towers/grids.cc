@@ -106,6 +106,7 @@ std::vector<PatchPlace> places_of(const TowerConfig& config, PreparedGrid& grid)
   }
   if (config.unit_in_row)
     for (int col = unit_cols * unit; col < grid.cols; ++col) places.push_back({0, col});
+  if (config.units_in(grid.cols) > unit_cols) grid.tokens.push_back(unit_cols);
   return places;
 }
 

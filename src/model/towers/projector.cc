@@ -36,6 +36,17 @@ Result<FileMatrix> flat_matrix(TensorLoader& tensors, const std::string& name, i
   return result;
 }
 
+Status load_flat_linear(TensorLoader& tensors, const std::string& stem, int outputs, int inputs,
+                        LinearWeights& out) {
+  const std::string name = stem + ".weight";
+  ASSIGN_OR_RETURN(const FileMatrix stored, flat_matrix(tensors, name, outputs, inputs));
+  ASSIGN_OR_RETURN(out.weight, tensors.pack_rows(stored, 0, outputs, name));
+  ASSIGN_OR_RETURN(const std::vector<float> bias, tensors.optional_vector(stem + ".bias", outputs));
+  if (bias.empty()) return {};
+  ASSIGN_OR_RETURN(out.bias, tensors.ops().pack_vector(bias));
+  return {};
+}
+
 Result<LinearWeights> Projector::linear(TensorLoader& tensors, const ProjectorStage& stage,
                                         const std::string& stem, int inputs) {
   LinearWeights out;
@@ -125,6 +136,21 @@ Status Projector::load(TensorLoader& tensors, const std::vector<ProjectorStage>&
   return {};
 }
 
+namespace {
+
+// Returns x with zeros behind it, up to a multiple of `places` rows.
+Tensor with_whole_units(Tensor x, int places, Ops& ops) {
+  const int missing = (places - x.rows % places) % places;
+  if (missing == 0) return x;
+  const Tensor whole = ops.new_tensor(x.rows + missing, x.cols);
+  ops.copy(x, whole.row_range(0, x.rows));
+  const std::vector<float> zeros(static_cast<size_t>(missing) * static_cast<size_t>(x.cols));
+  ops.write_rows(zeros, whole.row_range(x.rows, missing));
+  return whole;
+}
+
+}  // namespace
+
 Tensor Projector::forward(Tensor x, Ops& ops) const {
   const int places = places_;
   bool own = false;  // x may be changed in place
@@ -181,7 +207,9 @@ Tensor Projector::forward(Tensor x, Ops& ops) const {
         x = owned();
         ops.scale(x, what.factor, 0.0f);
         break;
-      case ProjectorStage::Kind::kJoin: x = x.reshaped(places * x.cols); break;
+      case ProjectorStage::Kind::kJoin:
+        x = with_whole_units(x, places, ops).reshaped(places * x.cols);
+        break;
       case ProjectorStage::Kind::kMean: {
         const int cols = x.cols;
         const Tensor units = x.reshaped(places * cols), out = fresh(units.rows, cols);

@@ -16,8 +16,8 @@ class Projector {
               int width);
   int outputs() const { return outputs_; }
   int64_t bytes() const { return bytes_; }
-  // x: [n_tokens * places, width], contiguous, patches unit after unit; not changed. Returns [n_tokens,
-  // outputs()].
+  // x: [n_tokens * places, width], contiguous, patches unit after unit; not changed. The last unit may
+  // have fewer rows where a stage joins units. Returns [n_tokens, outputs()].
   Tensor forward(Tensor x, Ops& ops) const;
 
  private:
@@ -38,5 +38,8 @@ class Projector {
 // Loads a matrix whose tensor may have more axes than two, as those of convolutions: [rows, cols]
 // in the tensor's order. Error: kCorruptFile.
 Result<FileMatrix> flat_matrix(TensorLoader& tensors, const std::string& name, int rows, int cols);
+// Loads such a matrix with its bias, if there is one.
+Status load_flat_linear(TensorLoader& tensors, const std::string& stem, int outputs, int inputs,
+                        LinearWeights& out);
 
 }  // namespace penstock

@@ -69,7 +69,9 @@ void read_qwen_tower(TowerReader& reader, TowerConfig& config, std::string_view 
   config.patch_dim = 3 * config.patch_frames * config.patch_size * config.patch_size;
   config.unit = vision.integer({"", "spatial_merge_size"}, 1, 16);
   config.patches_by_unit = config.grid_positions = true;
-  config.prefix = reader.prefix({"visual.", "model.visual."}, "patch_embed.proj.weight");
+  config.prefix =
+      reader.prefix({"visual.", "model.visual.", "thinker.visual.", "thinker.model.visual."},
+                    "patch_embed.proj.weight");
   config.patch_name = config.prefix + "patch_embed.proj";
   config.roots.push_back(config.prefix);
   NameTable& names = config.names;
@@ -121,7 +123,19 @@ void configure_qwen2_5_vl_tower(TowerReader& reader, TowerConfig& config) {
   config.projector = merger(config, at + "ln_q", at + "mlp.0", at + "mlp.2", false);
 }
 
-void configure_qwen3_vl_tower(TowerReader& reader, TowerConfig& config) {
+void configure_qwen2_5_omni_eye(TowerReader& reader, TowerConfig& config) {
+  configure_qwen2_5_vl_tower(reader, config);
+  reader.vision().has({"", "embed_dim"});  // hidden_size counts
+  NameTable& names = config.names;
+  names[tensor::kQ] = "attn.q", names[tensor::kK] = "attn.k", names[tensor::kV] = "attn.v";
+}
+
+// Names of a merger's tensors, and of those of DeepStack.
+struct MergerNames {
+  const char *norm, *first, *second, *deep;
+};
+
+void read_qwen3_tower(TowerReader& reader, TowerConfig& config, const MergerNames& merger_names) {
   read_qwen_tower(reader, config, "hidden_size");
   config.names[tensor::kUp] = "mlp.linear_fc1", config.names[tensor::kDown] = "mlp.linear_fc2";
   ConfigReader& vision = reader.vision();
@@ -134,10 +148,11 @@ void configure_qwen3_vl_tower(TowerReader& reader, TowerConfig& config) {
     reader.fail(ErrorCode::kUnsupported,
                 fmt::format("num_position_embeddings: expected a square, got {}", n));
   const auto stages = [&](const std::string& at, bool after) {
-    return merger(config, at + "norm", at + "linear_fc1", at + "linear_fc2", after);
+    return merger(config, at + merger_names.norm, at + merger_names.first, at + merger_names.second,
+                  after);
   };
   const std::string at = config.prefix + "merger.";
-  config.text_dim = reader.dimension(at + "linear_fc2.weight", 0);
+  config.text_dim = reader.dimension(at + merger_names.second + ".weight", 0);
   vision.integer({"", "out_hidden_size"}, 1, 1 << 20, config.text_dim);
   config.projector = stages(at, false);
   const std::vector<int> layers = vision.integers({"", "deepstack_visual_indexes"}, 0, 1 << 10);
@@ -146,8 +161,20 @@ void configure_qwen3_vl_tower(TowerReader& reader, TowerConfig& config) {
       return reader.fail(ErrorCode::kUnsupported,
                          "deepstack_visual_indexes: expected ascending layers");
     config.deep.push_back(
-        {layers[i], stages(fmt::format("{}deepstack_merger_list.{}.", config.prefix, i), true)});
+        {layers[i], stages(fmt::format("{}{}.{}.", config.prefix, merger_names.deep, i), true)});
   }
+}
+
+void configure_qwen3_vl_tower(TowerReader& reader, TowerConfig& config) {
+  read_qwen3_tower(reader, config, {"norm", "linear_fc1", "linear_fc2", "deepstack_merger_list"});
+}
+
+void configure_qwen3_omni_eye(TowerReader& reader, TowerConfig& config) {
+  ConfigReader& vision = reader.vision();
+  read_qwen3_tower(reader, config, {"ln_q", "mlp.0", "mlp.2", "merger_list"});
+  vision.integer({"", "image_size"}, 1, 1 << 20, 768);  // of no use: the table counts
+  if (!vision.flag({"", "apply_vit_abs_pos_embed"}, true))
+    reader.fail(ErrorCode::kUnsupported, "apply_vit_abs_pos_embed: expected true");
 }
 
 }  // namespace
@@ -177,6 +204,27 @@ extern const TowerFamily kQwen3VlTower = {
     .title = "Qwen3-VL",
     .hf_types = {"qwen3_vl", "qwen3_vl_moe"},
     .configure = configure_qwen3_vl_tower,
+    .hf_defaults = R"({"depth": 27, "hidden_size": 1152, "hidden_act": "gelu_pytorch_tanh",
+    "intermediate_size": 4304, "num_heads": 16, "patch_size": 16, "spatial_merge_size": 2,
+    "temporal_patch_size": 2, "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24]})",
+};
+
+extern const TowerFamily kQwen25OmniEye = {
+    .name = "qwen2.5omni",
+    .title = "Qwen2.5-Omni",
+    .hf_types = {"qwen2_5_omni_thinker"},
+    .configure = configure_qwen2_5_omni_eye,
+    .hf_defaults =
+        R"({"depth": 32, "hidden_size": 3584, "hidden_act": "silu", "intermediate_size": 3420,
+    "num_heads": 16, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
+    "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31]})",
+};
+
+extern const TowerFamily kQwen3OmniEye = {
+    .name = "qwen3omni",
+    .title = "Qwen3-Omni",
+    .hf_types = {"qwen3_omni_moe_thinker"},
+    .configure = configure_qwen3_omni_eye,
     .hf_defaults = R"({"depth": 27, "hidden_size": 1152, "hidden_act": "gelu_pytorch_tanh",
     "intermediate_size": 4304, "num_heads": 16, "patch_size": 16, "spatial_merge_size": 2,
     "temporal_patch_size": 2, "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24]})",

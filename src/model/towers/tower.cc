@@ -10,7 +10,7 @@
 #include "model/load/tensor_loader.h"
 #include "model/towers/families.h"
 #include "model/towers/grids.h"
-#include "model/towers/projector.h"
+#include "model/towers/tower_weights.h"
 
 namespace penstock {
 
@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kBlock = 64;                 // tokens of a block of a tower's cache
 constexpr size_t kMostGrids = 4;           // that are kept
-constexpr int kNeighbours = 3;             // that a convolution reads
 constexpr int kMostPatchSide = 1 << 12;    // of a frame
+constexpr int kMostPositions = 1 << 14;    // of a sound
 constexpr int64_t kMostPatches = 1 << 20;  // of a frame
 
 CacheSpec cache_of(const ModelConfig& layers) {
@@ -35,18 +35,6 @@ CacheSpec cache_of(const ModelConfig& layers) {
 int blocks_of(int n_rows) { return (n_rows + kBlock - 1) / kBlock; }
 
 }  // namespace
-
-struct TowerWeights {
-  ModelWeights blocks;
-  LinearWeights patches;
-  std::vector<LinearWeights> convolutions;
-  LinearWeights planes;  // behind them
-  NormWeights patch_norm, pre_norm;
-  std::vector<float> positions;  // table
-  std::vector<float> class_row, newline;
-  Projector projector;
-  std::vector<Projector> deep;
-};
 
 std::vector<float> cut_patches(std::span<const float> planes, int n_tiles, int height, int width,
                                int patch_size) {
@@ -85,42 +73,28 @@ Status load_rope(const TowerRope& rope, Ops& ops, ModelWeights& weights) {
   return {};
 }
 
-// A product of [outputs, inputs] whose tensor has as many axes as a convolution has.
-Status load_product(TensorLoader& tensors, const std::string& stem, int outputs, int inputs,
-                    LinearWeights& out) {
-  const std::string name = stem + ".weight";
-  ASSIGN_OR_RETURN(const FileMatrix stored, flat_matrix(tensors, name, outputs, inputs));
-  ASSIGN_OR_RETURN(out.weight, tensors.pack_rows(stored, 0, outputs, name));
-  ASSIGN_OR_RETURN(const std::vector<float> bias, tensors.optional_vector(stem + ".bias", outputs));
-  if (bias.empty()) return {};
-  ASSIGN_OR_RETURN(out.bias, tensors.ops().pack_vector(bias));
-  return {};
-}
-
-// Places of one axis behind a convolution of every second place.
-int halved(int n) { return (n - 1) / 2 + 1; }
-
 Status load_planes(TensorLoader& tensors, const TowerConfig& config, TowerWeights& out) {
   const TowerPlanes& planes = config.planes;
   int inputs = 1, bands = config.patch_dim;
   for (const std::string& name : planes.convolutions) {
-    RETURN_IF_ERROR(load_product(tensors, name, planes.channels, kNeighbours * kNeighbours * inputs,
-                                 out.convolutions.emplace_back()));
+    RETURN_IF_ERROR(load_flat_linear(tensors, name, planes.channels,
+                                     kNeighbours * kNeighbours * inputs,
+                                     out.convolutions.emplace_back()));
     inputs = planes.channels, bands = halved(bands);
   }
-  return load_product(tensors, planes.linear, config.model_dim(), inputs * bands, out.planes);
+  return load_flat_linear(tensors, planes.linear, config.model_dim(), inputs * bands, out.planes);
 }
 
 Status load_inputs(TensorLoader& tensors, const TowerConfig& config, TowerWeights& out) {
   if (!config.planes.convolutions.empty()) return load_planes(tensors, config, out);
   if (config.convolutions.empty()) {
-    return load_product(tensors, config.patch_name, config.model_dim(), config.patch_dim,
-                        out.patches);
+    return load_flat_linear(tensors, config.patch_name, config.model_dim(), config.patch_dim,
+                            out.patches);
   }
   int inputs = config.patch_dim;
   for (const TowerConvolution& one : config.convolutions) {
-    RETURN_IF_ERROR(load_product(tensors, one.name, config.model_dim(), kNeighbours * inputs,
-                                 out.convolutions.emplace_back()));
+    RETURN_IF_ERROR(load_flat_linear(tensors, one.name, config.model_dim(), kNeighbours * inputs,
+                                     out.convolutions.emplace_back()));
     inputs = config.model_dim();
   }
   return {};
@@ -193,7 +167,13 @@ Status load_tower(TensorLoader& tensors, const TowerConfig& config, TowerWeights
     RETURN_IF_ERROR(tensors.norm(config.pre_norm, dim,
                                  config.pre_norm_config.layer_norm && config.pre_norm_config.biases,
                                  out.pre_norm));
-  for (int i = 0; i < config.layers.n_layers; ++i)
+  if (config.conformer.taps > 0) {
+    ASSIGN_OR_RETURN(out.conformer, Conformer::load(tensors, config));
+  }
+  if (config.queries.window > 0) {
+    ASSIGN_OR_RETURN(out.queries, QFormer::load(tensors, config));
+  }
+  for (int i = 0; i < config.layers.n_layers && out.conformer == nullptr; ++i)
     RETURN_IF_ERROR(load_layer(tensors, i, config.prefix + with_index(config.names.layer, i),
                                out.blocks.layers.emplace_back()));
   RETURN_IF_ERROR(out.projector.load(tensors, config.projector, config.unit_places(), dim));
@@ -226,6 +206,8 @@ Result<std::unique_ptr<Tower>> Tower::load(const WeightSource& source, Ops& ops,
     tower->weight_bytes_ += one.weight->packed_bytes();
   if (w.planes.weight != nullptr) tower->weight_bytes_ += w.planes.weight->packed_bytes();
   for (const Projector& deep : w.deep) tower->weight_bytes_ += deep.bytes();
+  if (w.conformer != nullptr) tower->weight_bytes_ += w.conformer->bytes();
+  if (w.queries != nullptr) tower->weight_bytes_ += w.queries->bytes();
   for (const LayerWeights& layer : w.blocks.layers) {
     for (const LinearWeights* linear :
          {&layer.attention.q, &layer.attention.k, &layer.attention.v, &layer.attention.o,
@@ -242,13 +224,17 @@ Status Tower::check(const PictureGrid& grid) const {
     return errorf(ErrorCode::kInvalidArgument, "picture of {} x {} x {} patches: expected {}",
                   grid.n_frames, grid.rows, grid.cols, expected);
   };
+  const int most_cols = config_.unit_in_row ? kMostPositions : kMostPatchSide;
   if (grid.n_frames < 1 || grid.rows < 1 || grid.cols < 1 || grid.rows > kMostPatchSide ||
-      grid.cols > kMostPatchSide || int64_t{grid.rows} * grid.cols > kMostPatches)
-    return wrong(fmt::format("at least one and at most {} rows and columns, and at most {} patches",
-                             kMostPatchSide, kMostPatches));
+      grid.cols > most_cols || int64_t{grid.rows} * grid.cols > kMostPatches)
+    return wrong(
+        fmt::format("at least one and at most {} rows and {} columns, and at most {} "
+                    "patches",
+                    kMostPatchSide, most_cols, kMostPatches));
   if (config_.unit_in_row) {
-    if (grid.rows != 1 || grid.cols < config_.unit)
-      return wrong(fmt::format("one row of at least {}", config_.unit));
+    const int least = config_.fills_unit ? 1 : config_.unit;
+    if (grid.rows != 1 || grid.cols < least)
+      return wrong(fmt::format("one row of at least {}", least));
   } else if (grid.rows % config_.unit != 0 || grid.cols % config_.unit != 0)
     return wrong(fmt::format("multiples of {}", config_.unit));
   const TowerPositions& positions = config_.positions;
@@ -263,6 +249,41 @@ Status Tower::check(const PictureGrid& grid) const {
   return {};
 }
 
+namespace {
+
+// Positions that the last chunk of so many frames becomes, or the whole sound where there are no chunks.
+int positions_of(const TowerConfig& config, int n_frames) {
+  int n = n_frames;
+  for (size_t i = 0; i < config.planes.convolutions.size(); ++i) n = halved(n);
+  for (const TowerConvolution& one : config.convolutions) n = (n - 1) / one.stride + 1;
+  return n;
+}
+
+}  // namespace
+
+Status Tower::check(const PicturePatches& patches) const {
+  RETURN_IF_ERROR(check(patches.grid));
+  const PictureGrid& grid = patches.grid;
+  const auto width = static_cast<size_t>(config_.patch_dim);
+  const int most = config_.n_inputs(grid);
+  const int64_t n = int64_t{grid.n_frames} * most;
+  if (patches.values.size() == static_cast<size_t>(n) * width) return {};
+  const auto fewer = [&] {
+    const size_t given = patches.values.size() / width;
+    if (!config_.ends_apart || grid.n_frames != 1 || patches.values.size() % width != 0 ||
+        given >= static_cast<size_t>(most))
+      return false;
+    const TowerPlanes& planes = config_.planes;
+    const int n_before = planes.convolutions.empty() ? 0 : (grid.cols - 1) / planes.n_positions;
+    const int rest = static_cast<int>(given) - n_before * planes.n_frames;
+    return rest > 0 && positions_of(config_, rest) == grid.cols - n_before * planes.n_positions;
+  };
+  if (fewer()) return {};
+  return errorf(ErrorCode::kInvalidArgument,
+                "picture: expected {} patches of {} numbers, got {} numbers", n, config_.patch_dim,
+                patches.values.size());
+}
+
 int64_t Tower::working_bytes(const PictureGrid& grid) const {
   const ModelConfig& layers = config_.layers;
   const int64_t rows = int64_t{grid.rows} * grid.cols + 1, dim = layers.model_dim;
@@ -270,7 +291,8 @@ int64_t Tower::working_bytes(const PictureGrid& grid) const {
   // projector's rows, of which all are shorter than two streams.
   const int64_t values = 2 * layers.kv_dim() + 4 * dim + 4 * layers.q_dim() +
                          2 * int64_t{layers.widest_ffn()} + config_.patch_dim + 4 * dim +
-                         (config_.convolutions.empty() ? 0 : 8 * config_.patch_dim + 6 * dim);
+                         (config_.convolutions.empty() ? 0 : 8 * config_.patch_dim + 6 * dim) +
+                         (config_.conformer.taps > 0 ? Conformer::row_values(config_) : 0);
   // The neighbours that the second convolution of a chunk reads, and as much around.
   const TowerPlanes& planes = config_.planes;
   const int64_t of_planes =
@@ -294,13 +316,7 @@ std::shared_ptr<const PreparedGrid> Tower::prepared(const PictureGrid& grid) con
 }
 
 Result<PictureFeatures> Tower::encode(const PicturePatches& patches, Ops& ops) const {
-  RETURN_IF_ERROR(check(patches.grid));
-  const int64_t n = int64_t{patches.grid.n_frames} * config_.n_inputs(patches.grid);
-  if (static_cast<int64_t>(patches.values.size()) != n * config_.patch_dim) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "picture: expected {} patches of {} numbers, got {} numbers", n,
-                  config_.patch_dim, patches.values.size());
-  }
+  RETURN_IF_ERROR(check(patches));
   TowerPass pass(*this, patches);
   while (!pass.done()) RETURN_IF_ERROR(pass.advance(ops));
   return pass.take();
@@ -328,9 +344,11 @@ TowerPass::TowerPass(const Tower& tower, const PicturePatches& patches, int laye
     while (end < n_layers && end - first < most && windowed(end) == windowed(first) &&
            deep_after(end - 1) < 0)
       ++end;
-    pieces_.push_back({first, end, windowed(first), deep_after(end - 1), end == n_layers});
+    pieces_.push_back({first, end, windowed(first), deep_after(end - 1),
+                       end == n_layers && config.queries.window == 0});
     first = end;
   }
+  if (config.queries.window > 0) pieces_.push_back({.queries = true});
   features_.n_tokens = config.n_tokens(patches.grid);
   features_.dim = config.text_dim;
   const size_t size =
@@ -342,154 +360,6 @@ TowerPass::TowerPass(const Tower& tower, const PicturePatches& patches, int laye
 TowerPass::~TowerPass() = default;
 
 bool TowerPass::done() const { return frame_ == patches_.grid.n_frames; }
-
-// Returns what convolutions of 3 x 3 neighbours read at every second place of a plane [times, bands,
-// channels], with zeros around: [places, channels * 9].
-std::vector<float> neighbours(std::span<const float> plane, int n_times, int n_bands,
-                              int n_channels) {
-  const int times = halved(n_times), bands = halved(n_bands);
-  constexpr int kPlaces = kNeighbours * kNeighbours;
-  const auto width = static_cast<size_t>(n_channels * kPlaces);
-  std::vector<float> rows(static_cast<size_t>(times * bands) * width);
-  for (int place = 0; place < times * bands; ++place) {
-    float* const row = rows.data() + static_cast<size_t>(place) * width;
-    for (int k = 0; k < kPlaces; ++k) {  // [band, time]
-      const int time = place / bands * 2 + k % kNeighbours - 1,
-                band = place % bands * 2 + k / kNeighbours - 1;
-      if (time < 0 || time >= n_times || band < 0 || band >= n_bands) continue;
-      const float* const from = plane.data() + static_cast<size_t>(time * n_bands + band) *
-                                                   static_cast<size_t>(n_channels);
-      for (int c = 0; c < n_channels; ++c) row[c * kPlaces + k] = from[c];
-    }
-  }
-  return rows;
-}
-
-// Returns what the convolutions make of the frame's inputs. Their rows are made in host memory, where
-// each finds its neighbours.
-Tensor TowerPass::convolved(Ops& ops) const {
-  const TowerConfig& config = tower_.config_;
-  constexpr auto kReads = static_cast<size_t>(kNeighbours);
-  const auto n_given = static_cast<size_t>(config.n_inputs(patches_.grid));
-  auto width = static_cast<size_t>(config.patch_dim);
-  const auto given =
-      patches_.values.subspan(static_cast<size_t>(frame_) * n_given * width, n_given * width);
-  std::vector<float> states(given.begin(), given.end()), rows;
-  Tensor made;
-  for (size_t i = 0; i < config.convolutions.size(); ++i) {
-    const auto stride = static_cast<size_t>(config.convolutions[i].stride);
-    const size_t n = (states.size() / width + 1 - kReads) / stride + 1;
-    rows.assign(n * kReads * width, 0.0f);
-    for (size_t r = 0; r < n; ++r) {
-      for (size_t k = 0; k < kReads; ++k) {
-        if (r * stride + k < 1) continue;  // zeros before the first one
-        const float* from = states.data() + (r * stride + k - 1) * width;
-        for (size_t c = 0; c < width; ++c) rows[(r * width + c) * kReads + k] = from[c];
-      }
-    }
-    const Tensor in = ops.new_tensor(static_cast<int>(n), static_cast<int>(kReads * width));
-    made = ops.new_tensor(static_cast<int>(n), config.model_dim());
-    ops.write_rows(rows, in);
-    const LinearTarget target = tower_.weights_->convolutions[i].into(made);
-    ops.linear(in, {&target, 1});
-    ops.activate(made, Activation::kGelu);
-    width = static_cast<size_t>(config.model_dim());
-    if (i + 1 == config.convolutions.size()) break;
-    states.resize(n * width);
-    ops.read_rows(made, states);
-  }
-  return made;
-}
-
-// Adds what the convolutions and the linear layer make of a chunk to the inputs.
-void TowerPass::convolve_chunk(int chunk, Ops& ops) {
-  const TowerConfig& config = tower_.config_;
-  const TowerPlanes& planes = config.planes;
-  const TowerWeights& w = *tower_.weights_;
-  int n_times = planes.n_frames, n_bands = config.patch_dim, n_channels = 1;
-  const auto size = static_cast<size_t>(n_times) * static_cast<size_t>(n_bands);
-  const int first = frame_ * config.n_inputs(patches_.grid) + chunk * planes.n_frames;
-  const auto given =
-      patches_.values.subspan(static_cast<size_t>(first) * static_cast<size_t>(n_bands), size);
-  std::vector<float> states(given.begin(), given.end()), rows;  // [times, bands, channels]
-  for (const LinearWeights& convolution : w.convolutions) {
-    rows = neighbours(states, n_times, n_bands, n_channels);
-    n_times = halved(n_times), n_bands = halved(n_bands);
-    const Tensor in = ops.new_tensor(n_times * n_bands, kNeighbours * kNeighbours * n_channels);
-    n_channels = planes.channels;
-    const Tensor made = ops.new_tensor(n_times * n_bands, n_channels);
-    ops.write_rows(rows, in);
-    const LinearTarget target = convolution.into(made);
-    ops.linear(in, {&target, 1});
-    ops.activate(made, Activation::kGelu);
-    states.resize(static_cast<size_t>(made.rows) * static_cast<size_t>(made.cols));
-    ops.read_rows(made, states);
-  }
-  const auto bands = static_cast<size_t>(n_bands), channels = static_cast<size_t>(n_channels);
-  const int n = std::min(n_times, patches_.grid.cols - chunk * planes.n_positions);
-  rows.resize(static_cast<size_t>(n) * bands * channels);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const size_t channel = i / bands % channels, band = i % bands;
-    rows[i] = states[(i / (bands * channels) * bands + band) * channels + channel];
-  }
-  const Tensor in = ops.new_tensor(n, n_bands * n_channels),
-               out = ops.new_tensor(n, config.model_dim());
-  ops.write_rows(rows, in);
-  const LinearTarget target = w.planes.into(out);
-  ops.linear(in, {&target, 1});
-  if (chunk == 0) inputs_.clear();
-  const size_t before = inputs_.size();
-  inputs_.resize(before + static_cast<size_t>(n) * static_cast<size_t>(config.model_dim()));
-  ops.read_rows(out, std::span(inputs_).subspan(before));
-}
-
-// Returns the product of the frame's patches.
-Tensor TowerPass::patch_products(Ops& ops) const {
-  const TowerConfig& config = tower_.config_;
-  const auto dim = static_cast<size_t>(config.patch_dim);
-  const auto n = static_cast<size_t>(grid_->n_patches);
-  std::vector<float> ordered(n * dim);
-  const auto frame = patches_.values.subspan(static_cast<size_t>(frame_) * n * dim, n * dim);
-  for (size_t i = 0; i < n; ++i)
-    std::ranges::copy(frame.subspan(static_cast<size_t>(grid_->source[i]) * dim, dim),
-                      ordered.begin() + static_cast<ptrdiff_t>(i * dim));
-  if (config.patch_scale != 1.0f || config.patch_shift != 0.0f)
-    for (float& value : ordered) value = value * config.patch_scale + config.patch_shift;
-  const Tensor in = ops.new_tensor(grid_->n_patches, config.patch_dim),
-               products = ops.new_tensor(grid_->n_patches, config.model_dim());
-  ops.write_rows(ordered, in);
-  const LinearTarget target = tower_.weights_->patches.into(products);
-  ops.linear(in, {&target, 1});
-  return products;
-}
-
-Tensor TowerPass::input_products(Ops& ops) const {
-  const TowerConfig& config = tower_.config_;
-  if (config.planes.convolutions.empty())
-    return config.convolutions.empty() ? patch_products(ops) : convolved(ops);
-  const Tensor products = ops.new_tensor(grid_->n_patches, config.model_dim());
-  ops.write_rows(inputs_, products);
-  return products;
-}
-
-// x = positions + what the frame's patches become, normed.
-void TowerPass::read_patches(Tensor x, Ops& ops) const {
-  const TowerConfig& config = tower_.config_;
-  const TowerWeights& w = *tower_.weights_;
-  const Tensor products = input_products(ops);
-  if (w.patch_norm) ops.norm(products, norm_params(config.layers, w.patch_norm), products);
-  if (grid_->base.empty()) {
-    ops.copy(products, x.row_range(0, grid_->n_patches));
-  } else {
-    ops.write_rows(grid_->base, x);
-    ops.add(x.row_range(0, grid_->n_patches), products, 1.0f);
-  }
-  if (w.pre_norm)
-    ops.norm(x,
-             {w.pre_norm.weight.get(), w.pre_norm.bias.get(), config.pre_norm_config.eps,
-              config.pre_norm_config.layer_norm},
-             x);
-}
 
 // Copies features of the frame's units to the places of its tokens.
 void TowerPass::give(Tensor projected, Ops& ops, std::vector<float>& out) const {
@@ -512,6 +382,11 @@ Status TowerPass::advance(Ops& ops) {
   if (piece.chunk >= 0) {
     ops.begin_step(nullptr);
     convolve_chunk(piece.chunk, ops);
+    return end_piece(ops);
+  }
+  if (piece.queries) {
+    ops.begin_step(nullptr);
+    ops.read_rows(w.queries->forward(stream_, ops), features_.rows);
     return end_piece(ops);
   }
   const int n_rows = grid_->n_rows;
@@ -549,10 +424,15 @@ Status TowerPass::advance(Ops& ops) {
   } else {
     ops.write_rows(stream_, x);
   }
-  ForwardOptions options;
-  options.stream = &x, options.first_layer = piece.first, options.n_layers = piece.end;
-  decoder_forward(config.layers, w.blocks, shape, *cache_, ops, options);
-  const int n_of_tokens = static_cast<int>(grid_->tokens.size()) * config.unit_places();
+  if (w.conformer != nullptr) {
+    w.conformer->forward(piece.first, piece.end, x, n_rows, *cache_, ops);
+  } else {
+    ForwardOptions options;
+    options.stream = &x, options.first_layer = piece.first, options.n_layers = piece.end;
+    decoder_forward(config.layers, w.blocks, shape, *cache_, ops, options);
+  }
+  const int n_of_tokens =
+      std::min(static_cast<int>(grid_->tokens.size()) * config.unit_places(), grid_->n_patches);
   const Tensor patches = x.row_range(0, n_of_tokens);
   if (piece.deep >= 0) {
     const auto at = static_cast<size_t>(piece.deep);

@@ -21,7 +21,7 @@ namespace penstock {
 struct PicturePatches {
   // [n_frames * rows * cols, patch_dim], in the order of TowerConfig::patches_by_unit; a patch is
   // [colour, frame, y, x]. Normalised as the model's image processor does. Of a sound: frames
-  // [n_frames * TowerConfig::n_inputs(), patch_dim].
+  // [n_frames * TowerConfig::n_inputs(), patch_dim], or fewer (TowerConfig::ends_apart).
   std::span<const float> values;
   PictureGrid grid;
 };
@@ -60,6 +60,8 @@ class Tower {
   int64_t working_bytes(const PictureGrid& grid) const;
   // Checks a grid. Error: kInvalidArgument.
   Status check(const PictureGrid& grid) const;
+  // Checks the grid, and that there are as many numbers as it takes. Error: kInvalidArgument.
+  Status check(const PicturePatches& patches) const;
   // Computes all pieces of a picture. REQUIRES: no step is under way.
   Result<PictureFeatures> encode(const PicturePatches& patches, Ops& ops) const;
 
@@ -80,7 +82,7 @@ class Tower {
 class TowerPass {
  public:
   // layers_per_piece: at most as many layers in a step; 0: no bound. REQUIRES: tower and patches
-  // outlive the pass, and the grid is one that check() accepts.
+  // outlive the pass, and check() accepts the patches.
   TowerPass(const Tower& tower, const PicturePatches& patches, int layers_per_piece = 0);
   ~TowerPass();
 
@@ -93,13 +95,15 @@ class TowerPass {
  private:
   // Layers [first, end) of one frame, with windows or without; first == 0: the input is made first.
   struct Piece {
-    int first, end;
-    bool windowed;
-    int deep;  // index of the features that are taken after it, or -1
-    bool last;
-    int chunk = -1;  // instead of layers: convolutions of this chunk (TowerPlanes)
+    int first = 0, end = 0;
+    bool windowed = false;
+    int deep = -1;  // index of the features that are taken after it, or -1
+    bool last = false;
+    int chunk = -1;        // instead of layers: convolutions of this chunk (TowerPlanes)
+    bool queries = false;  // instead of layers: TowerQueries
   };
   Status begin(Ops& ops);
+  size_t n_given() const;
   void read_patches(Tensor x, Ops& ops) const;
   Tensor patch_products(Ops& ops) const;
   Tensor convolved(Ops& ops) const;

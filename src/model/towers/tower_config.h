@@ -69,13 +69,35 @@ struct TowerPlanes {
   int n_positions = 0;  // that a chunk becomes
 };
 
+// Conformer layers (Granite Speech), in windows of TowerConfig::window positions.
+struct TowerConformer {
+  int taps = 0;           // of the convolution over time; 0: layers are a decoder's
+  int conv_dim = 0;       // its features
+  int most_distance = 0;  // of the file's embeddings
+  int middle = -1;        // behind this layer, what is heard so far is added; -1: nowhere
+  int n_classes = 0;
+  std::string classes, of_classes;  // stems
+};
+
+// Learned queries for each window of a sound's positions, which become its tokens (Q-Former).
+struct TowerQueries {
+  int window = 0;  // positions; 0: there are none
+  int count = 0;   // tokens of a window
+  std::string prefix;
+  int dim = 0, n_layers = 0, n_heads = 0, ffn_dim = 0;
+  int crosses_every = 1;  // layers 0, crosses_every, ... see the window
+  float eps = 1e-12f;
+  ActivationFunction activation = Activation::kGelu;
+  float factor = 1.0f;  // of the tokens
+};
+
 // A step of a projector. Rows are patches in units (TowerConfig::unit), then tokens.
 struct ProjectorStage {
   enum class Kind : uint8_t {
     kNorm,
     kLinear,
     kActivation,
-    kJoin,         // the rows of a unit, concatenated
+    kJoin,         // the rows of a unit, concatenated; zeros are behind the rows of the last one
     kMean,         // the mean of a unit's rows
     kScale,        // x * factor
     kGated,        // activation(x gate^T) * (x up^T)
@@ -119,15 +141,21 @@ struct TowerConfig {
   // numbers. Frames are given as n_inputs() says.
   std::vector<TowerConvolution> convolutions;
   TowerPlanes planes;  // or these
+  // Zeros stand around what each convolution reads, not around the first one's frames alone; a sound's
+  // last frames may be missing, as many as change no number of positions.
+  bool ends_apart = false;
   // Side of the square of patches that becomes one token.
   int unit = 1;
-  // Instead of a square: so many neighbours of a row. What is left at its end becomes no token.
-  bool unit_in_row = false;
+  // Instead of a square: so many neighbours of a row. What is left at its end becomes no token, or, with
+  // fills_unit, one whose other rows are zeros where the projector joins them.
+  bool unit_in_row = false, fills_unit = false;
   // Order of patches that the tower is given: unit after unit; false: row after row.
   bool patches_by_unit = false;
   // Tokens have rows and columns as positions in the text model (M-RoPE).
   bool grid_positions = false;
   TowerPositions positions;
+  TowerConformer conformer;
+  TowerQueries queries;  // instead of the projector
   // None, one, or two for different features of a head.
   std::vector<TowerRope> ropes;
   std::string class_name;  // whole name of the class token's row; "": there is none
@@ -156,16 +184,21 @@ struct TowerConfig {
   int model_dim() const { return layers.model_dim; }
   int unit_rows() const { return unit_in_row ? 1 : unit; }
   int unit_places() const { return unit * unit_rows(); }
+  int units_in(int cols) const { return (cols + (fills_unit ? unit - 1 : 0)) / unit; }
   int n_tokens(const PictureGrid& grid) const {
-    return grid.n_frames * (grid.rows / unit_rows()) * (grid.cols / unit);
+    if (queries.window > 0)
+      return grid.n_frames * ((grid.cols + queries.window - 1) / queries.window) * queries.count;
+    return grid.n_frames * (grid.rows / unit_rows()) * units_in(grid.cols);
   }
-  // Numbers of patches, or of frames before convolutions, that each frame of a grid is given as.
+  // Numbers of patches, or of frames before convolutions, that each frame of a grid is given as; at most,
+  // with ends_apart.
   int n_inputs(const PictureGrid& grid) const {
     if (!planes.convolutions.empty())
       return (grid.cols + planes.n_positions - 1) / planes.n_positions * planes.n_frames;
     if (convolutions.empty()) return grid.rows * grid.cols;
     int n = grid.cols;
-    for (size_t i = convolutions.size(); i-- > 0;) n = convolutions[i].stride * (n - 1) + 2;
+    for (size_t i = convolutions.size(); i-- > 0;)
+      n = convolutions[i].stride * (ends_apart ? n : n - 1) + (ends_apart ? 0 : 2);
     return n;
   }
 };

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "base/json_text.h"
+#include "formats/hf_config.h"
 #include "model/towers/families.h"
 
 namespace penstock {
@@ -104,14 +105,29 @@ constexpr std::string_view kHarmless[] = {"model_type",
                                           "base_model_ep_plan",
                                           "base_model_tp_plan"};
 
-const char* section_of(TowerSense sense) {
-  return sense == TowerSense::kSight ? "vision_config" : "audio_config";
+const char* section_of(TowerSense sense, const json& config) {
+  if (sense == TowerSense::kSight) return "vision_config";
+  return config.contains("encoder_config") ? "encoder_config" : "audio_config";
+}
+
+// The error of a key that nothing read and that may change results.
+std::optional<Error> unknown_key(const ConfigReader& reader, const json& object) {
+  for (const auto& [key, value] : object.items()) {
+    const bool neutral = value.is_null() || value == false;
+    if (neutral || reader.was_asked_for(key) ||
+        std::ranges::find(kHarmless, key) != std::end(kHarmless))
+      continue;
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("{}: {}: this field is not known here (it is {})", reader.where(), key,
+                             value.dump().substr(0, 60))};
+  }
+  return std::nullopt;
 }
 
 json tower_object(const WeightSource& source, std::string_view defaults, TowerSense sense) {
   json object = defaults.empty() ? json::object() : bounded_json(defaults);
-  const json& config = source.config();
-  const auto found = config.find(section_of(sense));
+  const json& config = multimodal_part(source.config());
+  const auto found = config.find(section_of(sense, config));
   if (found == config.end() && config.is_object()) {
     object.update(config);
   } else if (found != config.end() && found->is_object()) {
@@ -125,10 +141,13 @@ json tower_object(const WeightSource& source, std::string_view defaults, TowerSe
 TowerReader::TowerReader(const WeightSource& source, std::string_view hf_defaults, TowerSense sense)
     : source_(source),
       object_(tower_object(source, hf_defaults, sense)),
-      whole_(source.config(), Naming::kHuggingFace, "", source.path().string() + ": config.json"),
+      whole_(multimodal_part(source.config()), Naming::kHuggingFace, "",
+             source.path().string() + ": config.json"),
       vision_(object_, Naming::kHuggingFace, "",
-              source.path().string() + ": config.json: " + section_of(sense)),
-      has_section_(source.config().contains(section_of(sense))) {
+              source.path().string() +
+                  ": config.json: " + section_of(sense, multimodal_part(source.config()))),
+      has_section_(multimodal_part(source.config())
+                       .contains(section_of(sense, multimodal_part(source.config())))) {
   whole_.set_source(&source), vision_.set_source(&source);
 }
 
@@ -166,7 +185,11 @@ int TowerReader::side(Key key, std::optional<int> fallback) {
 }
 
 ActivationFunction TowerReader::activation(Key key, std::string fallback) {
-  const std::string name = vision_.text(key, std::move(fallback));
+  return activation(vision_, key, std::move(fallback));
+}
+
+ActivationFunction TowerReader::activation(ConfigReader& from, Key key, std::string fallback) {
+  const std::string name = from.text(key, std::move(fallback));
   if (name == "gelu") return Activation::kGelu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast")
     return Activation::kGeluTanh;
@@ -175,7 +198,7 @@ ActivationFunction TowerReader::activation(Key key, std::string fallback) {
   if (name == "quick_gelu") return quick_gelu();
   fail(ErrorCode::kUnsupported,
        fmt::format("{}: expected gelu, gelu_pytorch_tanh, quick_gelu, silu or relu, got '{}'",
-                   vision_.name(key), name));
+                   from.name(key), name));
   return Activation::kGelu;
 }
 
@@ -183,15 +206,13 @@ Status TowerReader::status() const {
   RETURN_IF_ERROR(vision_.status());
   RETURN_IF_ERROR(whole_.status());
   if (!has_section_) return {};  // the other fields are those of the text model
-  for (const auto& [key, value] : object_.items()) {
-    const bool neutral = value.is_null() || value == false;
-    if (neutral || vision_.was_asked_for(key) ||
-        std::ranges::find(kHarmless, key) != std::end(kHarmless))
-      continue;
-    return errorf(ErrorCode::kUnsupported, "{}: {}: this field is not known here (it is {})",
-                  vision_.where(), key, value.dump().substr(0, 60));
-  }
+  if (auto error = unknown_key(vision_, object_)) return tl::unexpected(*std::move(error));
   return {};
+}
+
+void TowerReader::merge(const ConfigReader& other, const nlohmann::json& object) {
+  if (!other.status()) return fail(other.status().error().code, other.status().error().message);
+  if (auto error = unknown_key(other, object)) fail(error->code, std::move(error->message));
 }
 
 ActivationFunction quick_gelu() {

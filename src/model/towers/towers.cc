@@ -1,6 +1,7 @@
 // THE list of towers, and how the one of a file is found.
 #include <algorithm>
 
+#include "formats/hf_config.h"
 #include "model/towers/families.h"
 #include "model/towers/tower.h"
 
@@ -9,16 +10,18 @@ namespace penstock {
 extern const TowerFamily kAyaTower, kCohere2Tower, kGemma4Tower, kGlm4vTower, kLlavaNextTower,
     kOneVisionTower, kGemma3Tower, kIdefics3Tower, kLfm2VlTower, kLlama4Tower, kInternVlTower,
     kLlavaTower, kMistral3Tower, kQwen2VlTower, kQwen25VlTower, kQwen35Tower, kQwen3VlTower,
-    kQwen2AudioTower, kQwen3AsrTower, kVoxtralTower, kWhisperTower;
+    kQwen2AudioTower, kQwen3AsrTower, kVoxtralTower, kWhisperTower, kUltravoxTower, kQwen25OmniEar,
+    kQwen25OmniEye, kQwen3OmniEar, kQwen3OmniEye, kGraniteSpeechTower;
 
 namespace {
 
 constexpr const TowerFamily* kFamilies[] = {
-    &kGemma4Tower,   &kGlm4vTower,   &kLlavaNextTower,  &kOneVisionTower, &kAyaTower,
-    &kCohere2Tower,  &kLfm2VlTower,  &kLlama4Tower,     &kGemma3Tower,    &kIdefics3Tower,
-    &kInternVlTower, &kLlavaTower,   &kMistral3Tower,   &kQwen2VlTower,   &kQwen25VlTower,
-    &kQwen35Tower,   &kQwen3VlTower, &kQwen2AudioTower, &kVoxtralTower,   &kQwen3AsrTower,
-    &kWhisperTower,
+    &kGemma4Tower,   &kGlm4vTower,         &kLlavaNextTower,  &kOneVisionTower, &kAyaTower,
+    &kCohere2Tower,  &kLfm2VlTower,        &kLlama4Tower,     &kGemma3Tower,    &kIdefics3Tower,
+    &kInternVlTower, &kLlavaTower,         &kMistral3Tower,   &kQwen2VlTower,   &kQwen25VlTower,
+    &kQwen35Tower,   &kQwen3VlTower,       &kQwen2AudioTower, &kVoxtralTower,   &kQwen3AsrTower,
+    &kWhisperTower,  &kUltravoxTower,      &kQwen25OmniEar,   &kQwen25OmniEye,  &kQwen3OmniEar,
+    &kQwen3OmniEye,  &kGraniteSpeechTower,
 };
 
 std::string text_of(const nlohmann::json& object, const char* key) {
@@ -30,12 +33,16 @@ std::string text_of(const nlohmann::json& object, const char* key) {
 
 // Returns the type of the file's tower for a sense, "" if it has none.
 std::string tower_type(const WeightSource& source, TowerSense sense) {
-  const nlohmann::json& config = source.config();
+  const nlohmann::json& config = multimodal_part(source.config());
   if (source.naming() == Naming::kGguf || !config.is_object()) return "";
   // Whisper's encoder has no section of its own.
   const std::string type = text_of(config, "model_type");
   if (type == "whisper") return sense == TowerSense::kHearing ? type : "";
-  const auto own = config.find(sense == TowerSense::kSight ? "vision_config" : "audio_config");
+  // Ultravox names an encoder whose configuration and weights may be elsewhere.
+  if (sense == TowerSense::kHearing && !text_of(config, "audio_model_id").empty()) return type;
+  auto own = config.find(sense == TowerSense::kSight ? "vision_config" : "audio_config");
+  if (own == config.end() && sense == TowerSense::kHearing && config.contains("projector_config"))
+    own = config.find("encoder_config");  // Granite Speech
   return own == config.end() || !own->is_object() ? "" : type;
 }
 

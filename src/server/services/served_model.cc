@@ -195,7 +195,7 @@ Status ServedModel::load(EngineConfig config) {
       const Eyes* const eyes = session_ != nullptr ? session_->eyes() : nullptr;
       {
         const std::lock_guard known(mutex_);
-        sees_ = eyes != nullptr && !eyes->hears();
+        sees_ = eyes != nullptr && eyes->sees();
         sight_known_ = true;
       }
       hears_ = eyes != nullptr && eyes->hears();
