@@ -2,7 +2,7 @@
 """Checks that every folder of src/ includes only the folders its row of docs/design.md section 2 lists.
 
 Also: the rooms of a layer in the direction that the line "inside …" there gives; CUDA headers only in ops/cuda, intrinsics only in kernels/<isa>, one backend's headers and the memory of tensors
-only in ops/ and in quantize/, which computes on the CPU; files are opened for reading by base/regular_file.h alone; nothing but base/ calls functions of C that depend on the locale.
+only in ops/ and in quantize/, which computes on the CPU; files are opened for reading by base/regular_file.h alone; texts are hashed by base/text_hash.h alone; nothing but base/ calls functions of C that depend on the locale.
 Exit code 1 and one line per violation.
 """
 import pathlib
@@ -78,6 +78,8 @@ def violations():
             localized = re.search(r"\bstd::(to(lower|upper)|is(al|print|digit|xdigit|space|upper|lower|punct)\w*)\(|\b(strto(d|f|ld)|sto(d|f|ld)|atof|strftime)\(", re.sub(r'"(\\.|[^"\\])*"', "", line.split("//")[0]))
             if localized and layer != "base":
                 yield f"{where}: {localized.group(0)} depends on the process's locale (base/ascii.h and base/locale_free.h do not)"
+            if re.search(r"\b(hash|unordered_\w+)<std::string", line) and "/".join(parts) != "base/text_hash.h":
+                yield f"{where}: a hash of texts whose collisions anybody can make (base/text_hash.h has a key)"
             system = re.match(r"\s*#\s*include\s+<([^>]+)>", line)
             if not system:
                 continue

@@ -18,12 +18,15 @@ News = Union[RequestOutput, BaseException]
 
 
 class Stream:
-    """The queue of one request's outputs to an event loop."""
+    """The queue of one request's outputs to an event loop. The number is that of the request, None until it is submitted; a stream
+    that was left has no reader any more."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, request_id: str) -> None:
         self.loop = loop
         self.request_id = request_id
         self.queue: "asyncio.Queue[News]" = asyncio.Queue()
+        self.number: Optional[int] = None
+        self.left = False
 
 
 class Follower:
@@ -60,29 +63,31 @@ class Follower:
                 return list(self._streams)
             return [self._numbers[name] for name in names if name in self._numbers]
 
-    def submit(self, request_id: Optional[str], stream: Stream, send: Callable[[Requests], int]) -> int:
-        """Registers a request that `send` submits and returns its number. Errors: EngineError, ValueError (the name is taken), and
-        those of `send`."""
+    def submit(self, request_id: Optional[str], stream: Stream, send: Callable[[Requests], int]) -> None:
+        """Registers a request that `send` submits, unless its stream was left. Errors: EngineError, ValueError (the name is taken),
+        and those of `send`."""
         with self._lock:
             if self._closed or self._requests is None:
                 raise EngineError("the engine is closed")
+            if stream.left:
+                return
             if request_id is not None and request_id in self._numbers:
                 raise ValueError(f"request_id: {request_id!r} is running already")
-            number = send(self._requests)
+            stream.number = number = send(self._requests)
             self._streams[number] = stream
             if request_id is not None:
                 self._numbers[request_id] = number
         self._wake.set()
-        return number
 
-    def forget(self, number: int) -> None:
-        """Ends a request whose outputs nobody reads any more."""
+    def leave(self, stream: Stream) -> None:
+        """Ends the request of a stream that nobody reads any more, also one that another thread is about to submit."""
         with self._lock:
-            stream = self._streams.pop(number, None)
-            if stream is not None:
-                self._numbers.pop(stream.request_id, None)
-        if stream is not None:
-            self.cancel([number])
+            stream.left = True
+            number = stream.number
+            if number is None or self._streams.pop(number, None) is None:
+                return
+            self._numbers.pop(stream.request_id, None)
+        self.cancel([number])
 
     def cancel(self, numbers: Sequence[int]) -> None:
         """Cancels requests; their final outputs are still delivered."""

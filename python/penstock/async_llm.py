@@ -113,12 +113,11 @@ class AsyncLLM:
         check_params(params, self.args)
         level = priority_level(priority, self.args)
         stream = Stream(asyncio.get_running_loop(), request_id or "")
-        number = await self._apart(self._submit, follower, prompt, params, request_id, level, tokenization_kwargs, stream,
-                                   lora_request)
         interval = params.stream_interval or self.args.stream_interval
         held: Optional[RequestOutput] = None  # DELTA: outputs not yet yielded
         n_held = 0
         try:
+            await self._apart(self._submit, follower, prompt, params, request_id, level, tokenization_kwargs, stream, lora_request)
             while True:
                 news = await stream.queue.get()
                 if isinstance(news, BaseException):
@@ -138,10 +137,10 @@ class AsyncLLM:
                 if news.finished:
                     return
         finally:
-            follower.forget(number)
+            follower.leave(stream)
 
     def _submit(self, follower: Follower, prompt: Any, params: SamplingParams, request_id: Optional[str], level: int,
-                options: Optional[Dict[str, Any]], stream: Stream, lora: Optional[LoRARequest]) -> int:
+                options: Optional[Dict[str, Any]], stream: Stream, lora: Optional[LoRARequest]) -> None:
         """Tokenizes and submits a request. Runs in the loop's thread pool, since tokenizing a long text takes time."""
         parsed = parse_prompt(prompt, images=True)
         check_prompts([parsed], self.args)
@@ -158,7 +157,7 @@ class AsyncLLM:
         def send(requests: Requests) -> int:
             return requests.submit(request_id or "", parsed, params, ready, level,
                                    stream=params.output_kind is not RequestOutputKind.FINAL_ONLY, lora=lora, pictures=pictures)
-        return follower.submit(request_id, stream, send)
+        follower.submit(request_id, stream, send)
 
     async def encode(self, prompt: Any, pooling_params: Optional[PoolingParams] = None, request_id: Optional[str] = None, *,
                      lora_request: Any = None, trace_headers: Optional[Dict[str, str]] = None, priority: int = 0,

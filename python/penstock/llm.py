@@ -308,7 +308,7 @@ class LLM:
                     bar.update(1)
         finally:
             self._n_calls -= 1
-            if places:
+            if requests.n_open:
                 requests.cancel_all()
             bar.close()
         return [output for output in outputs if output is not None]

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/sha256.h"
 
 namespace penstock {
 namespace {
@@ -21,13 +22,9 @@ void absorb(BlockHash& hash, uint64_t word) {
 }  // namespace
 
 BlockHash root_hash(std::string_view salt) {
-  BlockHash hash{0x243F6A8885A308D3ull, 0x13198A2E03707344ull};
-  absorb(hash, salt.size());
-  for (size_t i = 0; i < salt.size(); i += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, salt.data() + i, std::min<size_t>(8, salt.size() - i));
-    absorb(hash, word);
-  }
+  const Sha256 digest = sha256(salt);
+  BlockHash hash;
+  std::memcpy(&hash, digest.data(), sizeof hash);
   return hash;
 }
 

@@ -24,7 +24,7 @@ struct BlockHash {
 };
 
 // Returns the parent hash of a sequence's first block. Sequences share blocks only when their salts
-// are equal.
+// are equal, also where a client chooses one: the hash is cryptographic.
 BlockHash root_hash(std::string_view salt);
 // Returns the hash of a block with these tokens after `parent`.
 BlockHash chain_hash(const BlockHash& parent, std::span<const TokenId> tokens);

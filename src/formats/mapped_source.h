@@ -3,9 +3,9 @@
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <unordered_map>
 
 #include "base/mapped_file.h"
+#include "base/text_hash.h"
 #include "formats/weight_source.h"
 
 namespace penstock {
@@ -64,7 +64,7 @@ class MappedSource : public WeightSource {
   std::vector<std::vector<std::byte>> made_;
   std::vector<std::unique_ptr<const std::string>> copies_;  // files that are not mapped
   std::vector<TensorInfo> tensors_;
-  std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
+  ViewMap<size_t> index_;  // keys point into tensors_
 };
 
 // Opens a file as MappedFile::open() does. Errors: also kCorruptFile for a Git LFS pointer in place

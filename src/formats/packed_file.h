@@ -10,12 +10,12 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/mapped_file.h"
 #include "base/owned_bytes.h"
 #include "base/result.h"
+#include "base/text_hash.h"
 
 namespace penstock {
 
@@ -61,7 +61,7 @@ class PackedFile {
   std::span<const std::byte> bytes_;  // the whole file
   PackedOrigin origin_;
   std::vector<PackedPart> parts_;
-  std::unordered_map<std::string_view, size_t> index_;
+  ViewMap<size_t> index_;
   std::vector<uint64_t> sums_;
   size_t data_begin_ = 0;
 };

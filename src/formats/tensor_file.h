@@ -8,10 +8,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
+#include "base/text_hash.h"
 #include "quant/quant_type.h"
 
 namespace penstock {
@@ -51,7 +51,7 @@ class TensorFile {
   std::filesystem::path partial_;
   int fd_ = -1;
   std::vector<Slot> slots_;
-  std::unordered_map<std::string, size_t> index_;
+  TextMap<size_t> index_;
 };
 
 }  // namespace penstock

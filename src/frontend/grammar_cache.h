@@ -8,10 +8,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
+#include "base/text_hash.h"
 #include "grammar/grammar.h"
 #include "penstock/metrics.h"
 #include "penstock/structured_outputs.h"
@@ -123,7 +123,7 @@ class GrammarCache {
   std::shared_ptr<const grammar::Vocabulary> vocabulary_;  // created lazily
   mutable std::mutex mutex_;                               // guards the members below
   std::list<Entry> latest_;                                // most recently used first
-  std::unordered_map<std::string_view, Place> by_key_;     // entries by `key` and by `text_key`
+  ViewMap<Place> by_key_;                                  // entries by `key` and by `text_key`
   struct Evicted {
     std::weak_ptr<const grammar::Grammar> grammar;
     std::string owner;

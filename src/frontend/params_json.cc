@@ -37,7 +37,7 @@ Status read_integer(const char* field, const json& value, T& out) {
     }
   } else if (value.is_number_float() && value.get<double>() == std::floor(value.get<double>()) &&
              std::abs(value.get<double>()) < 1e9) {
-    out = static_cast<T>(value.get<double>());
+    out = static_cast<T>(static_cast<int64_t>(value.get<double>()));
     return {};
   }
   return wrong(field, "an integer", value);

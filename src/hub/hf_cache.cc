@@ -95,8 +95,8 @@ std::optional<std::vector<RepoFile>> HfCache::tree(const std::string& repo,
   std::vector<RepoFile> files;
   for (const auto& [name, info] : listed->items()) {
     if (!check_repo_path(name, "")) return std::nullopt;
-    files.push_back({name, json_integer(info, "size"), json_string(info, "blob_id"),
-                     json_string(info, "lfs_sha256"), json_integer(info, "lfs_size"),
+    files.push_back({name, json_file_size(info, "size"), json_string(info, "blob_id"),
+                     json_string(info, "lfs_sha256"), json_file_size(info, "lfs_size"),
                      json_string(info, "xet_hash")});
   }
   return files;

@@ -21,10 +21,19 @@ bool is_repo_part(std::string_view part) {
          std::ranges::all_of(part, [](char c) { return is_word(c) || c == '-' || c == '.'; });
 }
 
+// Names are shown on terminals, some of which take U+0080 to U+009F for the beginning of a command.
+bool has_control(std::string_view text) {
+  unsigned char before = 0;
+  for (const unsigned char c : text) {
+    if (c < 0x20 || c == 0x7f || (before == 0xc2 && c >= 0x80 && c < 0xa0)) return true;
+    before = c;
+  }
+  return false;
+}
+
 bool is_path_part(std::string_view part) {
   return !part.empty() && part.size() <= kMaxPathPart && part != "." && part != ".." &&
-         std::ranges::none_of(part,
-                              [](unsigned char c) { return c < 0x20 || c == 0x7f || c == '\\'; });
+         part.find('\\') == std::string_view::npos && !has_control(part);
 }
 
 bool is_relative_path(std::string_view path) {

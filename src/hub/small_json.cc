@@ -30,6 +30,11 @@ int64_t json_integer(const nlohmann::json& object, const char* key) {
   return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : -1;
 }
 
+int64_t json_file_size(const nlohmann::json& object, const char* key) {
+  const int64_t size = json_integer(object, key);
+  return size >= 0 && size <= kMostFileBytes ? size : -1;
+}
+
 std::string printable(std::string_view text, size_t max_chars) {
   std::string result;
   for (const char c : text.substr(0, max_chars)) {

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
+#include "base/text_hash.h"
 #include "base/work.h"
 #include "jinja/text.h"
 
@@ -344,19 +346,17 @@ size_t hash_of(Runtime& rt, const Value& value) {
   rt.step();
   switch (value.kind) {
     case Kind::kBool:
-    case Kind::kInt: return std::hash<int64_t>{}(value.as_int());
+    case Kind::kInt: return number_hash(static_cast<uint64_t>(value.as_int()));
     case Kind::kFloat: {
       const double f = value.real;
       if (f == std::floor(f) && std::fabs(f) < 9e18)
-        return std::hash<int64_t>{}(static_cast<int64_t>(f));
-      return std::hash<double>{}(f);
+        return number_hash(static_cast<uint64_t>(static_cast<int64_t>(f)));
+      return number_hash(std::bit_cast<uint64_t>(f));
     }
-    case Kind::kString:
-      rt.step(value.text().size() / 64);
-      return std::hash<std::string>{}(value.text());
+    case Kind::kString: rt.step(value.text().size() / 64); return text_hash(value.text());
     case Kind::kTuple: {
-      size_t hash = 0x9e3779b97f4a7c15u;
-      for (const Value& item : value.items()) hash = hash * 1000003 + hash_of(rt, item);
+      size_t hash = value.items().size();
+      for (const Value& item : value.items()) hash = number_hash(hash, hash_of(rt, item));
       return hash;
     }
     case Kind::kList:

@@ -42,6 +42,9 @@ void PythonLogitsProcessor::process(std::span<const TokenId> tokens, int n_promp
     }
     const auto changed =
         nb::cast<nb::ndarray<nb::numpy, const float, nb::ndim<1>, nb::c_contig>>(array);
+    // A function may have made another array of it (logits.dtype = ...).
+    if (changed.size() != logits.size())
+      throw nb::value_error("a logits processor left another number of logits");
     std::copy_n(changed.data(), logits.size(), logits.begin());
     // NaN cannot be ordered.
     for (float& logit : logits) {

@@ -100,11 +100,19 @@ class Transcriptions(unittest.TestCase):
         for more in ({"prompt": "How many red circles?"}, {"temperature": 0}, {"temperature": 1.0}):
             self.assertIsInstance(self.ask(1, **more).text, str)
 
+    def test_seeds(self):
+        def said(**fields):
+            return self.ask(2, temperature=1.0, language="de", extra_body=fields).text
+        texts = [said(seed=seed) for seed in (1, 2, -1, 1, 2, -1)]
+        self.assertEqual(texts[:3], texts[3:])
+        self.assertEqual(len(set(texts)), 3)
+
     def test_what_is_refused(self):
         import openai
         for more, wanted in [({"language": "klingon"}, "language: expected a code"), ({"language": "es"}, "language: expected a code"),
                              ({"timestamp_granularities": ["word"]}, "times of words are not there"),
                              ({"temperature": 1.5}, "temperature: expected 0 to 1"),
+                             ({"extra_body": {"seed": "1.5"}}, "seed: expected an integer, got 1.5"),
                              ({"response_format": "diarized_json"}, "response_format: expected json, text"),
                              ({"stream": True, "response_format": "srt"}, "stream: expected response_format json or text")]:
             with self.assertRaises((openai.BadRequestError, openai.UnprocessableEntityError)) as refused:

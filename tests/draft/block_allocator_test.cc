@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <list>
 #include <map>
 #include <random>
@@ -55,6 +57,15 @@ TEST(BlockAllocator, NeedsEqualTokensAndNotOnlyEqualHashes) {
   EXPECT_FALSE(allocator.acquire(hash, block_tokens(1)));
   EXPECT_EQ(*allocator.acquire(hash, block_tokens(0)), block);
   EXPECT_EQ(allocator.references(block), 2);
+}
+
+// Clients choose salts: what separates them must not be forged.
+TEST(BlockHash, OfASaltIsTheBeginningOfItsSha256) {
+  const BlockHash hash = root_hash("abc");
+  std::array<uint8_t, 16> bytes{};
+  std::memcpy(bytes.data(), &hash, sizeof hash);
+  EXPECT_THAT(bytes, testing::ElementsAre(0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41,
+                                          0x41, 0x40, 0xde, 0x5d, 0xae, 0x22, 0x23));
 }
 
 TEST(BlockHash, DependsOnSaltParentAndTokens) {

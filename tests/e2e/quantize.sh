@@ -46,6 +46,7 @@ refused() {  # expected exit code, expected words, arguments…
 }
 refused 2 "--force" quantize "$model" "$dir/q4.gguf" --type q4_0
 refused 2 "the output is the input" quantize "$dir/q4.gguf" "$dir/q4.gguf" --type q4_0 --force
+refused 2 "the output is the model" imatrix "$dir/q4.gguf" "$dir/q4.gguf" --calibration "$text"
 refused 2 "q4_k_m" quantize "$model" "$dir/x.gguf" --type int4
 refused 2 "calibration" quantize "$model" "$dir/x" --type int4 --method awq
 refused 3 "nowhere" quantize "$dir/nowhere" "$dir/x.gguf" --type q4_0

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/collector.h"
+#include "engine/requests/adapter_pool.h"
 #include "formats/temp_dir.h"
 #include "support/test_data.h"
 
@@ -114,6 +115,26 @@ TEST_P(AdaptedModels, EachIsAsAlone) {
       EXPECT_EQ(stats.cached_tokens >= 32, round > 0 || i >= 3) << round << ' ' << i;
     }
   }
+}
+
+// A client without the adapter cannot have its own blocks found by those who use it.
+TEST(EngineAdapters, NoSaltSaysWhatAnAdapterSays) {
+  const TempDir dir;
+  const fs::path path = write_adapter(dir, "a", 6);
+  const std::vector<float> want = alone(path);
+  const auto engine = open_adaptable();
+  const AdapterRef adapter = open_in(*engine, path);
+  const std::string print = fmt::format("{:016x}", adapter->fingerprint());
+  for (const std::string& mark : {std::string("\n\0adapter ", 10), std::string("\nadapter ")}) {
+    Request forged = adapted_request(nullptr);
+    forged.cache_salt = mark + print;
+    submit(*engine, std::move(forged));
+  }
+  finish(*engine);
+  const auto sink = submit(*engine, adapted_request(adapter));
+  finish(*engine);
+  EXPECT_EQ(sink->result.sequences.at(0).stats.cached_tokens, 0);
+  EXPECT_EQ(logprobs_of(*sink), want);
 }
 
 TEST(EngineAdapters, MoreThanThereIsPlaceForWait) {

@@ -365,6 +365,17 @@ TEST(BlockFiles, AreListedCheckedAndPruned) {
   EXPECT_EQ(files_below(dir.path()).size(), 0u);
 }
 
+TEST(BlockFiles, WhatLiesInTheFutureWasUsedNow) {
+  const TempDir dir;
+  BlockFolder folder = folder_at(dir.path(), kMany, 1);
+  const Block block(1, 0);
+  ASSERT_TRUE(folder.write(block.key, block.image(folder.images())));
+  const timespec times[2] = {{13'600'000'000, 0}, {13'600'000'000, 0}};  // in 2400
+  const fs::path file = files_below(dir.path()).at(0);
+  ASSERT_EQ(utimensat(AT_FDCWD, file.c_str(), times, 0), 0);
+  EXPECT_EQ(list_store(dir.path()).value().begin()->second.oldest_ns, 0);
+}
+
 TEST(BlockWriter, WritesBehindAndFlushesAtItsEnd) {
   const TempDir dir;
   BlockFolder folder = folder_at(dir.path());

@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Result<std::unique_ptr<Engine>> open_with_length(const std::string& model, int max_model_len) {
   EngineConfig config;
@@ -24,6 +25,17 @@ TEST(Open, RotatedPositionsGoOnBeyondTheModelsLength) {
   const auto engine = open_with_length("llama3", 500);  // made for 128
   ASSERT_TRUE(engine) << engine.error().message;
   EXPECT_EQ((*engine)->info().max_model_len, 500);
+}
+
+TEST(Open, ErrorsDoNotShowThePasswordOfAStore) {
+  EngineConfig config;
+  config.model = tests_dir().string() + "/golden/models/llama3";
+  config.kv_store = "redis://:secret@a:6379";
+  config.enable_prefix_caching = false;
+  const auto engine = Engine::open(config);
+  ASSERT_FALSE(engine);
+  EXPECT_THAT(engine.error().message,
+              AllOf(HasSubstr("kv_store: expected"), Not(HasSubstr("secret"))));
 }
 
 TEST(Open, LearnedPositionsEndWhereTheyEnd) {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "engine/open/tower_file.h"
+#include "formats/temp_dir.h"
 #include "frontend/pictures/message_pictures.h"
 #include "penstock/llm.h"
 #include "sensing_model.h"
@@ -117,6 +118,37 @@ TEST_P(SeeingModels, MmprojFilesMakeImageProcessors) {
       EXPECT_THAT((*rows)[i]->values,
                   testing::Pointwise(testing::FloatNear(2e-3f), (*same)[i]->values));
   }
+}
+
+// Cached prompts and kept replies are found by it.
+TEST(SeeingModel, APicturesIdentityIsThatOfItsTowerToo) {
+  const TempDir dir;
+  const auto source = open_weights(golden("gemma3")).value();
+  const Seeing model("gemma3");
+  Json messages = talks_of("gemma3")[0]["messages"];
+  const auto pictures = take_pictures(messages, 64).value();
+  const auto identity_with = [&](const std::filesystem::path& file) {
+    const auto tower = open_tower_file(file).value();
+    auto encoder = PictureEncoder::open(*tower, model.session->engine().config()).value();
+    const auto eyes =
+        Eyes::open(std::move(encoder), *tower, *source, model.session->engine_info(), {});
+    return eyes.value()->plan(pictures).value().at(0).identity;
+  };
+  const std::filesystem::path file = golden("gemma3") / "mmproj.gguf", copy = dir / "copy.gguf",
+                              other = dir / "other.gguf";
+  std::filesystem::copy_file(file, copy);
+  std::filesystem::copy_file(file, other);
+  {
+    // The lowest bit of a number in the middle of the weights.
+    const auto middle = static_cast<std::streamoff>(std::filesystem::file_size(file)) / 8 * 4;
+    std::fstream bytes(other, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekg(middle);
+    const auto byte = static_cast<char>(bytes.get() ^ 1);
+    bytes.seekp(middle);
+    bytes.put(byte);
+  }
+  EXPECT_EQ(identity_with(file), identity_with(copy));
+  EXPECT_NE(identity_with(file), identity_with(other));
 }
 
 TEST(SeeingModel, RefusesTheMmprojFileOfAnotherModel) {

@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
+#include <optional>
+
 #include "grammar/grammar.h"
 #include "schema_text.h"
 #include "small_vocabulary.h"
@@ -37,6 +40,55 @@ TEST(CompileBounds, UniqueItemsOverALargeEnumAreCounted) {
   ASSERT_TRUE(one.compiled && two.compiled) << one.refusal.message;
   EXPECT_LT(one.steps, 3'000'000u);
   EXPECT_LT(two.steps, 3 * one.steps);
+}
+
+// An object with these members, all of which are required.
+std::string members(const std::vector<std::string>& names) {
+  const auto list = [&](const char* form) {
+    return list_of(static_cast<int>(names.size()),
+                   [&](int i) { return fmt::format(fmt::runtime(form), names[i]); });
+  };
+  return fmt::format(R"({{"type":"object","properties":{{{}}},"required":[{}]}})",
+                     list("\"{}\":{{\"type\":\"null\"}}"), list("\"{}\""));
+}
+
+std::vector<std::string> plain_names(int n) {
+  std::vector<std::string> names;
+  for (int i = 0; i < n; ++i) names.push_back(fmt::format("{:016}", i));
+  return names;
+}
+
+// Seconds of the processor until what has few steps is refused.
+double seconds_of(SpecKind kind, const std::string& text) {
+  const std::clock_t begin = std::clock();
+  const auto grammar = Grammar::compile({kind, text}, small_vocabulary(), {.max_steps = 2'000'000});
+  EXPECT_EQ(grammar ? std::nullopt : std::optional(grammar.error().kind), RefusalKind::kTooLarge);
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+}
+
+// Quick compilations wait for what others begin: if it went on, for 5 to 30 seconds.
+TEST(CompileBounds, WorkEndsWhereItsStepsEnd) {
+  EXPECT_LT(seconds_of(SpecKind::kJsonSchema, members(plain_names(40'000))), 2);
+}
+
+TEST(CompileBounds, MembersThatDependOnOthersAreCounted) {
+  const std::string pairs =
+      list_of(20'000, [](int i) { return fmt::format("\"{:016}\":[\"{:016}\"]", i, i + 1); });
+  const std::string schema =
+      fmt::format(R"({{"type":"object","dependentRequired":{{{}}}}})", pairs);
+  EXPECT_LT(seconds_of(SpecKind::kJsonSchema, schema), 2);
+}
+
+// A class of its own for each of many characters.
+TEST(CompileBounds, ClassesOfCharactersAreCounted) {
+  std::string regex;
+  for (uint32_t c = 0x4e00; c < 0x4e00 + 20'000; ++c) {
+    const char bytes[] = {static_cast<char>(0xe0 | c >> 12),
+                          static_cast<char>(0x80 | (c >> 6 & 63)),
+                          static_cast<char>(0x80 | (c & 63)), 0};
+    regex += fmt::format("[a-z{}]", bytes);
+  }
+  EXPECT_LT(seconds_of(SpecKind::kRegex, regex), 2);
 }
 
 // Whether two objects are apart is found by the members that one requires and the other forbids.

@@ -190,6 +190,20 @@ TEST(HubProtocol, ListOfFiles) {
   EXPECT_FALSE(parse_tree(R"([{"type": "file", "path": "../x"}])", "x"));
 }
 
+// Lengths are added up.
+TEST(HubProtocol, WhatIsNoLengthIsUnknown) {
+  for (const char* size : {"-5", "1.5", "9223372036854775807", "18446744073709551615", "\"5\""}) {
+    const auto files = parse_tree(fmt::format(R"([{{"type": "file", "path": "a", "size": {}}},
+        {{"type": "file", "path": "b", "size": 5, "lfs": {{"oid": "33", "size": {}}}}}])",
+                                              size, size),
+                                  "x");
+    ASSERT_TRUE(files) << files.error().message;
+    EXPECT_EQ((*files)[0].size, -1) << size;
+    EXPECT_EQ((*files)[1].size, 5) << size;
+    EXPECT_EQ((*files)[1].lfs_size, -1) << size;
+  }
+}
+
 TEST(HubProtocol, NextPage) {
   EXPECT_EQ(next_link(R"(<https://h/a?cursor=x>; rel="next")"), "https://h/a?cursor=x");
   EXPECT_EQ(next_link(R"(<https://h/1>; rel="prev", </2>; rel="next")"), "/2");

@@ -93,7 +93,9 @@ TEST(ModelName, FilesOfAServerStayInside) {
   for (const char* path : {"a", "a/b.gguf", "a b", ".gitattributes", "\xc3\xa9.json"})
     EXPECT_TRUE(check_repo_path(path, "x")) << path;
   for (const char* path :
-       {"", "/a", "a/", "a//b", "..", "../a", "a/../b", ".", "a/./b", "a\\b", "a\nb"})
+       {"", "/a", "a/", "a//b", "..", "../a", "a/../b", ".", "a/./b", "a\\b", "a\nb",
+        "a\xc2\x9b"
+        "31m"})
     EXPECT_FALSE(check_repo_path(path, "x")) << path;
   EXPECT_FALSE(check_repo_path(std::string(2000, 'a'), "x"));
   EXPECT_FALSE(check_repo_path(std::string("a\0b", 3), "x"));

@@ -127,6 +127,22 @@ def test_leaving_early_ends_the_request(engine):
     assert run(leave()) == 0
 
 
+@pytest.mark.parametrize("n_turns", range(1, 6))
+def test_leaving_before_the_request_is_submitted(engine, n_turns):
+    async def leave():
+        task = asyncio.create_task(collect(engine, "Once", params_of(RequestOutputKind.DELTA, max_tokens=400, ignore_eos=True), "early"))
+        with engine._follower._lock:  # as if other callers were submitting
+            for _ in range(n_turns):
+                await asyncio.sleep(0.002)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await asyncio.sleep(0.02)
+        assert engine._follower.n_open == 0
+        assert (await collect(engine, "Once", params_of(RequestOutputKind.FINAL_ONLY), "early"))[0].finished
+    run(leave())
+
+
 def test_abort_by_name(engine):
     async def aborted():
         task = asyncio.create_task(collect(engine, "Once", params_of(RequestOutputKind.DELTA, max_tokens=450, ignore_eos=True), "mine"))

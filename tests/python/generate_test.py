@@ -253,6 +253,12 @@ def test_logits_processors_that_fail(stories):
         stories.generate("a", SamplingParams(max_tokens=4, logits_processors=[nan]))
     with pytest.raises(ValueError, match="logits_processors"):
         stories.generate("a", SamplingParams(logits_processors=[lambda logits: None]))
+
+    def fewer(ids, logits):
+        logits.dtype = numpy.float64
+
+    with pytest.raises(ValueError, match="another number of logits"):
+        stories.generate("a", SamplingParams(max_tokens=4, logits_processors=[fewer]))
     assert text_of(stories.generate("Once upon a time", GREEDY))
 
 

@@ -34,6 +34,9 @@ int ImatrixCommand::run() {
     return fail({ErrorCode::kInvalidArgument, "--calibration: expected a text"});
   auto found = find_model(model);
   if (!found) return fail(found.error());
+  std::error_code error;
+  if (std::filesystem::equivalent(*found, output, error))
+    return fail({ErrorCode::kInvalidArgument, output + ": the output is the model"});
   QuantizeJob job;
   job.in = *found;
   job.threads = threads;

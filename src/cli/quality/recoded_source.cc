@@ -1,9 +1,9 @@
 #include "cli/quality/recoded_source.h"
 
 #include <nlohmann/json.hpp>
-#include <unordered_map>
 #include <vector>
 
+#include "base/text_hash.h"
 #include "model/sources/ftype.h"
 
 namespace penstock {
@@ -69,7 +69,7 @@ class RecodedSource final : public WeightSource {
   std::unique_ptr<WeightSource> inner_;
   std::vector<std::vector<std::byte>> storage_;
   std::vector<TensorInfo> tensors_;
-  std::unordered_map<std::string_view, size_t> index_;  // keys refer to names in tensors_
+  ViewMap<size_t> index_;  // keys refer to names in tensors_
 };
 
 }  // namespace

@@ -10,10 +10,10 @@
 #include <span>
 #include <string>
 
-#include "base/checksum.h"
 #include "base/result.h"
 #include "draft/block_allocator.h"
 #include "engine/compute/cache_types.h"
+#include "formats/contents.h"
 #include "penstock/version.h"
 
 namespace penstock {
@@ -130,12 +130,8 @@ BlockHash store_identity(const WeightSource& source, uint64_t fingerprint) {
 }
 
 BlockHash shared_identity(const WeightSource& source, uint64_t fingerprint) {
-  std::string text = fmt::format("{} {:016x} by content\n", kVersion, fingerprint);
-  for (const TensorInfo& tensor : source.tensors()) {
-    text +=
-        fmt::format("{} {} {:016x}\n", tensor.name, tensor.bytes.size(), checksum64(tensor.bytes));
-  }
-  return root_hash(text + build_id());
+  const std::string text = fmt::format("{} {:016x} by content\n", kVersion, fingerprint);
+  return root_hash(text + contents_of(source) + build_id());
 }
 
 }  // namespace penstock

@@ -93,8 +93,9 @@ Status check_config(const EngineConfig& c) {
                          "paged or contiguous", c.kv_layout));
   if (!c.kv_store.empty()) {
     RETURN_IF_ERROR(parse_kv_store(c.kv_store));
+    // Its address may have a password.
     RETURN_IF_ERROR(expect(c.enable_prefix_caching && c.kv_layout == "paged", "kv_store",
-                           "prefix caching and the paged layout beside it", c.kv_store));
+                           "prefix caching and the paged layout beside it", "one without"));
   }
   RETURN_IF_ERROR(check_role(c));
   RETURN_IF_ERROR(

@@ -3,17 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "engine/requests/adapter_pool.h"
 
 namespace penstock {
 namespace {
 
+// K and V depend on the adapter. What is added is there without one too, so that no cache_salt, which
+// may be any text, says what an adapter says.
+std::string with_adapter(std::string salt, const Adapter* adapter) {
+  salt += "\nadapter ";
+  return salt += adapter == nullptr ? "none" : fmt::format("{:016x}", adapter->fingerprint());
+}
+
 // K and V depend on the RoPE frequencies.
 std::string with_kind(std::string salt, bool is_long) {
-  salt += std::string_view("\n\0rope ", 7);
-  return salt += is_long ? "long" : "short";
+  return salt += is_long ? "\nrope long" : "\nrope short";
 }
 
 }  // namespace
@@ -27,19 +32,15 @@ bool takes_long_rope(int reach, const EngineInfo& info) {
   return info.short_rope_len > 0 && reach > info.short_rope_len;
 }
 
-// K and V depend on the adapter.
 std::string prefix_salt(const Request& request, int reach, const EngineInfo& info) {
-  std::string salt = request.cache_salt;
-  if (request.adapter != nullptr) {
-    salt += fmt::format("\n{}{:016x}", std::string_view("\0adapter ", 9),
-                        request.adapter->fingerprint());
-  }
+  std::string salt = with_adapter(request.cache_salt, request.adapter.get());
   return info.short_rope_len > 0 ? with_kind(std::move(salt), takes_long_rope(reach, info)) : salt;
 }
 
 std::vector<std::string> prefix_salts(const std::string& cache_salt, const EngineInfo& info) {
-  if (info.short_rope_len == 0) return {cache_salt};
-  return {with_kind(cache_salt, false), with_kind(cache_salt, true)};
+  const std::string salt = with_adapter(cache_salt, nullptr);
+  if (info.short_rope_len == 0) return {salt};
+  return {with_kind(salt, false), with_kind(salt, true)};
 }
 
 }  // namespace penstock

@@ -1,9 +1,9 @@
 #include "engine/requests/request_start.h"
 
 #include <algorithm>
-#include <functional>
 #include <string>
 
+#include "base/text_hash.h"
 #include "engine/requests/adapter_pool.h"
 #include "engine/requests/given_input.h"
 #include "engine/requests/prefix_salt.h"
@@ -48,7 +48,7 @@ std::unique_ptr<BeamSearch> make_beam_search(const SamplingParams& params,
 }  // namespace
 
 uint64_t tenant_of(const Request& request) {
-  return request.tenant.empty() ? 0 : std::hash<std::string>()(request.tenant);
+  return request.tenant.empty() ? 0 : text_hash(request.tenant);
 }
 
 int n_sequences_of(const SamplingParams& params) {

@@ -38,6 +38,13 @@ int64_t now_ns() {
       .count();
 }
 
+// What lies in the future, or before 1970, was used now, or then.
+int64_t age_of(const timespec& used, int64_t now) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  const int64_t seconds = std::clamp<int64_t>(used.tv_sec, 0, now / kSecond + 1);
+  return std::max<int64_t>(0, now - seconds * kSecond - used.tv_nsec);
+}
+
 // Calls f for the paths in a folder, as far as they can be read.
 void for_each_entry(const fs::path& folder, const std::function<void(const fs::path&)>& f) {
   std::error_code error;
@@ -83,8 +90,7 @@ void for_each_block_file(const fs::path& root, const std::function<void(const Bl
     struct stat info{};
     if (!is_block_name(name) && !name.ends_with(kUnfinishedBlock)) return;
     if (lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
-    const int64_t used = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
-    f({file, disk_bytes(info.st_size), std::max<int64_t>(0, now - used)});
+    f({file, disk_bytes(info.st_size), age_of(info.st_mtim, now)});
   };
   for_each_entry(root, [&](const fs::path& model) {
     if (!is_hex(model.filename().native(), 32)) return;

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
+#include "base/text_hash.h"
 #include "frontend/chat/call_stream.h"
 #include "frontend/chat/marked_parser.h"
 #include "frontend/chat/parameter_schemas.h"
@@ -55,8 +55,8 @@ bool has_plain_rules(const Json& schema) {
 }
 
 // The names in a list, which may have other values.
-std::unordered_set<std::string> names_in(const Json& list) {
-  std::unordered_set<std::string> names;
+TextSet names_in(const Json& list) {
+  TextSet names;
   if (!list.is_array()) return names;
   for (const Json& one : list) {
     if (one.is_string()) names.insert(one.get<std::string>());
@@ -205,8 +205,8 @@ class ArgumentsGrammar {
     const Json& needed = get_field(object, "required");
     if (!may_walk(needed.size()))
       return refused(ErrorCode::kUnsupported, "required: too many names in all tools together");
-    const std::unordered_set<std::string> wanted = names_in(needed);
-    std::unordered_set<std::string> done;
+    const TextSet wanted = names_in(needed);
+    TextSet done;
     if (properties.is_object()) {
       for (const auto& [name, value] : properties.items()) {
         done.insert(name);

@@ -2,8 +2,8 @@
 // objects.
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
 
+#include "base/text_hash.h"
 #include "frontend/chat/exact_json.h"
 #include "frontend/chat/marked_parser.h"
 
@@ -49,7 +49,7 @@ std::optional<ParameterType> type_inside(const std::optional<ParameterType>& out
 Json element_object(std::vector<ElementChild> children) {
   Json::object_t object;
   object.reserve(children.size());
-  std::unordered_map<std::string_view, size_t> places;
+  ViewMap<size_t> places;
   std::vector<int> counts;
   for (ElementChild& child : children) {
     const auto [place, is_new] = places.try_emplace(child.name, object.size());

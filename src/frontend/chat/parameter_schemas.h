@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/text_hash.h"
 #include "frontend/chat/call_format.h"
 
 namespace penstock {
@@ -55,7 +56,7 @@ class SchemaDocument {
   Result<std::vector<nlohmann::ordered_json>> string_rules(const nlohmann::ordered_json& schema);
 
  private:
-  using Index = std::unordered_map<std::string_view, const nlohmann::ordered_json*>;
+  using Index = ViewMap<const nlohmann::ordered_json*>;
 
   const nlohmann::ordered_json* member(const nlohmann::ordered_json& object,
                                        const std::string& name);

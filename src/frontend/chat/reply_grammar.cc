@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "base/json_text.h"
+#include "base/text_hash.h"
 #include "frontend/chat/call_grammar.h"
 #include "frontend/chat/harmony.h"
 #include "frontend/chat/marked_parser.h"
@@ -34,8 +34,7 @@ bool is_strict(const Json& tool) {
 Result<std::vector<CallableTool>> callable_tools(const ReplyRules& rules) {
   std::vector<CallableTool> callable;
   std::vector<std::string> names;
-  const std::unordered_set<std::string_view> wanted(rules.choice.names.begin(),
-                                                    rules.choice.names.end());
+  const ViewSet wanted(rules.choice.names.begin(), rules.choice.names.end());
   for (size_t i = 0; rules.tools != nullptr && i < rules.tools->size(); ++i) {
     const Json& tool = (*rules.tools)[i];
     const Json& function = get_field(tool, "function");
@@ -47,7 +46,7 @@ Result<std::vector<CallableTool>> callable_tools(const ReplyRules& rules) {
                                                           : Arguments::kFree;
     callable.push_back({&function, arguments, fmt::format("tools[{}]", i)});
   }
-  const std::unordered_set<std::string_view> known(names.begin(), names.end());
+  const ViewSet known(names.begin(), names.end());
   for (const std::string& name : rules.choice.names) {
     if (!known.contains(name))
       return errorf(ErrorCode::kInvalidArgument,

@@ -1,7 +1,5 @@
 #include "frontend/pictures/eyes.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -11,6 +9,8 @@
 
 #include "base/json_text.h"
 #include "base/memory.h"
+#include "base/sha256.h"
+#include "formats/contents.h"
 #include "formats/hf_config.h"
 #include "frontend/pictures/stitch.h"
 
@@ -24,12 +24,14 @@ std::span<const std::byte> bytes_of(const Picture& picture) {
 }
 
 Identity hash_of(std::string_view text) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned size = 0;
-  EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr);
+  const Sha256 digest = sha256(text);
   Identity identity;
-  std::memcpy(identity.data(), digest, sizeof identity);
+  std::memcpy(identity.data(), digest.data(), sizeof identity);
   return identity;
+}
+
+std::string dumped(const nlohmann::json& value) {
+  return value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 tl::unexpected<Error> at_place(const Picture& picture, Error error) {
@@ -96,11 +98,12 @@ ImageProcessorFiles files_of_both(const WeightSource& tower, const WeightSource&
   return files.image_processor.is_object() ? files : files_of(tower, hears);
 }
 
-Identity hash_of(const ImageProcessorFiles& files) {
+// apart: what tells the tower from others if it has files of its own.
+Identity hash_of(const ImageProcessorFiles& files, const std::string& apart) {
   std::string settings;
   for (const nlohmann::json* file : {&files.config, &files.image_processor, &files.processor})
-    settings += file->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + '\n';
-  return hash_of(settings);
+    settings += dumped(*file) + '\n';
+  return hash_of(settings + apart);
 }
 
 }  // namespace
@@ -156,7 +159,10 @@ Result<std::unique_ptr<Eyes>> Eyes::open(Towers towers, const WeightSource& towe
   std::array<std::string, 2> why_not;
   if (!eye) why_not[0] = std::move(eye).error().message, eye = Eye();
   if (!hearing) why_not[1] = std::move(hearing).error().message, hearing = Hearing();
-  const std::array<Identity, 2> settings = {hash_of(eye->files), hash_of(hearing->files)};
+  // Rows depend on a tower of its own too, of which the model's identity says nothing.
+  const std::string apart = &tower == &model ? "" : dumped(tower.config()) + contents_of(tower);
+  const std::array<Identity, 2> settings = {hash_of(eye->files, apart),
+                                            hash_of(hearing->files, apart)};
   std::unique_ptr<Eyes> eyes(new Eyes(*std::move(eye), *std::move(hearing), info, limits));
   eyes->settings_ = settings, eyes->why_not_ = std::move(why_not);
   return eyes;
@@ -209,7 +215,7 @@ Result<std::vector<PlannedPicture>> Eyes::plan(std::vector<Picture> pictures,
       return make_error(ErrorCode::kInvalidArgument,
                         "mm_processor_kwargs: names of tokens are the model's");
     }
-    hash = hash_of(settings.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+    hash = hash_of(dumped(settings));
   }
   const auto n_seen = std::ranges::count(pictures, false, &Picture::is_sound);
   if (n_seen > 1) {

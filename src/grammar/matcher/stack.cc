@@ -1,5 +1,7 @@
 #include "grammar/matcher/stack.h"
 
+#include "base/text_hash.h"
+
 namespace penstock::grammar {
 
 Stack::Mark Stack::mark() const {
@@ -46,7 +48,7 @@ uint32_t Stack::add_frame(const Frame& frame) {
 uint32_t Stack::add_used(uint32_t list, uint32_t begin, uint32_t size) {
   const uint64_t before = list == kNone ? 0 : used_[list].hash;
   used_.push_back(
-      {begin, size, list, n_used(list) + 1, before + hash_bytes(text(begin, begin + size))});
+      {begin, size, list, n_used(list) + 1, before + text_hash(text(begin, begin + size))});
   return static_cast<uint32_t>(used_.size() - 1);
 }
 

@@ -1,5 +1,6 @@
 #include "grammar/matcher/state_hasher.h"
 
+#include "base/text_hash.h"
 #include "grammar/vocabulary/lexeme_masks.h"
 
 namespace penstock::grammar {
@@ -118,7 +119,7 @@ StateHash StateHasher::of_item(const Item& item, uint32_t group) const {
     case Point::kOtherKey:
     case Point::kUniqueLeaf:
       hash.add(of_frame(item));
-      hash.add(hash_bytes(stack_.text(item.start, stack_.position())));
+      hash.add(text_hash(stack_.text(item.start, stack_.position())));
       break;
     default: break;
   }

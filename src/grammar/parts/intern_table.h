@@ -3,23 +3,21 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <vector>
+
+#include "base/text_hash.h"
 
 namespace penstock::grammar {
 
+// Drawn by the process, so that nobody can look for numbers whose hashes are equal.
+inline const uint64_t kMixKey = number_hash(0);
+
 // Mixes a value into a hash. Not symmetric, and not zero for small values: some hashes are compared
 // instead of the values that they were made of.
-constexpr uint64_t mix(uint64_t hash, uint64_t value) {
-  hash = (hash * 0x9E3779B97F4A7C15 + value + 0x632BE59BD9B4E019);
+inline uint64_t mix(uint64_t hash, uint64_t value) {
+  hash = (hash * 0x9E3779B97F4A7C15 + value + kMixKey);
   hash = (hash ^ (hash >> 32)) * 0xD6E8FEB86659FD93;
   return hash ^ (hash >> 29);
-}
-
-constexpr uint64_t hash_bytes(std::string_view bytes) {
-  uint64_t hash = bytes.size();
-  for (const char c : bytes) hash = mix(hash, static_cast<uint8_t>(c));
-  return hash;
 }
 
 // Open addressing over indices into the owner's list; the owner keeps the elements and their

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/text_hash.h"
+
 namespace penstock::grammar {
 namespace {
 
@@ -27,10 +29,12 @@ std::vector<Edge> edges_of(std::span<const CharSet* const> sets) {
 
 }  // namespace
 
-Alphabet Alphabet::of(std::span<const CharSet* const> sets) {
+Alphabet Alphabet::of(std::span<const CharSet* const> sets, Budget& budget) {
   Alphabet result;
-  std::map<std::vector<bool>, uint16_t> symbols;
-  std::vector<bool> inside(sets.size(), false);
+  // The sets that a character is in, as the sum of their marks, which the process draws.
+  using Marks = std::array<uint64_t, 2>;
+  std::map<Marks, uint16_t> symbols;
+  Marks inside{};
   const auto begin_span = [&](char32_t at) {
     const auto [it, is_new] = symbols.emplace(inside, static_cast<uint16_t>(symbols.size()));
     const bool surrogate = at >= 0xD800 && at <= 0xDFFF;
@@ -39,11 +43,14 @@ Alphabet Alphabet::of(std::span<const CharSet* const> sets) {
       result.spans_.push_back({at, it->second});
     }
   };
-  const std::vector<Edge> edges = edges_of(sets);
+  std::vector<Edge> edges = edges_of(sets);
+  if (!budget.spend(edges.size())) edges.clear();
   if (edges.empty() || edges.front().at > 0) begin_span(0);
   for (size_t i = 0; i < edges.size();) {
     const char32_t at = edges[i].at;
-    for (; i < edges.size() && edges[i].at == at; ++i) inside[edges[i].set] = !inside[edges[i].set];
+    for (; i < edges.size() && edges[i].at == at; ++i) {
+      for (size_t j = 0; j < inside.size(); ++j) inside[j] ^= number_hash(edges[i].set, j);
+    }
     // Sets that continue after the surrogates end at their gap.
     if (at == 0xD800 && i < edges.size() && edges[i].at == 0xE000) continue;
     if (at <= kLastCodePoint) begin_span(at);

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "grammar/parts/budget.h"
 #include "grammar/regex/char_set.h"
 
 namespace penstock::grammar {
@@ -16,8 +17,11 @@ class Alphabet {
     uint16_t symbol;
   };
 
-  // Returns the coarsest partition of which every set is a union of classes.
-  static Alphabet of(std::span<const CharSet* const> sets);
+  static constexpr int kMostSymbols = 1 << 16;
+
+  // Returns the coarsest partition of which every set is a union of classes. It is of no use when its
+  // size() is more than kMostSymbols, or the budget is exhausted.
+  static Alphabet of(std::span<const CharSet* const> sets, Budget& budget);
 
   uint16_t symbol(char32_t c) const { return c < 128 ? ascii_[c] : symbol_beyond_ascii(c); }
   int size() const { return static_cast<int>(samples_.size()); }

@@ -14,7 +14,7 @@ class Explorer {
       : pool_(pool), tag_of_(tag_of), budget_(budget) {
     std::vector<const CharSet*> sets;
     for (const ExprId id : exprs) pool.collect_sets(id, sets);
-    dfa_.alphabet = Alphabet::of(sets);
+    dfa_.alphabet = Alphabet::of(sets, budget);
     keys_.push_back(Key(exprs.size(), ExprPool::kNothing));
     dfa_.tags.push_back(0);
     // A text that no expression can match may still be accepted by tag_of(), and is then a regular
@@ -26,6 +26,7 @@ class Explorer {
 
   Compiled<CharDfa> run() {
     const int n_symbols = dfa_.alphabet.size();
+    if (n_symbols > Alphabet::kMostSymbols || budget_.exhausted()) return too_many();
     for (uint32_t state = 0; state < keys_.size(); ++state) {
       if (!budget_.take_states(1) || !budget_.take_edges(n_symbols)) return too_many();
       dfa_.next.resize(keys_.size() * n_symbols, CharDfa::kDead);

@@ -53,10 +53,10 @@ std::optional<std::vector<Clause>> ClauseFinder::find(FormulaId formula) {
     };
     bool covered = false;
     too_many_ |= !budget_.spend(1 + found_.size() / 8);
-    for (size_t j = 0; j < found_.size() && !covered; ++j) covered = covers(j);
+    for (size_t j = 0; j < found_.size() && !covered && !too_many_; ++j) covered = covers(j);
+    if (too_many_) return std::nullopt;
     if (!covered) kept.push_back(found_[i]);
   }
-  if (too_many_) return std::nullopt;
   return kept;
 }
 
@@ -100,14 +100,16 @@ void ClauseFinder::search(State state) {
   state.choices.erase(fewest);
   for (const FormulaId part : parts) {
     too_many_ |= !budget_.spend(state.clause.atoms.size() + state.choices.size());
+    if (too_many_) return;
     State branch = state;
     if (assume(branch, part)) search(std::move(branch));
   }
 }
 
-// Adds a formula to the state; false: contradiction.
+// Adds a formula to the state; false: contradiction, or too_many_.
 bool ClauseFinder::assume(State& state, FormulaId formula) {
   too_many_ |= ++steps_ > most_steps_ || !budget_.spend(1);
+  if (too_many_) return false;
   switch (pool_.kind(formula)) {
     case FormulaPool::Kind::kFalse: return false;
     case FormulaPool::Kind::kTrue: return true;
@@ -129,7 +131,8 @@ bool ClauseFinder::assume_atom(Clause& clause, uint32_t index) {
   return true;
 }
 
-// Removes decided choices and impossible alternatives until nothing changes; false: contradiction.
+// Removes decided choices and impossible alternatives until nothing changes; false: contradiction, or
+// too_many_.
 bool ClauseFinder::simplify(State& state) {
   for (bool changed = true; changed && !too_many_;) {
     changed = false;
@@ -146,6 +149,7 @@ bool ClauseFinder::simplify(State& state) {
         if (verdict == Verdict::kUnknown) open.push_back(part);
       }
       too_many_ |= ++steps_ > most_steps_ || !budget_.spend(1 + parts.size());
+      if (too_many_) return false;
       if (made) continue;
       if (open.empty()) return false;
       const FormulaId left = pool_.any_of(std::move(open));
@@ -178,6 +182,7 @@ ClauseFinder::Verdict ClauseFinder::judge(const Clause& clause, FormulaId formul
   bool unknown = false;
   for (const FormulaId part : parts) {
     const Verdict verdict = judge(clause, part);
+    if (too_many_) return Verdict::kUnknown;
     if (verdict == decides) return decides;
     unknown |= verdict == Verdict::kUnknown;
   }
@@ -186,6 +191,7 @@ ClauseFinder::Verdict ClauseFinder::judge(const Clause& clause, FormulaId formul
 
 ClauseFinder::Verdict ClauseFinder::judge_atom(const Clause& clause, uint32_t index) {
   too_many_ |= !budget_.spend(1 + clause.atoms.size());
+  if (too_many_) return Verdict::kUnknown;
   if (std::binary_search(clause.atoms.begin(), clause.atoms.end(), index)) return Verdict::kYes;
   const Atom atom = pool_.atom_at(index);
   switch (atom.kind) {

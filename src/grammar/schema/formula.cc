@@ -8,11 +8,11 @@ namespace {
 constexpr size_t kPartsOfEdge = 8;  // this many take the memory of an edge
 
 uint64_t hash_of(const JsonValue& value) {
-  const uint64_t hash = mix(static_cast<uint64_t>(value.kind), hash_bytes(value.string));
-  if (value.is_number()) return mix(hash, hash_bytes(value.number.text()));
+  const uint64_t hash = mix(static_cast<uint64_t>(value.kind), text_hash(value.string));
+  if (value.is_number()) return mix(hash, text_hash(value.number.text()));
   uint64_t members = 0;
   for (const JsonMember& member : value.members) {
-    const uint64_t one = mix(hash_bytes(member.key), hash_of(member.value));
+    const uint64_t one = mix(text_hash(member.key), hash_of(member.value));
     members = value.is_object() ? members + one : mix(members, one);
   }
   return mix(hash, members);
@@ -70,7 +70,7 @@ FormulaId FormulaPool::number(NumberPiece piece, bool narrowed) {
   if (!budget_.spend(1)) return kFalse;
   uint64_t hash = narrowed ? 1 : 0;
   for (const auto& bound : {piece.low, piece.high})
-    hash = mix(hash, bound ? std::hash<std::string>()(bound->value.text()) : 0);
+    hash = mix(hash, bound ? text_hash(bound->value.text()) : 0);
   uint32_t index = number_index_.find(hash, [&](uint32_t i) {
     return numbers_[i].piece == piece && numbers_[i].narrowed == narrowed;
   });
@@ -110,9 +110,9 @@ FormulaId FormulaPool::values(std::vector<const JsonValue*> list) {
 
 uint32_t FormulaPool::key_set(const KeySet& keys) {
   budget_.take_edges(1 + keys.not_keys.size());
-  uint64_t hash = mix(static_cast<uint64_t>(keys.kind), hash_bytes(keys.literal));
+  uint64_t hash = mix(static_cast<uint64_t>(keys.kind), text_hash(keys.literal));
   hash = mix(hash, static_cast<uint32_t>(keys.pattern));
-  for (const std::string& key : keys.not_keys) hash = mix(hash, hash_bytes(key));
+  for (const std::string& key : keys.not_keys) hash = mix(hash, text_hash(key));
   for (const ExprId expr : keys.not_matching) hash = mix(hash, static_cast<uint32_t>(expr));
   uint32_t index = key_index_.find(hash, [&](uint32_t i) { return keys_[i] == keys; });
   if (index == InternTable::kAbsent) {

@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/text_hash.h"
 #include "grammar/parts/budget.h"
 #include "grammar/parts/intern_table.h"
 #include "grammar/schema/schema.h"
@@ -135,7 +136,7 @@ class FormulaPool {
   std::vector<FormulaId> lists_;
   std::vector<Atom> atoms_;
   std::deque<KeySet> keys_;
-  std::vector<std::unordered_set<std::string_view>> excluded_;  // by key set: its not_keys
+  std::vector<ViewSet> excluded_;  // by key set: its not_keys
   std::vector<TextConstraint> texts_;
   std::vector<NumberConstraint> numbers_;
   std::vector<std::vector<const JsonValue*>> values_;

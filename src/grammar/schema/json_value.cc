@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include <unordered_set>
 
+#include "base/text_hash.h"
 #include "grammar/lexer/spelling.h"
 #include "grammar/parts/text_cursor.h"
 
@@ -106,7 +106,7 @@ class JsonReader {
     in_.skip(1);
     space();
     if (in_.take("}")) return;
-    std::unordered_set<std::string> seen;
+    TextSet seen;
     do {
       space();
       if (in_.peek() != '"') return fail("expected a key");
@@ -123,8 +123,7 @@ class JsonReader {
     if (!failed_ && !in_.take("}")) fail("expected \",\" or \"}\"");
   }
 
-  static bool is_twice(const JsonValue& value, const std::string& key,
-                       std::unordered_set<std::string>& seen) {
+  static bool is_twice(const JsonValue& value, const std::string& key, TextSet& seen) {
     if (value.members.size() < kManyMembers) return value.find(key) != nullptr;
     if (seen.empty()) {
       for (const JsonMember& m : value.members) seen.insert(m.key);

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_map>
 
+#include "base/text_hash.h"
 #include "grammar/schema/keyword_reader.h"
 
 namespace penstock::grammar {
@@ -89,8 +89,8 @@ std::span<const KeywordReader::Keyword> KeywordReader::keywords() {
 }
 
 const KeywordReader::Keyword* KeywordReader::find_keyword(std::string_view name) {
-  static const std::unordered_map<std::string_view, const Keyword*> by_name = [] {
-    std::unordered_map<std::string_view, const Keyword*> map;
+  static const ViewMap<const Keyword*> by_name = [] {
+    ViewMap<const Keyword*> map;
     for (const Keyword& keyword : keywords()) map.emplace(keyword.name, &keyword);
     return map;
   }();

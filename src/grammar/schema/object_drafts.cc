@@ -4,9 +4,8 @@
 #include <map>
 #include <numeric>
 #include <string_view>
-#include <unordered_map>
-#include <unordered_set>
 
+#include "base/text_hash.h"
 #include "grammar/schema/goals.h"
 #include "grammar/schema/membership.h"
 
@@ -69,7 +68,7 @@ class KeyLists {
   GoalMaker& goals_;
   FormulaPool& pool_;
   std::vector<Keys> lists_;
-  std::unordered_set<std::string> seen_;
+  TextSet seen_;
 };
 
 class ObjectDrafter {
@@ -93,6 +92,7 @@ class ObjectDrafter {
       const Progress at = it->first;
       fill(at, it->second);
     }
+    if (goals_.budget().exhausted()) return too_large(kTooMuchWork);
     return std::move(draft_);
   }
 
@@ -117,6 +117,7 @@ class ObjectDrafter {
       const Progress at = it->first;
       fill_any(at, it->second);
     }
+    if (goals_.budget().exhausted()) return too_large(kTooMuchWork);
     return std::move(draft_);
   }
 
@@ -176,6 +177,7 @@ class ObjectDrafter {
   void add_patterns(const KeySet& keys) {
     const auto add = [&](ExprId pattern) {
       auto& all = draft_.patterns;
+      if (!goals_.budget().spend(1 + all.size() / 8)) return;
       if (std::find(all.begin(), all.end(), pattern) == all.end()) all.push_back(pattern);
     };
     if (keys.kind == KeySet::Kind::kMatching) add(keys.pattern);
@@ -261,7 +263,7 @@ class ObjectDrafter {
 
   // Returns the slots whose keys a presence formula names.
   std::vector<uint32_t> slots_in(FormulaId presence) const {
-    std::unordered_set<std::string_view> named;
+    ViewSet named;
     std::vector<FormulaId> open{presence};
     while (!open.empty()) {
       const FormulaId at = open.back();
@@ -297,7 +299,7 @@ class ObjectDrafter {
   // Returns the edges of a slot's value.
   std::vector<ValueEdge> edges_of(uint32_t slot, const Progress& next) {
     const std::string& key = draft_.slots[slot];
-    goals_.budget().spend(1 + members_.size());
+    if (!goals_.budget().spend(1 + members_.size())) return {};
     Conjunction value;
     if (const auto it = literal_members_.find(key); it != literal_members_.end())
       value = it->second;
@@ -335,7 +337,7 @@ class ObjectDrafter {
     draft_.states[state].satisfied = at.satisfied;
     std::vector<std::vector<ValueEdge>> lists;
     if (!goals_.budget().take_edges(draft_.labels.size())) return;
-    goals_.budget().spend(draft_.labels.size() * (1 + members_.size()));
+    if (!goals_.budget().spend(draft_.labels.size() * (1 + members_.size()))) return;
     for (const std::vector<bool>& label : draft_.labels) {
       Conjunction value;
       for (const OfMembers& members : members_) {
@@ -358,6 +360,7 @@ class ObjectDrafter {
       return (atom.kind == AtomKind::kExists) == present ? FormulaPool::kTrue : FormulaPool::kFalse;
     }
     std::vector<FormulaId> parts(pool_.parts(formula).begin(), pool_.parts(formula).end());
+    if (!goals_.budget().spend(parts.size())) return FormulaPool::kFalse;
     for (FormulaId& part : parts) part = decided(part, key, present);
     return kind == FormulaPool::Kind::kAnd ? pool_.all_of(std::move(parts))
                                            : pool_.any_of(std::move(parts));
@@ -367,8 +370,8 @@ class ObjectDrafter {
   FormulaPool& pool_;
   const Clause& clause_;
   ObjectDraft draft_;
-  std::unordered_set<std::string> required_, in_presence_;
-  std::unordered_map<std::string, Conjunction> literal_members_;
+  TextSet required_, in_presence_;
+  TextMap<Conjunction> literal_members_;
   std::vector<OfMembers> members_, existences_;  // of keys without names
   std::map<Progress, uint32_t> states_;
   std::vector<std::map<Progress, uint32_t>::const_iterator> order_;

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/text_hash.h"
 #include "grammar/parts/budget.h"
 #include "grammar/parts/refusal.h"
 #include "grammar/schema/json_pointer.h"
@@ -75,8 +76,8 @@ class References {
   Budget& budget_;
   std::vector<Resource> resources_;
   std::unordered_map<const JsonValue*, uint32_t> resource_of_;  // by schema: index of its resource
-  std::unordered_map<std::string, Target> anchors_;  // keys: resource URI, "#" and anchor name
-  std::unordered_map<std::string, int> dynamic_;     // by name: number of dynamic anchors
+  TextMap<Target> anchors_;  // keys: resource URI, "#" and anchor name
+  TextMap<int> dynamic_;     // by name: number of dynamic anchors
 };
 
 }  // namespace penstock::grammar

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/text_hash.h"
 #include "grammar/regex/parser.h"
 #include "grammar/syntax/ignored.h"
 #include "grammar/syntax/lark_common.h"
@@ -43,7 +44,7 @@ class LarkParser {
   }
 
  private:
-  using Names = std::unordered_map<std::string, uint32_t>;
+  using Names = TextMap<uint32_t>;
   struct Template {
     std::vector<std::string> parameters;
     // position of the body, which is parsed for each use
@@ -462,7 +463,7 @@ class LarkParser {
   uint32_t ignored_rule_, ignored_;  // text that may precede a lexeme
   std::vector<uint32_t> ignores_;
   std::unordered_set<uint32_t> lexemes_;
-  std::unordered_map<std::string, Template> templates_;
+  TextMap<Template> templates_;
   // parameters of the current template with their arguments
   Names parameters_;
   std::deque<Instance> instances_;

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "base/text_hash.h"
 #include "grammar/parts/budget.h"
 #include "grammar/parts/refusal.h"
 #include "grammar/program/program.h"
@@ -88,7 +88,7 @@ class Rules {
   ExprPool& pool_;
   std::vector<RuleNode> nodes_;
   std::vector<Rule> rules_;
-  std::unordered_map<std::string, uint32_t> by_name_;
+  TextMap<uint32_t> by_name_;
 };
 
 // Adds the rules to the program and returns the symbol of `root`. Maximal regular parts become

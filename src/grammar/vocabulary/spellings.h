@@ -7,9 +7,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "base/text_hash.h"
 #include "penstock/types.h"
 
 namespace penstock {
@@ -34,10 +34,6 @@ class Spellings {
 
  private:
   static constexpr size_t kMostKept = 4096;
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
   std::vector<TokenId> tokens_of(std::string text) const;
   std::vector<TokenId> spell(const Known& known) const;
 
@@ -46,7 +42,7 @@ class Spellings {
   std::vector<TokenId> before_;
   std::mutex mutex_;
   std::string key_;
-  std::unordered_map<std::string, std::vector<TokenId>, Hash, std::equal_to<>> kept_;
+  TextMap<std::vector<TokenId>> kept_;
 };
 
 }  // namespace grammar

@@ -71,10 +71,12 @@ std::string in_words(const HttpAnswer& answer) {
   return answer.problem;
 }
 
-int64_t number_of(std::string_view text) {
+// Returns the length that a header says; -1: none.
+int64_t length_of(std::string_view text) {
   const bool digits =
       !text.empty() && text.size() < 19 && std::ranges::all_of(text, is_ascii_digit);
-  return digits ? std::stoll(std::string(text)) : -1;
+  const int64_t size = digits ? std::stoll(std::string(text)) : -1;
+  return size <= kMostFileBytes ? size : -1;
 }
 
 // Strips quotes: W/"abc" and "abc" become abc.
@@ -87,12 +89,12 @@ std::string plain_etag(std::string_view etag) {
 
 Result<RepoFile> parse_file(const json& entry, std::string_view where) {
   RepoFile file{.path = json_string(entry, "path"),
-                .size = json_integer(entry, "size"),
+                .size = json_file_size(entry, "size"),
                 .blob_id = json_string(entry, "oid")};
   RETURN_IF_ERROR(check_repo_path(file.path, where));
   if (const auto lfs = entry.find("lfs"); lfs != entry.end() && lfs->is_object()) {
     file.lfs_sha256 = json_string(*lfs, "oid");
-    file.lfs_size = json_integer(*lfs, "size");
+    file.lfs_size = json_file_size(*lfs, "size");
     file.size = file.lfs_size >= 0 ? file.lfs_size : file.size;
   }
   file.xet_hash = json_string(entry, "xetHash");
@@ -224,11 +226,11 @@ Result<RemoteFile> read_remote_file(const HttpAnswer& answer) {
                   "{}: expected an etag that names content, got \"{}\"; is this a hub's server?",
                   where, printable(file.etag));
   }
-  file.size = number_of(answer.header("x-linked-size"));
+  file.size = length_of(answer.header("x-linked-size"));
   const bool redirected = answer.status >= 300;
   if (redirected)
     file.location = redirect_target(answer.url, std::string(answer.header("location")));
-  if (file.size < 0 && !redirected) file.size = number_of(answer.header("content-length"));
+  if (file.size < 0 && !redirected) file.size = length_of(answer.header("content-length"));
   if (file.location.empty())
     return errorf(ErrorCode::kCorruptFile, "{}: a redirect to nowhere", where);
   if (answer.url.starts_with("https:") && !file.location.starts_with("https:"))

@@ -24,7 +24,7 @@ class Pull {
  private:
   // Returns names and sizes of the commit's files, from the cache or from the server.
   Result<std::vector<RepoFile>> list_files(const std::string& commit, const HfCacheWriter& writer);
-  Status fetch(const std::vector<std::string>& paths);
+  Status fetch(const std::vector<std::string>& paths);  // sorted
   bool is_there(const RepoFile& file) const;
   // Downloads a small file to the cache and returns its content.
   Result<std::string> read(const std::string& path);
@@ -55,8 +55,7 @@ Result<std::vector<RepoFile>> Pull::list_files(const std::string& commit,
 Status Pull::fetch(const std::vector<std::string>& paths) {
   std::vector<RepoFile> wanted;
   for (const RepoFile& file : *files_) {
-    if (std::ranges::find(paths, file.path) != paths.end() && !is_there(file))
-      wanted.push_back(file);
+    if (std::ranges::binary_search(paths, file.path) && !is_there(file)) wanted.push_back(file);
   }
   return fetch_files(*context_, wanted, [&](const FetchProgress& progress) {
     return observer_({name_.text(), progress.done, progress.total, static_cast<int>(wanted.size()),

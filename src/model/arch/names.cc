@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/text_hash.h"
 #include "model/arch/archs.h"
 
 namespace penstock {
@@ -312,7 +313,7 @@ bool is_of_encoder(std::string_view name) {
 }  // namespace
 
 Status check_unused(const WeightSource& source, const ModelConfig& config, std::string_view prefix,
-                    std::string_view layer, const std::unordered_set<std::string_view>& used) {
+                    std::string_view layer, const ViewSet& used) {
   for (const TensorInfo& tensor : source.tensors()) {
     if (used.contains(tensor.name) || is_ignorable_tensor(tensor.name)) continue;
     if (is_of_another_modality(tensor.name, prefix)) continue;

@@ -2,9 +2,9 @@
 #pragma once
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
+#include "base/text_hash.h"
 #include "model/blocks/config.h"
 #include "model/tensors/name_table.h"
 
@@ -44,7 +44,7 @@ bool is_of_later_layer(const ModelConfig& config, std::string_view layer, std::s
 // Checks that every tensor is used or ignorable, so that a model that differs from its
 // configuration is noticed. Errors: kUnsupported, with the first tensor that is neither.
 Status check_unused(const WeightSource& source, const ModelConfig& config, std::string_view prefix,
-                    std::string_view layer, const std::unordered_set<std::string_view>& used);
+                    std::string_view layer, const ViewSet& used);
 // Names without ".weight" of the tensors of a layer that predicts one token further, and the prefix
 // of its layer.
 struct NextTokenStems {

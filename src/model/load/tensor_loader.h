@@ -3,10 +3,9 @@
 #pragma once
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
+#include "base/text_hash.h"
 #include "formats/prequantized.h"
 #include "model/arch/names.h"
 #include "model/blocks/cuts.h"
@@ -61,7 +60,7 @@ class TensorLoader {
   // Returns the prefix of a layer's tensors.
   std::string at_layer(int layer) const { return prefix_ + layer_prefix(names_, layer); }
   std::string layer_pattern() const { return prefix_ + std::string(names_.layer); }
-  const std::unordered_set<std::string_view>& used() const { return used_; }
+  const ViewSet& used() const { return used_; }
   // Treats tensors with this prefix as used by other code.
   void pass_over(const std::string& stem);
   // Collects LinearSites, which the loaded weights take over at the end.
@@ -189,14 +188,14 @@ class TensorLoader {
   const LoadProgress& progress_;
   PackedWeights* packed_;
   // matrices in packed_->from, independent of their rows
-  std::unordered_set<std::string_view> stored_;
+  ViewSet stored_;
   // Parts of packed_->from that have a lead, by the name without kLeadMark.
-  std::unordered_map<std::string_view, PartWithLead> with_lead_;
+  ViewMap<PartWithLead> with_lead_;
   NameTable names_;
   std::unique_ptr<Prequantized> opened_;
   const Prequantized* prequantized_ = nullptr;  // null: layers are plain tensors
   std::string prefix_;
-  std::unordered_set<std::string_view> used_;
+  ViewSet used_;
   bool keeps_sites_ = false;
   std::vector<LinearSite> sites_;  // of the layers loaded so far
   int padding_ = 0;

@@ -1,7 +1,8 @@
 #include "model/sources/four_bits.h"
 
 #include <nlohmann/json.hpp>
-#include <unordered_map>
+
+#include "base/text_hash.h"
 
 namespace penstock {
 namespace {
@@ -58,7 +59,7 @@ class FourBitSource final : public WeightSource {
   }
 
   const WeightSource& inner_;
-  mutable std::unordered_map<std::string, Rounded> rounded_;
+  mutable TextMap<Rounded> rounded_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "base/text_hash.h"
 #include "base/thread_pool.h"
 #include "formats/hf_config.h"
 #include "formats/prequantized.h"
@@ -267,7 +268,7 @@ class QuantizingSource final : public WeightSource, public Prequantized {
   mutable ThreadPool pool_;
   mutable std::vector<TensorInfo> tensors_;
   mutable std::unordered_map<size_t, std::vector<std::byte>> encoded_;
-  std::unordered_map<std::string_view, size_t> index_;
+  ViewMap<size_t> index_;
 };
 
 // Codes of the matrix that take the place of the tensor's bytes until it is dropped. Experts in one

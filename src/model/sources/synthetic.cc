@@ -1,4 +1,5 @@
 #include "model/sources/synthetic.h"
+#include "base/text_hash.h"
 #include "model/arch/read_config.h"
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
 
 #include "formats/gguf_writer.h"
 #include "model/arch/archs.h"
@@ -397,7 +397,7 @@ class SyntheticSource final : public WeightSource {
   std::filesystem::path path_;
   json config_, nothing_ = json::object();
   std::vector<TensorInfo> tensors_;
-  std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
+  ViewMap<size_t> index_;  // keys point into tensors_
   std::map<QuantType, size_t> pool_sizes_;
   std::map<QuantType, std::vector<std::byte>> pools_;
   std::unique_ptr<SyntheticLayers> layers_;

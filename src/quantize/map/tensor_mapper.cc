@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <numeric>
-#include <unordered_set>
 
 #include "base/log.h"
+#include "base/text_hash.h"
 #include "model/arch/archs.h"
 #include "model/sources/synthetic.h"
 
@@ -438,9 +438,9 @@ void TensorMapper::table(const TableSpec& spec, RowTable&) {
 
 Status TensorMapper::check_unused(const TensorMap& map) const {
   ASSIGN_OR_RETURN(const std::unique_ptr<Prequantized> prequantized, open_prequantized(source_));
-  std::unordered_set<std::string_view> used;
+  ViewSet used;
   // prefixes of tensors that are all used
-  std::unordered_set<std::string> stems(unused_.begin(), unused_.end());
+  TextSet stems(unused_.begin(), unused_.end());
   const auto use = [&](const MappedTensor& tensor) {
     if (const TensorInfo* found = source_.find(tensor.in)) used.insert(found->name);
     if (prequantized != nullptr && tensor.in.ends_with(".weight"))

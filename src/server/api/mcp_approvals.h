@@ -3,11 +3,10 @@
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/result.h"
+#include "base/text_hash.h"
 
 namespace penstock {
 
@@ -38,8 +37,8 @@ class McpApprovals {
   Status ask(const nlohmann::ordered_json& item, const std::string& where, bool earlier);
   Status answer(const nlohmann::ordered_json& item, const std::string& where);
 
-  std::unordered_map<std::string, Question> asked_;  // by id
-  std::unordered_set<std::string> made_;  // ids of approval requests whose calls were made
+  TextMap<Question> asked_;  // by id
+  TextSet made_;             // ids of approval requests whose calls were made
   size_t n_answers_ = 0;
 };
 

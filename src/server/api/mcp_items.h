@@ -3,7 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+
+#include "base/text_hash.h"
 
 namespace penstock {
 
@@ -17,7 +18,7 @@ class ToolResults {
 
  private:
   size_t n_seen_ = 0;
-  std::unordered_map<std::string, size_t> places_;  // by tool_call_id
+  TextMap<size_t> places_;  // by tool_call_id
 };
 
 // Adds an item of a response's input to `messages` as a call and its result. A call that needs

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/regular_file.h"
+#include "base/text_hash.h"
 #include "server/batches/batch_lines.h"
 #include "server/batches/store/batches.h"
 
@@ -51,7 +52,7 @@ class BatchFile {
   std::string input_;
   FileDescriptor file_;        // the input file
   std::vector<Place> places_;  // lines of the input
-  std::unordered_set<std::string> ids_;
+  TextSet ids_;
   std::vector<BatchMistake> mistakes_;
   std::unique_ptr<BatchResults> results_;
   int64_t n_tokens_ = 0;

@@ -4,9 +4,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
 #include "base/json_text.h"
+#include "base/text_hash.h"
 #include "frontend/random_id.h"
 #include "server/api/api_request.h"
 #include "server/api/json_reader.h"
@@ -104,7 +104,7 @@ tl::expected<BatchLine, BatchMistake> read_batch_line(std::string_view text,
 std::vector<BatchLine> read_batch(std::string_view text, std::string_view endpoint,
                                   std::vector<BatchMistake>& mistakes) {
   std::vector<BatchLine> lines;
-  std::unordered_set<std::string> seen;
+  TextSet seen;
   int64_t number = 0;
   const auto add = [&](BatchMistake mistake) {
     mistake.line = number;

@@ -1,7 +1,7 @@
 // The remaining routes of Ollama's API: models (/api/tags, /api/show, /api/ps, /api/version),
 // /api/embed and /api/embeddings, and refusals of model management.
-#include <openssl/evp.h>
 
+#include "base/sha256.h"
 #include "penstock/version.h"
 #include "server/api/api_request.h"
 #include "server/api/ollama.h"
@@ -24,14 +24,8 @@ namespace {
 // A hash of the model's name and settings, not of its files: clients display parts of a digest, so
 // that one is required.
 std::string model_digest(const ServedModel& model) {
-  const std::string text =
-      fmt::format("{}\n{}", model.name(), weight_bytes_of(model.settings().engine.model));
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned size = 0;
-  EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr);
-  std::string hex;
-  for (unsigned i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
-  return hex;
+  return sha256_hex(
+      fmt::format("{}\n{}", model.name(), weight_bytes_of(model.settings().engine.model)));
 }
 
 // The family is known only while the model is loaded.

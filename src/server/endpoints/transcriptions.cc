@@ -34,6 +34,7 @@ struct AudioForm {
   std::string model, language, prompt;
   Format format = Format::kJson;
   std::optional<float> temperature;
+  std::optional<uint64_t> seed;
   bool stream = false;
   bool wants_segments = false;
 };
@@ -46,6 +47,19 @@ Status read_temperature(std::string_view text, AudioForm& form) {
                   text.substr(0, 100));
   form.temperature = value;
   return {};
+}
+
+// As of text requests, which may be below 0 too.
+Status read_seed(std::string_view text, AudioForm& form) {
+  const char* const end = text.data() + text.size();
+  const auto read = [&](auto value) {
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && stop == end) form.seed = static_cast<uint64_t>(value);
+    return form.seed.has_value();
+  };
+  if (read(uint64_t{0}) || read(int64_t{0})) return {};
+  return errorf(ErrorCode::kInvalidArgument, "seed: expected an integer, got {}",
+                text.substr(0, 100));
 }
 
 // Returns whether there is such a field.
@@ -63,6 +77,8 @@ Result<bool> read_field(const FormPart& part, AudioForm& form) {
     form.prompt = value;
   } else if (part.name == "temperature") {
     RETURN_IF_ERROR(read_temperature(value, form));
+  } else if (part.name == "seed") {
+    RETURN_IF_ERROR(read_seed(value, form));
   } else if (part.name == "response_format") {
     const auto* const found = std::ranges::find(kFormats, value);
     if (found == std::end(kFormats)) return wrong(fmt::format("{}", fmt::join(kFormats, ", ")));
@@ -102,7 +118,7 @@ Result<AudioForm> read_audio_form(const Services& services, const HttpRequest& r
     if (!known && services.config.strict_fields)
       return errorf(ErrorCode::kInvalidArgument,
                     "{}: unknown field, expected file, model, language, prompt, response_format, "
-                    "temperature, timestamp_granularities[] or stream",
+                    "temperature, seed, timestamp_granularities[] or stream",
                     part.name.substr(0, 100));
     if (!known)
       warn_client(request,
@@ -244,6 +260,7 @@ GenerationCall generation_of(const AudioCall& call, const Transcriber& transcrib
   generation.model = call.model;
   generation.params.temperature = wanted.temperature;
   generation.params.max_tokens = wanted.max_tokens;
+  generation.params.seed = call.form.seed;
   generation.prompts = {std::move(wanted.prompt)};
   generation.logits_processor = std::move(wanted.rules);
   if (call.deadline) {

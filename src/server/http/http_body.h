@@ -9,8 +9,9 @@
 #include <boost/system/errc.hpp>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <utility>
+
+#include "base/text_hash.h"
 
 namespace penstock {
 
@@ -47,7 +48,7 @@ class BodyShares {
 
  private:
   std::mutex mutex_;
-  std::unordered_map<std::string, int64_t> held_;
+  TextMap<int64_t> held_;
 };
 
 // Bytes reserved in a shared budget; released by the destructor.

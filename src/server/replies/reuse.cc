@@ -1,13 +1,13 @@
 #include "server/replies/reuse.h"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
 
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/ascii.h"
+#include "base/sha256.h"
 #include "frontend/params_json.h"
 #include "server/api/pooling.h"
 #include "server/api/structured.h"
@@ -53,10 +53,8 @@ class HashedText {
     return add({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(TokenId)});
   }
   std::string sha256() const {
-    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-    unsigned size = 0;
-    EVP_Digest(text_.data(), text_.size(), digest.data(), &size, EVP_sha256(), nullptr);
-    return {reinterpret_cast<const char*>(digest.data()), size};
+    const Sha256 digest = penstock::sha256(text_);
+    return {reinterpret_cast<const char*>(digest.data()), digest.size()};
   }
 
  private:

@@ -22,12 +22,24 @@ std::string identity_of_file(const fs::path& path) {
 
 }  // namespace
 
+std::string shard_stem(const std::string& stem) {
+  const size_t of = stem.rfind("-of-");
+  return of == std::string::npos || of < 6 ? stem : stem.substr(0, of - 5);
+}
+
 std::string identity_of_files(const std::string& path) {
   std::error_code error;
-  if (!fs::is_directory(path, error)) return identity_of_file(path);
+  const fs::path model = path;
+  const bool whole = fs::is_directory(path, error);
+  const std::string stem = shard_stem(model.stem().string());
+  if (!whole && stem == model.stem()) return identity_of_file(path);
   std::vector<std::string> files;
-  for (fs::directory_iterator file(path, error), end; !error && file != end; file.increment(error))
-    files.push_back(identity_of_file(file->path()));
+  for (fs::directory_iterator file(whole ? model : fs::absolute(model, error).parent_path(), error),
+       end;
+       !error && file != end; file.increment(error)) {
+    if (whole || shard_stem(file->path().stem().string()) == stem)
+      files.push_back(identity_of_file(file->path()));
+  }
   std::ranges::sort(files);
   std::string all;
   for (const std::string& one : files) all += one;

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/open/cache_memory.h"
+#include "server/services/file_identity.h"
 
 namespace penstock {
 namespace {
@@ -25,12 +26,6 @@ bool has_name(const ServedModel& model, std::string_view name) {
 }
 
 bool is_loaded(const ServedModel& model) { return model.condition().state == ModelState::kLoaded; }
-
-// Returns the common stem of the shards "model-00001-of-00003".
-std::string shard_stem(const std::string& stem) {
-  const size_t of = stem.rfind("-of-");
-  return of == std::string::npos || of < 6 ? stem : stem.substr(0, of - 5);
-}
 
 // Returns the bytes of the model's files that loading keeps in memory.
 int64_t bytes_in_memory(const EngineConfig& config) {

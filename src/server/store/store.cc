@@ -1,7 +1,6 @@
 #include "server/store/store.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "base/sha256.h"
 
 namespace penstock {
 namespace {
@@ -136,13 +136,7 @@ Status Store::read_salt() {
 
 std::string Store::owner_of(std::string_view key) const {
   if (key.empty()) return {};
-  const std::string text = salt_ + std::string(key);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned size = 0;
-  EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr);
-  std::string owner;
-  for (unsigned i = 0; i < size; ++i) owner += fmt::format("{:02x}", digest[i]);
-  return owner;
+  return sha256_hex(salt_ + std::string(key));
 }
 
 }  // namespace penstock

@@ -2,10 +2,11 @@
 // strings to token ids.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/text_hash.h"
 
 namespace penstock {
 
@@ -78,7 +79,7 @@ class StringIndex {
   // Inserts key, or replaces its value. Returns the index of the entry.
   uint32_t insert(std::string_view key, int32_t value) {
     if (slots_.empty() || (entries_.size() + 1) * 2 > slots_.size()) rehash();
-    const size_t hash = std::hash<std::string_view>{}(key);
+    const size_t hash = text_hash(key);
     size_t i = hash & mask_;
     for (; slots_[i] != 0; i = (i + 1) & mask_) {
       Entry& entry = entries_[slots_[i] - 1];
@@ -96,7 +97,7 @@ class StringIndex {
   // Returns the value of key, or -1 when it is absent.
   int32_t find(std::string_view key) const {
     if (slots_.empty()) return -1;
-    const size_t hash = std::hash<std::string_view>{}(key);
+    const size_t hash = text_hash(key);
     for (size_t i = hash & mask_; slots_[i] != 0; i = (i + 1) & mask_) {
       const Entry& entry = entries_[slots_[i] - 1];
       if (entry.hash == static_cast<uint32_t>(hash) && view(entry) == key) return entry.value;

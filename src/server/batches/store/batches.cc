@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "base/text_hash.h"
 #include "frontend/random_id.h"
 
 namespace penstock {
@@ -160,7 +161,7 @@ Result<std::unique_ptr<StoredBatches>> StoredBatches::open(StoredFiles& files, B
 // Cleans up result files after a crash: those of ended batches are linked as stored files, so these
 // names are removed; those of unknown batches go to the quarantine.
 Status StoredBatches::clear(const fs::path& folder) {
-  std::unordered_map<std::string, bool> has_ended;
+  TextMap<bool> has_ended;
   RETURN_IF_ERROR(database().run("SELECT id, ended FROM batches", {}, [&](const DatabaseRow& row) {
     has_ended[row.text(0)] = row.integer(1) != 0;
   }));

@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
+#include "base/text_hash.h"
 #include "server/store/files.h"
 
 namespace penstock {
@@ -64,7 +64,7 @@ class BatchResults {
   ~BatchResults();
 
   bool has(const std::string& custom_id) const { return done_.contains(custom_id); }
-  const std::unordered_set<std::string>& done() const { return done_; }
+  const TextSet& done() const { return done_; }
   int64_t n_completed() const { return n_[0]; }
   int64_t n_failed() const { return n_[1]; }
   // Appends a line, given without its line end. It survives the end of the process, and a power
@@ -91,7 +91,7 @@ class BatchResults {
   // index into files_ of the file for failed lines
   size_t last_ = 1;
   std::array<int64_t, 2> n_{};
-  std::unordered_set<std::string> done_;
+  TextSet done_;
 };
 
 // Batches of one owner.

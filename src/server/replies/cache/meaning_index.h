@@ -8,8 +8,9 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
+
+#include "base/text_hash.h"
 
 namespace penstock {
 
@@ -38,7 +39,7 @@ class MeaningIndex {
  private:
   class Scope;
   const size_t small_;
-  std::unordered_map<std::string, std::unique_ptr<Scope>> scopes_;
+  TextMap<std::unique_ptr<Scope>> scopes_;
 };
 
 }  // namespace penstock

@@ -4,11 +4,10 @@
 #include <array>
 #include <iterator>
 #include <tuple>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "base/ascii.h"
+#include "base/text_hash.h"
 
 namespace penstock {
 namespace {
@@ -71,11 +70,11 @@ class Words {
   bool has(std::string_view word) const { return words_.contains(word); }
 
  private:
-  std::unordered_set<std::string_view> words_;
+  ViewSet words_;
 };
 
-const std::unordered_map<std::string_view, std::string_view>& number_words() {
-  static const std::unordered_map<std::string_view, std::string_view> kWords = {
+const ViewMap<std::string_view>& number_words() {
+  static const ViewMap<std::string_view> kWords = {
       {"zero", "0"},        {"one", "1"},         {"two", "2"},       {"three", "3"},
       {"four", "4"},        {"five", "5"},        {"six", "6"},       {"seven", "7"},
       {"eight", "8"},       {"nine", "9"},        {"ten", "10"},      {"eleven", "11"},
@@ -276,7 +275,7 @@ class Reader {
 
 // Returns the words of `one` that the other has too.
 std::vector<std::string_view> words_of(const Particulars& one, const Particulars& other) {
-  const std::unordered_set<std::string_view> has(other.words.begin(), other.words.end());
+  const ViewSet has(other.words.begin(), other.words.end());
   std::vector<std::string_view> shared;
   std::ranges::copy_if(one.words, std::back_inserter(shared),
                        [&](const std::string& word) { return has.contains(word); });

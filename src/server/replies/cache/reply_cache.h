@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/text_hash.h"
 #include "server/replies/cache/meaning_index.h"
 #include "server/replies/cache/reply_table.h"
 
@@ -122,7 +123,7 @@ class ReplyCache {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Order order_;
-  std::unordered_map<std::string, Order::iterator> by_key_;
+  TextMap<Order::iterator> by_key_;
   std::unordered_map<MeaningIndex::Id, Order::iterator> by_id_;  // replies that have an embedding
   MeaningIndex meanings_;
   MeaningIndex::Id last_id_ = 0;

@@ -1,0 +1,35 @@
+// Maps and sets of texts that others choose: of requests and of files.
+//
+// Nobody can make texts whose hashes are equal, of which each would be compared with all others: the
+// hash has a key of its own in every process. So the order of elements differs from run to run.
+// tools/check_layers.py checks that no texts are hashed otherwise.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace penstock {
+
+// SipHash-1-3.
+uint64_t text_hash(std::string_view text) noexcept;
+// The same of two numbers.
+uint64_t number_hash(uint64_t first, uint64_t second = 0) noexcept;
+
+struct TextHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const noexcept { return text_hash(text); }
+};
+
+template <class T>
+using TextMap = std::unordered_map<std::string, T, TextHash, std::equal_to<>>;
+using TextSet = std::unordered_set<std::string, TextHash, std::equal_to<>>;
+// Of texts that others own.
+template <class T>
+using ViewMap = std::unordered_map<std::string_view, T, TextHash>;
+using ViewSet = std::unordered_set<std::string_view, TextHash>;
+
+}  // namespace penstock
