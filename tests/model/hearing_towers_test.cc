@@ -219,6 +219,7 @@ TEST(HearingTower, WhatIsNotKnownIsRefusedByName) {
   EXPECT_THAT(message("granite_speech", ".window_size", 8), HasSubstr("projector.query"));
   EXPECT_THAT(message("granite_speech", "context_size", 33), HasSubstr("max_pos_emb"));
   EXPECT_THAT(message("granite_speech", "max_pos_emb", 31), HasSubstr("rel_pos_emb"));
+  EXPECT_THAT(message("granite_speech", "num_heads", 1000), HasSubstr("distances of all heads"));
   EXPECT_THAT(message("granite_speech", "conv_kernel_size", 6), HasSubstr("depth_conv"));
   EXPECT_THAT(message("granite_speech", "num_layers", 1), HasSubstr("expected at least 2"));
   EXPECT_THAT(message("granite_speech", "dim_head", 7), HasSubstr("to_q"));

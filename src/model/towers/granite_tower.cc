@@ -1,5 +1,8 @@
 // Granite Speech: frames of two mel spectra each, conformer layers that add what they have heard halfway,
 // and a Q-Former that makes the tokens of each window.
+#include <algorithm>
+#include <cmath>
+
 #include "model/towers/families.h"
 
 namespace penstock {
@@ -79,6 +82,12 @@ void configure_granite_speech_tower(TowerReader& reader, TowerConfig& config) {
   config.unit_in_row = true;
   config.window = audio.integer({"", "context_size"}, 1, 1 << 12, 200);
   config.whole.assign(static_cast<size_t>(n_layers), 0);
+  constexpr int kMostTerms = 1 << 15;  // of a position's scores
+  if (n_heads * (2 * config.window - 1) > kMostTerms)
+    reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("context_size: expected at most {} distances of all heads, got {} of {}",
+                    kMostTerms, 2 * config.window - 1, n_heads));
   TowerConformer& conformer = config.conformer;
   conformer.taps = audio.integer({"", "conv_kernel_size"}, 1, 1 << 8, 15);
   conformer.conv_dim = dim * audio.integer({"", "conv_expansion_factor"}, 1, 1 << 6, 2);
