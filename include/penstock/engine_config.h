@@ -166,8 +166,7 @@ struct EngineConfig {
       "memory:SIZE, of the host and for each model (K, M, G, T); PATH[:SIZE], a folder on a local "
       "disk and the most bytes in it (16G), which outlives restarts and which several servers and "
       "models may share; redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// with TLS, one "
-      "or a "
-      "cluster, which several machines may share; or several of them in this order: "
+      "or a cluster, which several machines may share; or several of them in this order: "
       "memory:4G,/cache:100G,redis://...");
     v("role", c.role,
       "with a kv_store that several servers share: prefill computes prompts only and answers when "

@@ -164,7 +164,7 @@ struct Metrics {
       "blocks given to the store and written, or there already");
     v("kv_store_written_bytes", m.kv_store_written_bytes, "their bytes");
     v("kv_store_dropped_blocks", m.kv_store_dropped_blocks,
-      "blocks that were not written: the disk was slow or full");
+      "blocks that were not written: the store was slow or full");
     v("kv_store_unsettled", m.kv_store_unsettled,
       "prompts of role prefill that were answered while the store had not all their blocks");
     v("kv_store_followed", m.kv_store_followed,

@@ -262,7 +262,7 @@ def _kv_offloading_size(opening: Opening, name: str, value: Any) -> None:
     if opening.given.get("kv_transfer_config"):
         raise ValueError(f"{name} and kv_transfer_config: give kv_store instead, as memory:4G,/folder, and role")
     if others and str(others).startswith("memory:"):
-        raise ValueError(f"{name} and kv_store {others!r} both say how much memory keeps blocks")
+        raise ValueError(f"{name} and kv_store both say how much memory keeps blocks")  # not which: it may have a password
     opening.config["kv_store"] = f"memory:{size}" + (f",{others}" if others else "")
 
 

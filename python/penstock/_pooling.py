@@ -41,7 +41,8 @@ class Pooler:
     def __init__(self, opening: Opening) -> None:
         for name, value in opening.config.items():
             if name not in _KNOWN and name not in _NO_CACHE and value not in (None, False, 0, "", "auto", "f32", "float32"):
-                raise ValueError(f"{name}: a model that gives vectors has no use for {value!r}")
+                shown = "one" if name == "kv_store" else repr(value)  # which may have a password
+                raise ValueError(f"{name}: a model that gives vectors has no use for {shown}")
         if opening.logits_processors:
             raise ValueError("logits_processors: a model that gives vectors has no logits of tokens")
         self._model = _core.EmbeddingModel({name: value for name, value in opening.config.items() if name in _KNOWN})

@@ -84,18 +84,6 @@ class BlockAllocator {
   // Empties the prefix index; cached blocks become free.
   void clear_index();
 
-  // Calls f(block, hash, tokens) for every published block, least recently used first, then those
-  // in use.
-  template <class F>
-  void for_each_published(F&& f) const {
-    for (int i = lru_head_; i != kNone; i = blocks_[i].next)
-      f(BlockId(i), blocks_[i].hash, tokens_of(i));
-    for (int i = 0; i < n_blocks(); ++i) {
-      if (blocks_[i].published && blocks_[i].references > 0)
-        f(BlockId(i), blocks_[i].hash, tokens_of(i));
-    }
-  }
-
   // CHECKs that lists, counts and index agree. For tests; linear.
   void check_invariants() const;
 

@@ -286,6 +286,9 @@ TEST(BlockRedis, Specifications) {
   setenv("PENSTOCK_REDIS_PASSWORD", "from there", 1);
   EXPECT_EQ(parse_kv_store("redis://a").value().redis->password, "from there");
   EXPECT_EQ(parse_kv_store("redis://:x@a").value().redis->password, "x");
+  EXPECT_EQ(parse_kv_store("redis://me@a").value().redis->user, "me");
+  EXPECT_EQ(parse_kv_store("redis://me@a").value().redis->password, "from there");
+  EXPECT_FALSE(parse_kv_store("redis://me:@a").has_value());
   unsetenv("PENSTOCK_REDIS_PASSWORD");
   EXPECT_EQ(parse_kv_store("redis://a").value().redis->password, "");
   for (const char* wrong : {",redis://a", "/cache:1,redis://a", "/cache,redis://", "redis://a:x"})

@@ -290,8 +290,11 @@ INSTANTIATE_TEST_SUITE_P(
     Tiny, CudaOperations,
     testing::Values(
         CudaCase{.name = "adapters", .model = "models/llama2", .adapters = true, .preempts = false},
-        CudaCase{
-            .name = "memory", .model = "models/llama2", .stores = true, .cache = "fp8", .blocks = 6},
+        CudaCase{.name = "memory",
+                 .model = "models/llama2",
+                 .stores = true,
+                 .cache = "fp8",
+                 .blocks = 6},
         CudaCase{.name = "memory_int4",
                  .model = "models/llama2",
                  .stores = true,

@@ -189,9 +189,9 @@ Result<int> save_session_file(const std::filesystem::path& path, uint64_t finger
               static_cast<std::streamsize>(tokens.size_bytes()));
     for_each_block(scheduler, hashes, [&](int group, size_t i) {
       const std::span<const TokenId> part = block_of(tokens, i, block_size);
+      BlockImage image = images.make({group, hashes[i]}, part);
       const std::optional<BlockId> block = scheduler.allocator(group).acquire(hashes[i], part);
       if (!block) return;
-      BlockImage image = images.make({group, hashes[i]}, part);
       model.read_block(group, *block, images.content(group, image));
       scheduler.allocator(group).release(*block);
       images.seal(image);

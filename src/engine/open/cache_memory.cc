@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "engine/compute/cache_types.h"
 #include "engine/open/open.h"
+#include "engine/store/kv_store.h"
 #include "model/batch_builder.h"
 #include "model/load/stages.h"
 
@@ -86,6 +87,7 @@ Result<int64_t> memory_for_cache(const EngineConfig& config, const EngineGroup& 
                mib(left), mib(own));
     left -= own;
   }
+  if (const auto store = parse_kv_store(config.kv_store)) left -= store->memory_bytes;
   return left * config.pipeline_parallel_size / (here.n * group.size());
 }
 

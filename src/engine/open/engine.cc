@@ -169,7 +169,11 @@ bool EngineImpl::run_step() {
 // them while the prompt is computed.
 void EngineImpl::store_blocks() {
   if (!stored_) return;
-  const bool is_urgent = settling_ ? stored_->some_pend() : stored_->has_many_pending();
+  // Reading a block back waits for all stages of a pipeline.
+  const bool reads_soon = settling_ && parts_.model->n_stages() == 1;
+  const bool is_urgent = reads_soon
+                             ? stored_->some_pend()
+                             : stored_->has_many_pending() || (settling_ && settling_->any());
   if (steps_.n_under_way() == 0 || is_urgent) stored_->store_pending();
   if (settling_) settling_->look([this](Running& sequence) { requests_.release(sequence); });
 }

@@ -185,8 +185,12 @@ Result<std::unique_ptr<KvStore>> open_store(const EngineConfig& config, const St
     block_bytes.push_back(model.block_bytes(static_cast<int>(g)));
   ASSIGN_OR_RETURN(KvStoreSpec spec, parse_kv_store(config.kv_store));
   spec.memory_bytes /= config.data_parallel_size;
+  // Windows' blocks come and go as often as others, however few of them the cache holds at once.
+  std::vector<int> shares = plan.n_blocks;
+  for (size_t g = 0; g < shares.size(); ++g)
+    if (plan.windows[g] != kStateWindow) shares[g] = std::max(shares[g], shares[0]);
   return KvStore::open(spec, BlockImages(identity, config.block_size, block_bytes),
-                       config.block_size, plan.n_blocks);
+                       config.block_size, shares);
 }
 
 // Returns the bytes for the target's cache; a drafter's cache gets its share by bytes per token.

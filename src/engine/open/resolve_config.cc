@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/memory.h"
 #include "draft/drafters.h"
 #include "engine/open/open.h"
 #include "engine/ranks/rank_worker.h"
@@ -92,7 +93,11 @@ Status check_config(const EngineConfig& c) {
   RETURN_IF_ERROR(expect(c.kv_layout == "paged" || c.kv_layout == "contiguous", "kv_layout",
                          "paged or contiguous", c.kv_layout));
   if (!c.kv_store.empty()) {
-    RETURN_IF_ERROR(parse_kv_store(c.kv_store));
+    ASSIGN_OR_RETURN(const KvStoreSpec store, parse_kv_store(c.kv_store));
+    RETURN_IF_ERROR(
+        expect(store.memory_bytes <= total_memory(), "kv_store",
+               fmt::format("at most the {} bytes of this machine's memory", total_memory()).c_str(),
+               store.memory_bytes));
     // Its address may have a password.
     RETURN_IF_ERROR(expect(c.enable_prefix_caching && c.kv_layout == "paged", "kv_store",
                            "prefix caching and the paged layout beside it", "one without"));

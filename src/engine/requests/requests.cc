@@ -267,7 +267,8 @@ void Requests::note_first(Running& sequence, double time) {
   parts_.metrics.note_scheduled(sequence, time);
   if (use.known_tokens < 0) return;
   log().info(
-      "request {}: of {} prompt tokens {} were in memory and {} on disk ({:.1f} ms); an earlier "
+      "request {}: of {} prompt tokens {} were in memory and {} in the store ({:.1f} ms); an "
+      "earlier "
       "text had the first {}",
       number_of(*sequence.request), sequence.n_prompt, use.memory_tokens, use.store_tokens,
       1e3 * use.load_seconds, use.known_tokens);

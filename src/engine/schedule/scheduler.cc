@@ -303,9 +303,9 @@ void Scheduler::admit_waiting(double now, int end, Plan& plan) {
     Sequence* sequence = waiting_.best(*policy_, now, skip);
     if (sequence == nullptr) break;
     if (in_background(*sequence) && !has_background_turn(*sequence)) break;
-    if (!may_start(*sequence)) {
+    if (!may_start(*sequence, plan)) {
       ++skip[waiting_.queue_of(*sequence)];
-      ++skipped;
+      skipped += sequence->loading ? 0 : 1;  // others do not wait for what takes no time to see
       continue;
     }
     while (!begin(*sequence, now, end, plan)) {
@@ -330,7 +330,7 @@ void Scheduler::make_way(double now, int end, Plan& plan) {
   size_t skip[WaitingQueue::kNumClasses] = {};
   Sequence* first = waiting_.best(*policy_, now, skip);
   if (first == nullptr || in_background(*first)) return;
-  if (may_start(*first) && take_place(*first, now, end, plan)) {
+  if (may_start(*first, plan) && take_place(*first, now, end, plan)) {
     begin(*first, now, end, plan);
   } else {
     exchange_place(now, end, plan);
@@ -356,7 +356,7 @@ void Scheduler::exchange_place(double now, int end, Plan& plan) {
   const PlaceExchange exchange = find_exchange(
       waiting_, running_,
       {.arrived_by = now - config_.exchange_after,
-       .may_start = [&](Sequence& one) { return may_start(one); },
+       .may_start = [&](Sequence& one) { return may_start(one, plan); },
        .may_be_taken = [&](const Sequence& one) { return may_be_taken(one, end, plan); },
        .suffices = [&](const Sequence& one,
                        const Sequence& running) { return has_room_without(one, running); }});
@@ -367,12 +367,17 @@ void Scheduler::exchange_place(double now, int end, Plan& plan) {
   if (!fits) next_exchange_ = now + exchange_pause_;
 }
 
-bool Scheduler::may_start(Sequence& sequence) const {
+bool Scheduler::may_start(Sequence& sequence, Plan& plan) const {
   if (sequence.n_tokens() <= sequence.n_parked || sequence.loading) return false;
   if (!sequence.started && !policy_->admits(sequence)) return false;
   // Other sequences do not wait for prefixes that background sequences may compute much later.
   const bool waits_for_prefix = in_background(sequence) || n_background(running_) == 0;
-  return !waits_for_prefix || !sharing_.is_coming(sequence, running_);
+  if (waits_for_prefix && sharing_.is_coming(sequence, running_)) return false;
+  // A store is asked again once, that eviction does not keep the sequence waiting for ever.
+  if (sequence.n_asked != 1 || sharing_.look_up(sequence) >= sequence.n_seen) return true;
+  plan.lost.push_back(&sequence);
+  ++sequence.n_asked;
+  return false;
 }
 
 // Whether a running sequence may be preempted for another, which needs at least one token of the
@@ -406,12 +411,6 @@ bool Scheduler::admit(Sequence& sequence, double now, Plan& plan) {
   if (!running_.empty() && !has_room_to_grow(sequence)) {
     take_back(sequence);
     return sharing_.drop_leftovers() && admit(sequence, now, plan);
-  }
-  // Asked again once, that eviction does not keep it waiting for ever.
-  if (sequence.n_asked == 1 && sequence.n_computed / block_size() < sequence.n_seen) {
-    take_back(sequence);
-    plan.lost.push_back(&sequence);
-    return false;
   }
   sharing_.copy_start(sequence, running_, plan);
   if (!config_.paged) blocks_.reserve_run(sequence, config_.reserved_len);

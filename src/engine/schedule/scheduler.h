@@ -168,7 +168,7 @@ class Scheduler {
   void admit_waiting(double now, int end, Plan& plan);
   void rank_waiting(double now);
   void make_way(double now, int end, Plan& plan);
-  bool may_start(Sequence& sequence) const;
+  bool may_start(Sequence& sequence, Plan& plan) const;
   bool admit(Sequence& sequence, double now, Plan& plan);
   bool has_room_to_grow(const Sequence& sequence) const;
   bool has_room_without(const Sequence& sequence, const Sequence& running) const;

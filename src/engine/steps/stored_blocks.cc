@@ -64,7 +64,7 @@ StoredBlocks::~StoredBlocks() {
 ChainQuery StoredBlocks::query_of(const Sequence& sequence, int n_found,
                                   double token_seconds) const {
   const auto n = static_cast<size_t>(scheduler_.n_usable_blocks(sequence));
-  const bool waits = !sequence.started && n_found < static_cast<int>(n);
+  const bool waits = !sequence.started && sequence.n_asked == 1 && n_found < static_cast<int>(n);
   ChainQuery query{
       .tokens = sequence.tokens,
       .hashes = {sequence.hashes.begin(), sequence.hashes.begin() + static_cast<ptrdiff_t>(n)},
@@ -108,7 +108,7 @@ void StoredBlocks::begin_load(Sequence& sequence, double token_seconds) {
   }
 }
 
-// Marks the files of a prefix's first n_found blocks, which memory answers, as used. The first block,
+// Marks what the store has of a prefix's first n_found blocks, which memory answers, as used. The first block,
 // without which the others are of no use, is marked last and so is the youngest.
 void StoredBlocks::touch_found(const Sequence& sequence, int n_found) {
   constexpr size_t kMostTouched = 65536;
@@ -132,7 +132,7 @@ void StoredBlocks::end(size_t i) {
   PENSTOCK_CHECK(load.sequence->loading && load.sequence->state == SeqState::kWaiting);
   Sequence& sequence = *load.sequence;
   sequence.loading = false;
-  sequence.n_seen += load.n_taken[0];
+  sequence.n_seen = scheduler_.look_up(sequence);  // its hashes are known: allocates nothing
   if (!sequence.started) {
     sequence.n_loaded += load.n_taken[0] * scheduler_.block_size();
     sequence.load_seconds += std::chrono::duration<double>(Clock::now() - load.begun).count();

@@ -287,13 +287,13 @@ void BlockLoader::Reader::follow(BlockLoad& load) {
   const bool goes_on = look_again(load);
   const std::lock_guard lock(mutex);
   if (load.state_ != State::kReading || !goes_on) return;
-  // Looking up takes a fifth of the thread's time at most, and the loads that follow share it.
+  // Looking up takes a fifth of the thread's time at most, which the loads that follow share.
   constexpr std::chrono::milliseconds kPause{10};
-  constexpr int kPauses = 4;
-  constexpr size_t kTogether = 8;
-  const auto pause = std::max<std::chrono::steady_clock::duration>(kPause, kPauses * load.look_);
-  load.next_look_ =
-      std::chrono::steady_clock::now() + pause * (1 + static_cast<int>(queue.size() / kTogether));
+  constexpr int kPauses = 4, kTogether = 8;
+  const auto n = static_cast<int>(queue.size());
+  load.next_look_ = std::chrono::steady_clock::now() +
+                    std::max<std::chrono::steady_clock::duration>(kPause * (1 + n / kTogether),
+                                                                  kPauses * load.look_ * (1 + n));
   queue.push_back(current);
   load.state_ = State::kQueued;
 }

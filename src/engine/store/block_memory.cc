@@ -17,16 +17,16 @@ constexpr double kMostSlots = 1 << 30;
 }  // namespace
 
 Result<std::shared_ptr<BlockMemory>> BlockMemory::open(int64_t bytes, BlockImages images,
-                                                       std::span<const int> n_blocks) {
+                                                       std::span<const int> shares) {
   if (bytes > total_memory()) {
     return errorf(ErrorCode::kInvalidArgument,
                   "kv_store memory: expected at most the {} bytes of this machine, got {}",
                   total_memory(), bytes);
   }
-  double all = 0;  // bytes of as many blocks as the cache has
+  double all = 0;  // bytes of so many blocks
   int64_t one_of_each = 0;
   for (int g = 0; g < images.n_groups(); ++g) {
-    all += static_cast<double>(images.bytes(g)) * std::max(1, n_blocks[static_cast<size_t>(g)]);
+    all += static_cast<double>(images.bytes(g)) * std::max(1, shares[static_cast<size_t>(g)]);
     one_of_each += images.bytes(g);
   }
   std::vector<Group> groups(static_cast<size_t>(images.n_groups()));
@@ -34,7 +34,7 @@ Result<std::shared_ptr<BlockMemory>> BlockMemory::open(int64_t bytes, BlockImage
   for (int g = 0; g < images.n_groups(); ++g) {
     Group& group = groups[static_cast<size_t>(g)];
     // Beside one block of each group, whatever its share is.
-    const double share = std::max(1, n_blocks[static_cast<size_t>(g)]) / all;
+    const double share = std::max(1, shares[static_cast<size_t>(g)]) / all;
     const double more = share * static_cast<double>(std::max<int64_t>(0, bytes - one_of_each));
     group.n_slots = 1 + static_cast<int>(std::min(kMostSlots, more));
     group.begin = end;
@@ -85,6 +85,18 @@ const BlockMemory::Block* BlockMemory::use(const BlockKey& key) const {
   return &*found->second;
 }
 
+// The block's slot is the next that is given to another.
+void BlockMemory::forget(const BlockKey& key) const {
+  const std::lock_guard lock(mutex_);
+  Group& group = groups_[static_cast<size_t>(key.group)];
+  const auto found = group.by_hash.find(key.hash);
+  if (found == group.by_hash.end()) return;
+  const Blocks::iterator block = found->second;
+  group.by_hash.erase(found);
+  block->hash = {};
+  group.blocks.splice(group.blocks.begin(), group.blocks, block);
+}
+
 bool BlockMemory::contains(const BlockKey& key) const {
   const std::lock_guard lock(mutex_);
   return groups_[static_cast<size_t>(key.group)].by_hash.contains(key.hash);
@@ -105,22 +117,21 @@ Status BlockMemory::read(const BlockKey& key, std::span<const TokenId> tokens,
     image.assign(from.begin(), from.end());
   }
   if (images_.holds(image, key, tokens)) return {};
-  return make_error(ErrorCode::kCorruptFile, "a block in memory is not what was written to it");
+  forget(key);
+  return make_error(ErrorCode::kCorruptFile, "a block in memory is not what was wanted of it");
 }
 
 Status BlockMemory::write(const BlockKey& key, const BlockImage& image) {
   const std::lock_guard lock(mutex_);
   if (use(key) != nullptr) return {};
   Group& group = groups_[static_cast<size_t>(key.group)];
-  const bool is_full = std::ssize(group.blocks) == group.n_slots;
-  Blocks::iterator block;
-  if (is_full) {
-    block = group.blocks.begin();
-    group.by_hash.erase(block->hash);
-  } else {
-    block = group.blocks.insert(group.blocks.begin(), {{}, static_cast<int>(group.blocks.size())});
-  }
-  // Without memory for its entry, the first block stands for nothing and gives its slot next.
+  // A block without a hash stands for nothing: what was forgotten, or had no memory for its entry.
+  const bool is_new = std::ssize(group.blocks) < group.n_slots &&
+                      (group.blocks.empty() || group.blocks.front().hash != BlockHash{});
+  if (is_new)
+    group.blocks.insert(group.blocks.begin(), {{}, static_cast<int>(group.blocks.size())});
+  const Blocks::iterator block = group.blocks.begin();
+  if (block->hash != BlockHash{}) group.by_hash.erase(block->hash);
   block->hash = {};
   group.by_hash.emplace(key.hash, block);
   block->hash = key.hash;

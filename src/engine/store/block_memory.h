@@ -22,10 +22,10 @@ namespace penstock {
 
 class BlockMemory final : public BlockStore {
  public:
-  // Divides `bytes` among the groups in the proportion of what the cache's n_blocks[group] take.
+  // Divides `bytes` among the groups in the proportion of what shares[group] blocks of each take.
   // Errors: kInvalidArgument (no room for a block of each group), kResourceExhausted.
   static Result<std::shared_ptr<BlockMemory>> open(int64_t bytes, BlockImages images,
-                                                   std::span<const int> n_blocks);
+                                                   std::span<const int> shares);
   ~BlockMemory() override;
   BlockMemory(const BlockMemory&) = delete;
   BlockMemory& operator=(const BlockMemory&) = delete;
@@ -60,6 +60,7 @@ class BlockMemory final : public BlockStore {
   BlockMemory(BlockImages images, std::vector<Group> groups, std::byte* memory, int64_t bytes);
   // null: it is not there. Makes it the one that was used last.
   const Block* use(const BlockKey& key) const;
+  void forget(const BlockKey& key) const;
   std::span<std::byte> slot(int group, int slot) const;
 
   const BlockImages images_;

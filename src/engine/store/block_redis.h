@@ -1,6 +1,5 @@
 // Cached blocks in Redis or Valkey, one or a cluster, which several machines share: a string for each
-// block, by the
-// key penstock-kv:FINGERPRINT:HASH.GROUP in hexadecimal digits. How many bytes are kept, and which
+// block, by the key penstock-kv:FINGERPRINT:HASH.GROUP in hexadecimal digits. How many bytes are kept, and which
 // blocks go first, is the server's setting (maxmemory, maxmemory-policy allkeys-lru).
 //
 // A block that is read is compared with its key and tokens, and its checksum is verified. A server

@@ -1,4 +1,4 @@
-// A store of cached blocks outside of memory, as the threads beside an engine use it.
+// A store of cached blocks outside of the cache, as the threads beside an engine use it.
 #pragma once
 #include <span>
 

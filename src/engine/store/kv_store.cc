@@ -80,10 +80,9 @@ Result<KvStoreSpec> parse_kv_store(const std::string& text) {
   if (!has_url || url > 0)
     RETURN_IF_ERROR(parse_folder(has_url ? rest.substr(0, url - 1) : rest, spec));
   if (!has_url) return spec;
-  ASSIGN_OR_RETURN(spec.redis, parse_redis(rest.substr(url)));
   const char* const password =
       std::getenv("PENSTOCK_REDIS_PASSWORD");  // NOLINT(concurrency-mt-unsafe)
-  if (spec.redis->password.empty() && password != nullptr) spec.redis->password = password;
+  ASSIGN_OR_RETURN(spec.redis, parse_redis(rest.substr(url), password == nullptr ? "" : password));
   return spec;
 }
 
@@ -94,10 +93,10 @@ KvStore::KvStore(std::shared_ptr<BlockStore> blocks, int block_size,
       loader_(blocks_, block_size, kMostWaiting, longest_answer) {}
 
 Result<std::unique_ptr<KvStore>> KvStore::open(const KvStoreSpec& spec, const BlockImages& images,
-                                               int block_size, std::span<const int> n_blocks) {
+                                               int block_size, std::span<const int> shares) {
   std::vector<std::shared_ptr<BlockStore>> stores;  // the nearest first
   if (spec.memory_bytes > 0) {
-    ASSIGN_OR_RETURN(stores.emplace_back(), BlockMemory::open(spec.memory_bytes, images, n_blocks));
+    ASSIGN_OR_RETURN(stores.emplace_back(), BlockMemory::open(spec.memory_bytes, images, shares));
   }
   if (!spec.path.empty()) {
     ASSIGN_OR_RETURN(BlockFolder opened, BlockFolder::open(spec.path, spec.max_bytes, images));

@@ -32,11 +32,11 @@ Result<KvStoreSpec> parse_kv_store(const std::string& text);
 
 class KvStore {
  public:
-  // Opens all that `spec` names, with spec.memory_bytes for this engine. n_blocks: [n_groups] of the
-  // cache. A Redis that does not answer is a warning. Errors: those of BlockMemory::open and
+  // Opens all that `spec` names, with spec.memory_bytes for this engine. shares: as in
+  // BlockMemory::open. A Redis that does not answer is a warning. Errors: those of BlockMemory::open and
   // BlockFolder::open.
   static Result<std::unique_ptr<KvStore>> open(const KvStoreSpec& spec, const BlockImages& images,
-                                               int block_size, std::span<const int> n_blocks);
+                                               int block_size, std::span<const int> shares);
   // longest_answer: a call of the store that takes longer may be left behind at the end.
   KvStore(std::shared_ptr<BlockStore> blocks, int block_size,
           std::chrono::milliseconds longest_answer = std::chrono::seconds(5));

@@ -102,7 +102,7 @@ Result<RedisHost> parse_redis_host(std::string_view text) {
   return at;
 }
 
-Result<RedisAddress> parse_redis(const std::string& url) {
+Result<RedisAddress> parse_redis(const std::string& url, const std::string& password) {
   RedisAddress address;
   std::string_view rest = url;
   address.encrypted = rest.starts_with(kRedisTlsScheme);
@@ -113,11 +113,14 @@ Result<RedisAddress> parse_redis(const std::string& url) {
   if (at != std::string_view::npos) {
     const std::string_view who = rest.substr(0, at);
     const size_t colon = std::min(who.find(':'), who.size());
-    if (colon == who.size() || !decode(who.substr(0, colon), address.user) ||
-        !decode(who.substr(colon + 1), address.password) || address.password.empty())
+    const bool has_password = colon < who.size();
+    if (!decode(who.substr(0, colon), address.user) ||
+        (has_password && !decode(who.substr(colon + 1), address.password)) ||
+        (has_password || password.empty() ? address.password : address.user).empty())
       return refuse("USER:PASSWORD@ or :PASSWORD@ with %XX for special characters", "another");
     rest.remove_prefix(at + 1);
   }
+  if (address.password.empty()) address.password = password;
   std::string_view path = take_until(rest, '?');
   RETURN_IF_ERROR(parse_files(rest, address));
   std::string_view hosts = take_until(path, '/');

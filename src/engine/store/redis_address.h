@@ -50,7 +50,7 @@ size_t find_redis(std::string_view text);
 Result<RedisHost> parse_redis_host(std::string_view text);
 
 // Parses a URL; what is encoded by %XX in the user's name, the password and the names of files is
-// decoded. Errors: kInvalidArgument, which do not name the password.
-Result<RedisAddress> parse_redis(const std::string& url);
+// decoded. password: where the URL has none. Errors: kInvalidArgument, which do not name the password.
+Result<RedisAddress> parse_redis(const std::string& url, const std::string& password = {});
 
 }  // namespace penstock

@@ -63,8 +63,10 @@ Result<RedisCluster::Elsewhere> RedisCluster::parse(std::string_view text, const
   const bool bare = host.find(':') != std::string_view::npos && !host.starts_with('[');
   const std::string at = host.empty() ? from.host : std::string(host);
   const bool brackets = bare || (host.empty() && at.find(':') != std::string::npos);
-  ASSIGN_OR_RETURN(to.host, parse_redis_host((brackets ? "[" + at + "]" : at) +
-                                             std::string(text.substr(colon))));
+  const auto parsed =
+      parse_redis_host((brackets ? "[" + at + "]" : at) + std::string(text.substr(colon)));
+  if (!parsed) return make_error(ErrorCode::kIo, "a redirection to nowhere");
+  to.host = *parsed;
   return to;
 }
 

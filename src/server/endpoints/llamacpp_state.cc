@@ -120,7 +120,7 @@ HttpReply act_on_slot(const HttpRequest& request, const ServedModel& model) {
   if (action == "save" || action == "restore") {
     return error_reply(request, 501,
                        "action: places of sequences are not saved or restored; all sequences "
-                       "share one cache of prefixes, which --kv-store keeps over restarts");
+                       "share one cache of prefixes, which --kv-store PATH keeps over restarts");
   }
   return error_reply(
       400, fmt::format("action: expected save, restore or erase, got {:.80}", action), "action");
