@@ -4,7 +4,7 @@
 Needs Pillow 13, torchvision 0.29 and transformers 5.24; does not run in CI. Pictures are drawn by draw(), as
 tests/images/drawn_image.h does in C++, so that only sizes and checksums (CRC-32) are stored.
 
-Usage: make_image_vectors.py [decode] [resize] [processors]   (default: all)
+Usage: make_image_vectors.py [decode] [resize] [processors] [videos]   (default: all)
 """
 import io
 import json
@@ -261,8 +261,69 @@ def make_processors():
     (GOLDEN / "processors.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
+VIDEO_PROCESSORS = {  # name: (class, settings, number of frames of a view)
+    "qwen2_vl": ("Qwen2VLVideoProcessor", {}, 2),
+    "qwen2_vl_share": ("Qwen2VLVideoProcessor", dict(cap_pixels_per_frame=True, max_video_tokens=300,
+                                                     size=dict(shortest_edge=784, longest_edge=100352)), 2),
+    "qwen2_vl_fps": ("Qwen2VLVideoProcessor", dict(do_sample_frames=True, fps=2, min_pixels=784, max_pixels=50176, max_frames=20), 2),
+    "qwen2_vl_number": ("Qwen2VLVideoProcessor", dict(do_sample_frames=True, num_frames=7, size=dict(shortest_edge=784, longest_edge=50176)), 2),
+    "qwen3_vl": ("Qwen3VLVideoProcessor", {}, 2),
+    "qwen3_vl_published": ("Qwen3VLVideoProcessor", dict(size=dict(shortest_edge=4096, longest_edge=25165824)), 2),
+    "qwen3_vl_share": ("Qwen3VLVideoProcessor", dict(cap_pixels_per_frame=True, max_video_tokens=16, max_frames=10,
+                                                     size=dict(shortest_edge=4096, longest_edge=600000)), 2),
+    "glm4v": ("Glm4vVideoProcessor", dict(size=dict(shortest_edge=12544, longest_edge=400000)), 2),
+    "glm4v_short": ("Glm4vVideoProcessor", dict(max_duration=3, fps=3, size=dict(shortest_edge=12544, longest_edge=400000)), 2),
+    "glm46v": ("Glm46VVideoProcessor", dict(size=dict(shortest_edge=12544, longest_edge=400000)), 2),
+    "internvl": ("InternVLVideoProcessor", dict(do_sample_frames=True, num_frames=3), 1),
+    "onevision": ("LlavaOnevisionVideoProcessor", dict(do_sample_frames=True, num_frames=4, size=dict(height=28, width=28)), 1),
+    "onevision_fps": ("LlavaOnevisionVideoProcessor", dict(do_sample_frames=True, fps=1), 1),
+    "internvl_first": ("InternVLVideoProcessor", dict(do_sample_frames=True, fps=1, initial_shift=False, size=dict(height=28, width=42)), 1),
+}
+
+
+def make_videos():
+    """Which frames are read, their size, and a checksum of all pixels, or "error"."""
+    import transformers
+    rng = np.random.default_rng(9)
+    videos = [(97, 61, 5, 4.0), (333, 217, 2, 1.0), (40, 200, 9, 24.0), (17, 30, 12, 3.7), (64, 64, 1, 2.0), (56, 84, 31, 10.0),
+              (30, 20, 200, 29.97), (8, 8, 1000, 25.0), (8, 8, 333, 0.5)]
+    videos += [(8, 8, int(np.exp(rng.uniform(0.5, 6.5))), round(float(np.exp(rng.uniform(-1, 4))), 3)) for _ in range(24)]
+    cases = {}
+    for name, (kind, settings, n_of_view) in VIDEO_PROCESSORS.items():
+        processor = getattr(transformers, kind)(**settings)
+        found = []
+        for i, (width, height, n, fps) in enumerate(videos):
+            case = {"size": [width, height], "n": n, "fps": fps, "seed": i}
+            try:
+                metadata = transformers.video_utils.VideoMetadata(total_num_frames=n, fps=fps)
+                metadata.duration = n / fps
+                chosen = list(range(n))
+                if processor.do_sample_frames:
+                    known = {key: getattr(processor, key) for key in ("num_frames", "fps", "min_frames", "max_frames", "initial_shift",
+                                                                      "temporal_patch_size") if hasattr(processor, key)}
+                    chosen = [int(index) for index in processor.sample_frames(metadata, **known)]
+                case["frames"] = chosen
+                if i < 5:
+                    frames = np.stack([draw(width, height, 100 * i + index) for index in chosen])
+                    made = processor(videos=[frames], do_sample_frames=False, return_tensors="pt")["pixel_values_videos"]
+                    case["pixels"] = crc(made.numpy())
+                    n_views = -(-len(chosen) // n_of_view)
+                    case["numbers"] = made.numel() // n_views
+            except (ValueError, RuntimeError, ZeroDivisionError, TypeError, IndexError) as error:
+                case["error"] = str(error).split("\n")[0][:80]
+                case.pop("frames", None)
+            found.append(case)
+        print(name, {case["error"] for case in found if "error" in case})
+        cases[name] = {"video_processor": json.loads(processor.to_json_string()), "videos": found}
+    lines = []
+    for name, case in cases.items():
+        found = ",\n    ".join(json.dumps(one) for one in case.pop("videos"))
+        lines.append(f'  {json.dumps(name)}: {json.dumps(case)[:-1]}, "videos": [\n    {found}]}}')
+    (GOLDEN / "videos.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
 def main():
-    parts = {"decode": make_decode, "resize": make_resize, "processors": make_processors}
+    parts = {"decode": make_decode, "resize": make_resize, "processors": make_processors, "videos": make_videos}
     for name in sys.argv[1:] or parts:
         parts[name]()
 

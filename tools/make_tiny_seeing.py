@@ -4,10 +4,16 @@
   config.json, model.safetensors, tokenizer.json, processor_config.json, ...   the Hugging Face directory, F32
   golden.json   [{"messages": OpenAI's messages with pictures as data URLs, "prompt": ids of the expanded prompt,
                 "logprobs": log-probabilities of the next token behind the prompt's last token, "reply": ids of the greedy reply}]
+  videos.json   the same of videos, as lists of frames in data URLs, for models that take them
 
-Needs torch, torchvision, transformers, tokenizers, safetensors and Pillow. Usage: make_tiny_seeing.py [name...]
+Text behind a video stands behind all its positions, as in the paper of Qwen2-VL and in vLLM; transformers 5.24 counts rows and
+columns only there, but continues a reply behind all of them.
+
+Needs torch, torchvision, transformers, tokenizers, safetensors and Pillow. Usage: make_tiny_seeing.py [--videos] [name...]
+--videos: videos.json only, of the models that are there.
 """
 import base64
+import inspect
 import io
 import json
 import math
@@ -15,6 +21,7 @@ import os
 import pathlib
 import shutil
 import sys
+import textwrap
 
 os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TORCHDYNAMO_DISABLE="1")
 import numpy
@@ -48,10 +55,12 @@ def tokenizer_of(template, specials, **more):
     return fast
 
 
-def chat(image, start="", end="<eos>\n"):
-    """A chat template in which a picture is `image`."""
+def chat(image, start="", end="<eos>\n", video=""):
+    """A chat template in which a picture is `image`, and a video `video`."""
+    if video:
+        video = "{% elif c.type == 'video' %}" + video
     return ("{% for m in messages %}" + start + "{{ m.role }}: {% if m.content is string %}{{ m.content }}{% else %}"
-            "{% for c in m.content %}{% if c.type == 'image' %}" + image + "{% else %}{{ c.text }}{% endif %}{% endfor %}"
+            "{% for c in m.content %}{% if c.type == 'image' %}" + image + video + "{% else %}{{ c.text }}{% endif %}{% endfor %}"
             "{% endif %}" + end + "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
 
 
@@ -76,7 +85,7 @@ def eye(**more):
 
 def qwen(kind, **more):
     """Returns (model, processor) of one of Qwen's families."""
-    tokenizer = tokenizer_of(chat("<|vision_start|><|image_pad|><|vision_end|>"),
+    tokenizer = tokenizer_of(chat("<|vision_start|><|image_pad|><|vision_end|>", video="<|vision_start|><|video_pad|><|vision_end|>"),
                              ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"],
                              image_token="<|image_pad|>", video_token="<|video_pad|>", vision_bos_token="<|vision_start|>",
                              vision_eos_token="<|vision_end|>")
@@ -86,7 +95,8 @@ def qwen(kind, **more):
     images = T.Qwen2VLImageProcessor(patch_size=4, merge_size=2, temporal_patch_size=2, min_pixels=256, max_pixels=4096)
     name = {"Qwen2VL": "Qwen2VLProcessor", "Qwen2_5_VL": "Qwen2_5_VLProcessor"}.get(kind, "Qwen3VLProcessor")
     video = T.Qwen3VLVideoProcessor if third else T.Qwen2VLVideoProcessor
-    processor = getattr(T, name)(images, tokenizer, video(patch_size=4, merge_size=2, temporal_patch_size=2),
+    area = dict(shortest_edge=1024, longest_edge=6144) if third else dict(shortest_edge=256, longest_edge=1536)
+    processor = getattr(T, name)(images, tokenizer, video(patch_size=4, merge_size=2, temporal_patch_size=2, size=area),
                                  chat_template=tokenizer.chat_template)
     text = sizes(tokenizer, **mrope(**(dict(mrope_interleaved=True) if third else {}))) | more.pop("text", {})
     eyes = eye(**more)
@@ -134,10 +144,10 @@ def mistral3():
 
 
 def internvl():
-    tokenizer = tokenizer_of(chat("<IMG_CONTEXT>\n"), ["<img>", "</img>", "<IMG_CONTEXT>", "<video>"], start_image_token="<img>",
+    tokenizer = tokenizer_of(chat("<IMG_CONTEXT>\n", video="<video>\n"), ["<img>", "</img>", "<IMG_CONTEXT>", "<video>"], start_image_token="<img>",
                              end_image_token="</img>", context_image_token="<IMG_CONTEXT>", video_token="<video>")
     images = T.GotOcr2ImageProcessor(size=dict(height=24, width=24), crop_to_patches=True, min_patches=1, max_patches=4)
-    processor = T.InternVLProcessor(images, tokenizer, T.InternVLVideoProcessor(), image_seq_length=9,
+    processor = T.InternVLProcessor(images, tokenizer, T.InternVLVideoProcessor(size=dict(height=24, width=24)), image_seq_length=9,
                                     chat_template=tokenizer.chat_template)
     config = T.InternVLConfig(
         text_config=T.Qwen2Config(**sizes(tokenizer)), downsample_ratio=0.5, image_seq_length=9,
@@ -221,10 +231,10 @@ def llava_next():
 
 
 def llava_onevision():
-    tokenizer = tokenizer_of(chat("<image>\n"), ["<image>", "<video>"], image_token="<image>", video_token="<video>")
+    tokenizer = tokenizer_of(chat("<image>\n", video="<video>\n"), ["<image>", "<video>"], image_token="<image>", video_token="<video>")
     pinpoints = [[16 * rows, 16 * columns] for rows in (1, 2, 3) for columns in (1, 2, 3)]
     images = T.LlavaOnevisionImageProcessor(size=dict(height=16, width=16), image_grid_pinpoints=pinpoints)
-    processor = T.LlavaOnevisionProcessor(images, tokenizer, T.LlavaOnevisionVideoProcessor(), num_image_tokens=16,
+    processor = T.LlavaOnevisionProcessor(images, tokenizer, T.LlavaOnevisionVideoProcessor(size=dict(height=16, width=16)), num_image_tokens=16,
                                           vision_feature_select_strategy="full", vision_aspect_ratio="anyres_max_2",
                                           chat_template=tokenizer.chat_template)
     config = T.LlavaOnevisionConfig(
@@ -280,10 +290,12 @@ def lfm2():
 
 def glm4v():
     marks = ["<|begin_of_image|>", "<|image|>", "<|end_of_image|>", "<|video|>", "<|begin_of_video|>", "<|end_of_video|>"]
-    tokenizer = tokenizer_of(chat("<|begin_of_image|><|image|><|end_of_image|>"), marks, image_token=marks[1], video_token=marks[3])
+    template = chat("<|begin_of_image|><|image|><|end_of_image|>", video="<|begin_of_video|><|video|><|end_of_video|>")
+    tokenizer = tokenizer_of(template, marks, image_token=marks[1], video_token=marks[3])
     images = T.Glm4vImageProcessor(patch_size=4, merge_size=2, temporal_patch_size=2,
                                    size=dict(shortest_edge=512, longest_edge=8192))
-    processor = T.Glm4vProcessor(images, tokenizer, T.Glm4vVideoProcessor(), chat_template=tokenizer.chat_template)
+    videos = T.Glm4vVideoProcessor(patch_size=4, merge_size=2, temporal_patch_size=2, size=dict(shortest_edge=512, longest_edge=6144))
+    processor = T.Glm4vProcessor(images, tokenizer, videos, chat_template=tokenizer.chat_template)
     text = sizes(tokenizer, num_attention_heads=2, num_key_value_heads=1, head_dim=16, rope_parameters=dict(
         rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5, mrope_section=[1, 1, 2]))
     config = T.Glm4vConfig(
@@ -347,6 +359,93 @@ def talks():
     yield [("user", [c, "What is this?"]), ("assistant", ["The first one shows a cat."]), ("user", ["How many?", a, b])]
 
 
+def jpeg(image):
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=90)
+    return out.getvalue()
+
+
+def moving(width, height, n, seed):
+    """The frames of a video, as JPEG files."""
+    return [jpeg(picture(width, height, seed + 3 * i)) for i in range(n)]
+
+
+def watched_talks():
+    """Conversations with videos: parts are texts, pictures, or (frames, their rate or None)."""
+    yield [("user", [(moving(40, 30, 5, 1), None), "What is in this picture?"])]
+    yield [("user", ["Compare: ", (moving(30, 44, 12, 2), 4.0), " How many red circles are there?"])]
+    yield [("user", [picture(37, 52, 1), (moving(48, 20, 8, 5), 2.0), "What is this?"]), ("assistant", ["The first one shows a cat."]),
+           ("user", [(moving(24, 24, 8, 9), 8.0), picture(24, 24, 3), "How many?"])]
+
+
+VIDEO_MODELS = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm4v", "internvl", "llava_onevision"]
+
+
+def mend_positions(model):
+    """Lets text follow all positions of a video."""
+    inner = type(model.model)
+    if not hasattr(inner, "get_rope_index"):
+        return
+    source = textwrap.dedent(inspect.getsource(inner.get_rope_index))
+    line = "current_pos += max(grid_thw[1], grid_thw[2]) // spatial_merge_size"
+    assert line in source
+    scope = dict(vars(sys.modules[inner.__module__]))
+    exec(source.replace(line, "current_pos = int(llm_pos_ids_list[-1].max()) + 1"), scope)
+    inner.get_rope_index = scope["get_rope_index"]
+
+
+def inputs_of(processor, talk):
+    """What the processor makes of a conversation with videos. A video without a rate is read whole, as in vLLM."""
+    parts = [part for _, several in talk for part in several]
+    videos = [part for part in parts if isinstance(part, tuple)]
+    images = [part for part in parts if isinstance(part, Image.Image)]
+    def plain(part):
+        return {"type": "video"} if isinstance(part, tuple) else {"type": "image"} if isinstance(part, Image.Image) else {
+            "type": "text", "text": part}
+    text = processor.apply_chat_template([{"role": role, "content": [plain(part) for part in parts]} for role, parts in talk],
+                                         tokenize=False, add_generation_prompt=True)
+    frames = [numpy.stack([numpy.array(Image.open(io.BytesIO(frame)).convert("RGB")) for frame in files]) for files, _ in videos]
+    more = {}
+    if all(rate is not None for _, rate in videos):
+        more["video_metadata"] = [dict(total_num_frames=len(files), fps=rate) for files, rate in videos]
+        if not processor.video_processor.do_sample_frames:
+            for one in more["video_metadata"]:
+                one["frames_indices"] = list(range(one["total_num_frames"]))
+    else:
+        more["do_sample_frames"] = False
+    return processor(text=[text], images=[images] if images else None, videos=frames, return_tensors="pt", **more)
+
+
+def write_videos(name):
+    where = OUT / name
+    processor = T.AutoProcessor.from_pretrained(where)
+    model = T.AutoModelForImageTextToText.from_pretrained(where, dtype=torch.float32).eval()
+    mend_positions(model)
+    golden = []
+    for talk in watched_talks():
+        if name == "glm4v":  # the reference refuses pictures and videos together: they have one soft token
+            talk = [(role, [part for part in parts if not isinstance(part, Image.Image)]) for role, parts in talk]
+        inputs = inputs_of(processor, talk)
+        with torch.no_grad():
+            logits = model(**inputs).logits[0, -1].float()
+            made = model.generate(**inputs, max_new_tokens=6, do_sample=False, eos_token_id=None, pad_token_id=0)
+        def part_of(part):
+            if isinstance(part, str):
+                return {"type": "text", "text": part}
+            if isinstance(part, Image.Image):
+                return {"type": "image_url", "image_url": {"url": data_url(part)}}
+            files, rate = part
+            url = "data:video/jpeg;base64," + ",".join(base64.b64encode(frame).decode() for frame in files)
+            return {"type": "video_url", "video_url": {"url": url}} | ({"fps": rate} if rate else {})
+        prompt = inputs["input_ids"][0].tolist()
+        golden.append({"messages": [{"role": role, "content": [part_of(part) for part in parts]} for role, parts in talk],
+                       "prompt": prompt, "logprobs": [round(x, 5) for x in torch.log_softmax(logits, -1).tolist()],
+                       "reply": made[0, len(prompt):].tolist()})
+        print(name, "videos", len(prompt), inputs.get("video_grid_thw", torch.tensor([])).tolist(), golden[-1]["reply"],
+              processor.tokenizer.decode(prompt).replace("<|video_pad|>", "").replace("<|image|>", "").replace("<IMG_CONTEXT>", "")[:300])
+    (where / "videos.json").write_text(json.dumps(golden) + "\n")
+
+
 def write(name):
     torch.manual_seed(sum(name.encode()))
     model, processor = MODELS[name]()
@@ -381,5 +480,9 @@ def write(name):
 
 
 if __name__ == "__main__":
-    for wanted in sys.argv[1:] or MODELS:
-        write(wanted)
+    asked = [name for name in sys.argv[1:] if name != "--videos"]
+    for wanted in asked or MODELS:
+        if "--videos" not in sys.argv:
+            write(wanted)
+        if wanted in VIDEO_MODELS:
+            write_videos(wanted)

@@ -4,10 +4,13 @@
   config.json, model.safetensors, tokenizer.json, preprocessor_config.json, ...   the Hugging Face directory, F32
   golden.json   {"sounds": [base64 of a file], "cases": [{"sound": index, "asked": {"language", "task", "return_timestamps", ...},
                 "tokens": ids, "segments": [{"start", "end", "tokens"}] of long sounds}]}
+  words.json    [{"sound": index, "asked": {...}, "segments": [{"tokens", "times": ends of the tokens in seconds, "words": [[text, start,
+                end]]}]}]: what return_token_timestamps gives, with heads that generation_config.json names
   tower.bin     int32 {positions, frames, bands, n_tokens, dim}, the spectrum [frames, bands], the encoder's rows [n_tokens, dim]
   logits.bin    int32 {n_prompt, n_decoded, vocab, rows, dim}, ids of both, the encoder's rows, logits [n_prompt + n_decoded, vocab]
 
-Windows have a second. Needs torch, transformers, tokenizers, safetensors, soundfile and soxr. Usage: make_tiny_whisper.py [name...]
+Windows have a second. Needs torch, transformers, tokenizers, safetensors, soundfile and soxr. Usage: make_tiny_whisper.py [--words] [name...]
+--words: words.json only, of the models that are there.
 """
 import base64
 import io
@@ -59,7 +62,8 @@ def whisper(multilingual, bands):
                   suppress_tokens=sorted([3, 7, *ids(["<|startoftranscript|>", "<|startoflm|>", "<|startofprev|>", "<|nospeech|>"]),
                                           *ids(["<|translate|>", "<|transcribe|>"])]),
                   begin_suppress_tokens=[ids("Ġ"), eos], no_timestamps_token_id=silent, max_initial_timestamp_index=10,
-                  prev_sot_token_id=ids("<|startofprev|>"), is_multilingual=multilingual, return_timestamps=False)
+                  prev_sot_token_id=ids("<|startofprev|>"), is_multilingual=multilingual, return_timestamps=False,
+                  alignment_heads=[[1, 0], [2, 1], [2, 2]])
     if multilingual:
         config |= dict(lang_to_id={f"<|{code}|>": ids(f"<|{code}|>") for code in LANGUAGES},
                        task_to_id={task: ids(f"<|{task}|>") for task in ["transcribe", "translate"]})
@@ -146,6 +150,49 @@ def write(name):
     print(name, decoded, sum(path.stat().st_size for path in where.iterdir()) // 1024, "KiB")
 
 
+class Plain:
+    """A tokenizer as WhisperTokenizer's functions for words want it."""
+    def __init__(self, tokenizer):
+        self.tokenizer, self.eos_token_id, self.language = tokenizer, tokenizer.eos_token_id, None
+
+    def decode(self, tokens, decode_with_timestamps=False):
+        return self.tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+def write_words(name):
+    from transformers.models.whisper.tokenization_whisper import _combine_tokens_into_words
+    where = OUT / name
+    model = T.WhisperForConditionalGeneration.from_pretrained(where, attn_implementation="eager").float().eval()
+    tokenizer = Plain(T.PreTrainedTokenizerFast.from_pretrained(where))
+    extractor = T.WhisperFeatureExtractor.from_pretrained(where)
+    first = model.generation_config.no_timestamps_token_id + 1
+    found = []
+    for number, asked in cases(name == "multilingual"):
+        if not asked.get("return_timestamps") or "temperature" in asked:
+            continue
+        samples = loaded(io.BytesIO(SOUNDS[number]))[0]
+        long = len(samples) > extractor.n_samples
+        features = extractor(samples, sampling_rate=16000, return_tensors="pt", return_attention_mask=True,
+                             **(dict(truncation=False, padding="longest") if long else {}))
+        with torch.no_grad():
+            made = model.generate(features["input_features"], attention_mask=features["attention_mask"], do_sample=False,
+                                  return_segments=True, return_token_timestamps=True, **asked)
+        segments, before = [], 0.0
+        for one in made["segments"][0]:
+            tokens, times = one["tokens"].tolist(), [round(float(time), 4) for time in one["token_timestamps"]]
+            text = [(token, (before if i == 0 else times[i - 1], times[i])) for i, token in enumerate(tokens)
+                    if token < tokenizer.eos_token_id]
+            words, _, indices = _combine_tokens_into_words(tokenizer, [token for token, _ in text], asked.get("language", "en"))
+            segments.append({"tokens": tokens, "times": times, "start": round(float(one["start"]), 4), "words": [
+                [word, text[index[0]][1][0], text[index[-1]][1][1]] for word, index in zip(words, indices)]})
+            before = times[-1]
+        found.append({"sound": number, "asked": asked, "segments": segments})
+        print(name, number, asked, [one["words"] for one in segments])
+    (where / "words.json").write_text(json.dumps(found) + "\n")
+
+
 if __name__ == "__main__":
-    for wanted in sys.argv[1:] or MODELS:
-        write(wanted)
+    for wanted in [name for name in sys.argv[1:] if name != "--words"] or MODELS:
+        if "--words" not in sys.argv:
+            write(wanted)
+        write_words(wanted)

@@ -21,10 +21,12 @@ struct ToolCall {
   bool operator==(const ToolCall&) const = default;
 };
 
-// A picture of a message.
+// A picture of a message, or a sound.
 struct ChatImage {
-  std::shared_ptr<const std::string> file;  // bytes of a JPEG, PNG, WebP, GIF or BMP file
-  std::string name = {};                    // for messages of errors; "": its place in the messages
+  // bytes of a JPEG, PNG, WebP, GIF or BMP file; of a sound WAV, FLAC, Ogg or MP3
+  std::shared_ptr<const std::string> file;
+  std::string name = {};  // for messages of errors; "": its place in the messages
+  bool is_sound = false;
   bool operator==(const ChatImage&) const = default;
 };
 
@@ -40,7 +42,7 @@ struct ChatMessage {
   // role "tool": id of the call that this message answers
   std::string tool_call_id = {};
   std::string name = {};               // name of the speaker or of the function
-  std::vector<ChatImage> images = {};  // in front of the content; for models that see
+  std::vector<ChatImage> images = {};  // in front of the content; for models that see or hear
   bool operator==(const ChatMessage&) const = default;
 };
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/attention_watch.h"
 #include "penstock/engine_config.h"
 #include "penstock/logits_processor.h"
 #include "penstock/metrics.h"
@@ -68,6 +69,8 @@ struct PromptEmbeddings {
   // Columns and frames of a grid whose tokens lie row by row, for models with positions on axes
   // (M-RoPE). 0 columns: the tokens follow one another like text.
   int grid_cols = 0, grid_frames = 1;
+  // Positions from a frame to the next, rounded down. 0 to 2^16.
+  float frame_step = 1;
 };
 
 // Maximum of Request::prefill_wait_seconds.
@@ -85,6 +88,8 @@ struct Request {
   // Rows of the encoder of a model that has one (EngineInfo::encoder_rows > 0), for one sound. REQUIRES:
   // null for models without an encoder, not null for models with one.
   std::shared_ptr<const EmbeddingRows> encoder_rows;
+  // Gets what heads attend to among these rows; null: nothing is watched.
+  std::shared_ptr<AttentionWatch> watch;
   // stop, bad_words, dry_sequence_breakers and the text switches are not read here
   SamplingParams sampling;
   std::vector<std::vector<TokenId>> bad_words;  // token sequences that must not be completed

@@ -53,6 +53,7 @@ class Opening:
     profile_dir: str = ""
     enable_lora: bool = False
     most_pictures: Optional[int] = None  # in a prompt
+    most_videos: Optional[int] = None
     mm_processor_kwargs: Dict[str, Any] = field(default_factory=dict)
     n_outside: Tuple[int, int] = (1, 0)
     given: Dict[str, Any] = field(default_factory=dict)
@@ -455,13 +456,15 @@ def _own(*names: str) -> Dict[str, Rule]:
 
 
 def _limit_mm(opening: Opening, name: str, value: Any) -> None:
-    """Reads {"image": N} and {"image": {"count": N}}; other kinds of input are refused everywhere."""
-    most = (value or {}).get("image")
-    if isinstance(most, Mapping):
-        most = most.get("count")
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
-        raise ValueError(f"{name}: expected a number of images, got {most!r}")
-    opening.most_pictures = most
+    """Reads {"image": N, "video": {"count": N}}; other kinds of input are refused everywhere."""
+    def most_of(kind: str) -> Optional[int]:
+        most = (value or {}).get(kind)
+        if isinstance(most, Mapping):
+            most = most.get("count")
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
+            raise ValueError(f"{name}: expected a number of {kind}s, got {most!r}")
+        return most
+    opening.most_pictures, opening.most_videos = most_of("image"), most_of("video")
 
 
 # Connectors of vLLM whose engines share a folder, as those with a kv_store do.

@@ -61,26 +61,90 @@ def file_of(image: Any, where: str) -> bytes:
     raise ValueError(f"{where}: expected {_EXPECTED}, got {type(image).__name__}")
 
 
-def files_of(data: Any) -> List[bytes]:
-    """Returns the pictures of a prompt's `multi_modal_data` as image files. Errors: TypeError, ValueError."""
+def _is_frame(value: Any) -> bool:
+    return isinstance(value, (bytes, bytearray, memoryview)) or hasattr(value, "getbands") or getattr(value, "ndim", 0) in (2, 3)
+
+
+def video_of(video: Any, where: str) -> Dict[str, Any]:
+    """Returns a video (frames, or a tuple of frames and metadata) as image files with its metadata. Errors: ValueError."""
+    metadata: Any = None
+    if isinstance(video, tuple) and len(video) == 2 and (video[1] is None or isinstance(video[1], Mapping)):
+        video, metadata = video
+    if not (isinstance(video, (list, tuple)) or getattr(video, "ndim", 0) == 4) or isinstance(video, (str, bytes)):
+        raise ValueError(f"{where}: expected a list of frames, an array of bytes [frames, height, width, 3], or a tuple of these "
+                         f"and metadata, got {type(video).__name__}")
+    known = {key: metadata[key] for key in ("fps", "duration", "total_num_frames", "frames_indices", "do_sample_frames")
+             if metadata and metadata.get(key) is not None}
+    if "frames_indices" in known:
+        known["frames_indices"] = [int(index) for index in known["frames_indices"]]
+    return {"frames": [file_of(frame, f"{where}: frame {i}") for i, frame in enumerate(video)], "metadata": known}
+
+
+def _videos_of(data: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    videos = data.get("video")
+    if videos is None:
+        return []
+    pair = isinstance(videos, tuple) and len(videos) == 2 and (videos[1] is None or isinstance(videos[1], Mapping))
+    frames = isinstance(videos, (list, tuple)) and bool(videos) and all(_is_frame(one) for one in videos)
+    many = (isinstance(videos, (list, tuple)) and not pair and not frames) or getattr(videos, "ndim", 0) == 5
+    return [video_of(video, f"multi_modal_data: video {i}") for i, video in enumerate(videos if many else [videos])]
+
+
+def sound_of(sound: Any, where: str) -> Dict[str, bytes]:
+    """Returns a sound (an array of samples with its rate, or the bytes of a file) as {"sound": file}. Errors: ValueError."""
+    if isinstance(sound, (bytes, bytearray, memoryview)):
+        return {"sound": bytes(sound)}
+    wanted = f"{where}: expected a tuple of samples (an array of one channel) and their rate, or the bytes of a sound file"
+    if not (isinstance(sound, tuple) and len(sound) == 2):
+        raise ValueError(f"{wanted}, got {type(sound).__name__}")
+    import numpy
+
+    samples, rate = numpy.asarray(sound[0].detach().cpu() if hasattr(sound[0], "detach") else sound[0]), sound[1]
+    if samples.dtype == numpy.int16:
+        samples = samples.astype(numpy.float32) / 32768
+    if samples.ndim != 1 or samples.dtype.kind != "f" or not 1 <= rate <= 2 ** 20 or rate != int(rate):
+        raise ValueError(f"{wanted}, got {samples.dtype} {list(samples.shape)} and {rate!r}")
+    data, rate = samples.astype("<f4").tobytes(), int(rate)
+    head = struct.pack("<IHHIIHH", 16, 3, 1, rate, 4 * rate, 4, 32)  # one channel of F32
+    return {"sound": b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt " + head + b"data" + struct.pack("<I", len(data)) + data}
+
+
+def _sounds_of(data: Mapping[str, Any]) -> List[Dict[str, bytes]]:
+    sounds = data.get("audio")
+    if sounds is None:
+        return []
+    return [sound_of(sound, f"multi_modal_data: audio {i}") for i, sound in enumerate(sounds if isinstance(sounds, list) else [sounds])]
+
+
+def files_of(data: Any) -> List[Any]:
+    """Returns the pictures of a prompt's `multi_modal_data` as image files, and videos and sounds as video_of() and sound_of() do.
+    Errors: TypeError, ValueError."""
     if not isinstance(data, Mapping):
         raise TypeError(f"multi_modal_data: expected a dictionary, got {type(data).__name__}")
     for name, value in data.items():
-        if name != "image" and value is not None:
-            raise ValueError(f"multi_modal_data: {name!r} is not supported: models are given text and pictures (\"image\")")
+        if name not in ("image", "video", "audio") and value is not None:
+            raise ValueError(f"multi_modal_data: {name!r} is not supported: models are given text, pictures (\"image\"), videos "
+                             "(\"video\") and sounds (\"audio\")")
     images = data.get("image")
     if images is None:
-        return []
+        return [*_videos_of(data), *_sounds_of(data)]
     listed = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
-    return [file_of(image, f"multi_modal_data: image {i}") for i, image in enumerate(images if listed else [images])]
+    return [*(file_of(image, f"multi_modal_data: image {i}") for i, image in enumerate(images if listed else [images])),
+            *_videos_of(data), *_sounds_of(data)]
 
 
 def with_files(messages: List[Any]) -> List[Any]:
-    """Returns messages in which pictures of Python ("image_pil", and "image" that is no text) are image files."""
+    """Returns messages in which pictures and videos of Python ("image_pil", "image" and "video" that are no text) are image files."""
     def part_of(part: Any, where: str) -> Any:
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind in ("image_pil", "image") and part.get(kind) is not None and not isinstance(part[kind], str):
             return {"type": "image", "image": file_of(part[kind], where)}
+        if kind == "video" and part.get(kind) is not None and not isinstance(part[kind], str):
+            if isinstance(part[kind], (list, tuple)) and part[kind] and all(isinstance(one, str) for one in part[kind]):
+                return part
+            video = video_of(part[kind], where)
+            return {"type": "video", "video": video["frames"], "metadata": {**video["metadata"], **(part.get("metadata") or {})},
+                    **({"fps": part["fps"]} if part.get("fps") is not None else {})}
         return part
 
     def message_of(message: Any, where: str) -> Any:
@@ -101,10 +165,11 @@ def settings_of(session: _core.ModelSession, args: Opening, *given: Optional[Dic
     return {**args.mm_processor_kwargs, **asked} or None
 
 
-def check_number(n: int, args: Opening) -> None:
-    """Checks the number of a prompt's pictures. Errors: ValueError."""
-    if args.most_pictures is not None and n > args.most_pictures:
-        raise ValueError(f"limit_mm_per_prompt: expected at most {args.most_pictures} pictures in a prompt, got {n}")
+def check_number(n: int, n_videos: int, args: Opening) -> None:
+    """Checks the numbers of a prompt's pictures and videos. Errors: ValueError."""
+    for kind, got, most in (("pictures", n, args.most_pictures), ("videos", n_videos, args.most_videos)):
+        if most is not None and got > most:
+            raise ValueError(f"limit_mm_per_prompt: expected at most {most} {kind} in a prompt, got {got}")
 
 
 def placed(session: _core.ModelSession, args: Opening, prompt: ParsedPrompt, kwargs: Optional[Dict[str, Any]] = None,
@@ -114,7 +179,8 @@ def placed(session: _core.ModelSession, args: Opening, prompt: ParsedPrompt, kwa
     settings = settings_of(session, args, kwargs, prompt.mm_processor_kwargs)
     if not prompt.images:
         return prompt
-    check_number(len(prompt.images), args)
+    n_videos, n_sounds = (sum(isinstance(one, dict) and name in one for one in prompt.images) for name in ("frames", "sound"))
+    check_number(len(prompt.images) - n_videos - n_sounds, n_videos, args)
     add_special = bool((options or {}).get("add_special_tokens", True))
     ids, pictures = session.place_images(prompt.content, prompt.images, settings, add_special)
     return ParsedPrompt(prompt.text, ids, prompt.cache_salt, pictures=pictures)
@@ -127,5 +193,5 @@ def chat_prompt(session: _core.ModelSession, args: Opening, conversation: List[A
         with_files(conversation), {**options, "picture_settings": settings_of(session, args, kwargs)})
     text, ids, pictures = found
     if pictures is not None and session.info()["sees"]:
-        check_number(pictures.count, args)
+        check_number(pictures.count - pictures.n_videos, pictures.n_videos, args)
     return ParsedPrompt(text, ids, pictures=pictures)

@@ -21,7 +21,8 @@ class TextPrompt(TypedDict):
 
     prompt: str
     cache_salt: NotRequired[str]  # prefix cache blocks are shared only between prompts with the same salt
-    # {"image": one or a list}: pictures, each for one placeholder of the prompt, as the model's chat template writes it
+    # {"image": one or a list, "video": one or a list}: pictures and videos, each for one placeholder of the prompt, as the model's
+    # chat template writes it
     multi_modal_data: NotRequired[Dict[str, Any]]
     mm_processor_kwargs: NotRequired[Dict[str, Any]]  # settings of the image processor
 
@@ -54,7 +55,7 @@ class ParsedPrompt:
     text: Optional[str]
     token_ids: Optional[List[int]]
     cache_salt: str = ""
-    images: Optional[List[bytes]] = None  # files of its pictures, whose placeholders it has
+    images: Optional[List[Any]] = None  # files of its pictures and videos (_pictures.files_of), whose placeholders it has
     mm_processor_kwargs: Optional[Dict[str, Any]] = None
     pictures: Any = None  # _core.PlacedPictures: token_ids has the tokens of these pictures
 

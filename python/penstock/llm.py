@@ -157,7 +157,8 @@ class LLM:
         Args:
             prompts: a text, token ids, a dictionary with prompt or prompt_token_ids, or a list of those. A dictionary's
                 multi_modal_data {"image": one or a list} has a picture (PIL image, array of bytes [height, width, 3], image file as
-                bytes) for each placeholder of the prompt.
+                bytes) for each placeholder of the prompt, and "video" a video (a list of such frames, an array of bytes [frames,
+                height, width, 3], or a tuple of these and metadata: fps, total_num_frames, frames_indices, do_sample_frames).
             sampling_params: one for all prompts, or a list; None: get_default_sampling_params().
             use_tqdm: whether progress is shown; or a class in tqdm's manner.
             priority: for all, or one for each; lower runs earlier, with scheduling_policy="priority".

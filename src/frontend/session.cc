@@ -159,6 +159,13 @@ Result<PicturedPrompt> Session::place(const Prompt& prompt, std::vector<Picture>
     return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} {}, got {}",
                   pictures.back().where, eyes_->limits().pictures, eyes_->kind(), pictures.size());
   }
+  size_t n_frames = 0;
+  for (const Picture& picture : pictures)
+    n_frames += picture.video != nullptr ? picture.video->files.size() : 0;
+  if (n_frames > eyes_->limits().frames) {
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} frames of videos, got {}",
+                  pictures.back().where, eyes_->limits().frames, n_frames);
+  }
   PicturedPrompt result;
   ASSIGN_OR_RETURN(result.pictures.pictures, eyes_->plan(std::move(pictures), settings));
   const int most = engine_->info().max_model_len;

@@ -3,9 +3,38 @@
 #include <algorithm>
 #include <cmath>
 
+#include "images/block_patches.h"
 #include "images/view_processor.h"
 
 namespace penstock {
+
+Result<BlockSize> fit_area(int width, int height, const AreaRule& rule) {
+  const int factor = rule.factor;
+  double w = width, h = height;
+  if (rule.enlarges && (height < factor || width < factor)) {
+    const double scale = std::max(factor / h, factor / w);
+    h = std::floor(h * scale), w = std::floor(w * scale);
+  }
+  if (std::max(h, w) / std::min(h, w) > 200)
+    return errorf(ErrorCode::kInvalidArgument,
+                  "image of {} x {}: expected sides whose ratio is at most 200", width, height);
+  double bar_h = python_round(h / factor) * factor, bar_w = python_round(w / factor) * factor;
+  const double n = rule.n_frames, area = rule.n_counted * bar_h * bar_w;
+  if (area > rule.most) {
+    const double beta = std::sqrt(n * h * w / rule.most);
+    bar_h = std::max<double>(factor, std::floor(h / beta / factor) * factor);
+    bar_w = std::max<double>(factor, std::floor(w / beta / factor) * factor);
+  } else if (area < rule.least) {
+    const double beta = std::sqrt(rule.least / (n * h * w));
+    bar_h = std::ceil(h * beta / factor) * factor, bar_w = std::ceil(w * beta / factor) * factor;
+  }
+  if (bar_h < 1 || bar_w < 1)
+    return errorf(ErrorCode::kInvalidArgument,
+                  "image of {} x {}: a side would become 0 pixels (multiples of {})", width, height,
+                  factor);
+  return BlockSize{static_cast<int>(bar_h), static_cast<int>(bar_w)};
+}
+
 namespace {
 
 class BlockPatchProcessor : public ViewProcessor {
@@ -41,31 +70,12 @@ class BlockPatchProcessor : public ViewProcessor {
 
   Status plan_views(int width, int height, ImagePlan& plan) const override {
     const int factor = order_.patch * order_.merge;
-    double w = width, h = height;
-    if (glm_ && (height < factor || width < factor)) {
-      const double scale = std::max(factor / h, factor / w);
-      h = std::floor(h * scale), w = std::floor(w * scale);
-    }
-    if (std::max(h, w) / std::min(h, w) > 200)
-      return errorf(ErrorCode::kInvalidArgument,
-                    "image of {} x {}: expected sides whose ratio is at most 200", width, height);
-    const double least = limits_.shortest_edge, most = limits_.longest_edge,
-                 n = glm_ ? order_.frames : 1;
-    double bar_h = python_round(h / factor) * factor, bar_w = python_round(w / factor) * factor;
-    if (n * bar_h * bar_w > most) {
-      const double beta = std::sqrt(n * h * w / most);
-      bar_h = std::max<double>(factor, std::floor(h / beta / factor) * factor);
-      bar_w = std::max<double>(factor, std::floor(w / beta / factor) * factor);
-    } else if (n * bar_h * bar_w < least) {
-      const double beta = std::sqrt(least / (n * h * w));
-      bar_h = std::ceil(h * beta / factor) * factor, bar_w = std::ceil(w * beta / factor) * factor;
-    }
-    if (bar_h < 1 || bar_w < 1)
-      return errorf(ErrorCode::kInvalidArgument,
-                    "image of {} x {}: a side would become 0 pixels (multiples of {})", width,
-                    height, factor);
-    const int n_tokens = static_cast<int>(bar_h / factor * (bar_w / factor));
-    add_view(plan, static_cast<int>(bar_h), static_cast<int>(bar_w), n_tokens);
+    AreaRule rule{factor, static_cast<double>(limits_.shortest_edge),
+                  static_cast<double>(limits_.longest_edge)};
+    if (glm_) rule.enlarges = true, rule.n_frames = rule.n_counted = order_.frames;
+    ASSIGN_OR_RETURN(const BlockSize size, fit_area(width, height, rule));
+    const int n_tokens = size.height / factor * (size.width / factor);
+    add_view(plan, size.height, size.width, n_tokens);
     add_soft(plan, n_tokens);
     return {};
   }

@@ -34,8 +34,9 @@ struct StitchedGrid {
   int first_row = 0, n_rows = 0;  // kept
   int first_col = 0, n_cols = 0;  // kept
   int shrunk_rows = 0,
-      shrunk_cols = 0;          // after bilinear shrinking; equal to n_rows, n_cols without
-  bool newline_behind = false;  // there are no tiles, and a newline ends the whole
+      shrunk_cols = 0;  // after bilinear shrinking; equal to n_rows, n_cols without
+  // There are no tiles, and a newline ends the whole. Of a video: each frame is shrunk.
+  bool newline_behind = false;
 };
 
 struct ImagePlan {
@@ -45,6 +46,9 @@ struct ImagePlan {
   StitchedGrid stitched;             // LLaVA-NeXT and OneVision only
   int n_soft = 0;                    // soft tokens in the prompt, of all views and newlines
   std::vector<PromptPiece> prompt;   // what replaces the placeholder
+  // Of a video: frames that are read, as many for each view; a view is a step in time.
+  std::vector<int> frames;
+  float frame_step = 1;  // of a video: positions from a view to the next, where they have axes
 };
 
 enum class PixelLayout {
@@ -66,6 +70,8 @@ struct ImageProcessorFiles {
       image_processor;  // preprocessor_config.json, or image_processor of processor_config.json
   nlohmann::json processor;  // processor_config.json
   nlohmann::json tokenizer;  // tokenizer_config.json, for names of special tokens
+  // video_preprocessor_config.json, or video_processor of processor_config.json
+  nlohmann::json video_processor = nullptr;
 };
 
 class ImageProcessor {

@@ -58,22 +58,22 @@ const nlohmann::json* member(const nlohmann::json& object, const char* name) {
 
 ProcessorSettings::ProcessorSettings(const nlohmann::json& request, const nlohmann::json& file,
                                      const nlohmann::json& processor)
-    : what_("image processor"),
+    : ProcessorSettings("image processor", request, file, processor) {
+  known_.insert(std::begin(kSoundNames), std::end(kSoundNames));
+}
+
+ProcessorSettings::ProcessorSettings(std::string what, const nlohmann::json& request,
+                                     const nlohmann::json& file, const nlohmann::json& processor)
+    : what_(std::move(what)),
       request_(object_or_empty(request)),
       file_(object_or_empty(file)),
       processor_(object_or_empty(processor)) {
   known_.insert(std::begin(kPlainNames), std::end(kPlainNames));
-  known_.insert(std::begin(kSoundNames), std::end(kSoundNames));
 }
 
 ProcessorSettings::ProcessorSettings(std::string what, const nlohmann::json& file,
                                      const nlohmann::json& processor)
-    : what_(std::move(what)),
-      request_(nlohmann::json::object()),
-      file_(object_or_empty(file)),
-      processor_(object_or_empty(processor)) {
-  known_.insert(std::begin(kPlainNames), std::end(kPlainNames));
-}
+    : ProcessorSettings(std::move(what), nlohmann::json::object(), file, processor) {}
 
 const nlohmann::json* ProcessorSettings::find_in_request(const char* name) {
   known_.insert(name);

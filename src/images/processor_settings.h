@@ -28,6 +28,9 @@ class ProcessorSettings {
   // Settings of another processor than pictures', without a request's settings. what: the processor's
   // name in error messages.
   ProcessorSettings(std::string what, const nlohmann::json& file, const nlohmann::json& processor);
+  // The same with a request's settings.
+  ProcessorSettings(std::string what, const nlohmann::json& request, const nlohmann::json& file,
+                    const nlohmann::json& processor);
 
   bool flag(const char* name, bool fallback);
   int integer(const char* name, int fallback, int least = 1, int most = 1 << 20);
@@ -50,6 +53,11 @@ class ProcessorSettings {
   int request_integer(const char* name, int fallback);
   double request_number(const char* name, double fallback);
   bool in_request(const char* name) const { return request_.contains(name); }
+  // Whether a setting is true or false, and no number.
+  bool is_flag(const char* name) {
+    const nlohmann::json* const value = find(name);
+    return value != nullptr && value->is_boolean();
+  }
   bool in_file(const char* name) const { return file_.contains(name) && !file_[name].is_null(); }
 
   // Marks names as known whose value changes nothing.

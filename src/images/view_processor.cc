@@ -10,20 +10,12 @@ namespace {
 
 float as_bfloat16(float value) { return to_float(to_bfloat16(value)); }
 
-// Writes a view as planes: [3][height][width].
-void write_planes(const Image& view, const std::array<std::array<float, 256>, 3>& table,
-                  float* to) {
-  const size_t n = size_t{1} * view.width * view.height;
-  for (size_t c = 0; c < 3; ++c)
-    for (size_t i = 0; i < n; ++i) to[n * c + i] = table[c][view.rgb[3 * i + c]];
-}
-
 // Writes one patch.
-float* write_patch(const Image& view, int left, int top, const PatchOrder& order,
+float* write_patch(std::span<const Image> frames, int left, int top, const PatchOrder& order,
                    const std::array<std::array<float, 256>, 3>& table, float* to) {
   if (order.channels_last) {
     for (int y = 0; y < order.patch; ++y) {
-      const uint8_t* from = view.row(top + y) + size_t{3} * left;
+      const uint8_t* from = frames[0].row(top + y) + size_t{3} * left;
       for (int x = 0; x < order.patch; ++x)
         for (int c = 0; c < 3; ++c) *to++ = table[c][*from++];
     }
@@ -31,28 +23,41 @@ float* write_patch(const Image& view, int left, int top, const PatchOrder& order
   }
   const size_t area = size_t{1} * order.patch * order.patch;
   for (int c = 0; c < 3; ++c) {
-    float* const plane = to;
-    for (int y = 0; y < order.patch; ++y) {
-      const uint8_t* from = view.row(top + y) + size_t{3} * left + c;
-      for (int x = 0; x < order.patch; ++x) *to++ = table[c][from[3 * x]];
+    const float* plane = to;
+    for (int frame = 0; frame < order.frames; ++frame) {
+      if (static_cast<size_t>(frame) >= frames.size()) {
+        to = std::copy_n(plane, area, to);
+        continue;
+      }
+      plane = to;
+      for (int y = 0; y < order.patch; ++y) {
+        const uint8_t* from =
+            frames[static_cast<size_t>(frame)].row(top + y) + size_t{3} * left + c;
+        for (int x = 0; x < order.patch; ++x) *to++ = table[c][from[3 * x]];
+      }
     }
-    for (int frame = 1; frame < order.frames; ++frame) to = std::copy_n(plane, area, to);
   }
   return to;
 }
 
-// Writes a view as patches, block by block and inside of a block row by row.
-void write_patches(const Image& view, const PatchOrder& order,
-                   const std::array<std::array<float, 256>, 3>& table, float* to) {
-  const int block = order.patch * order.merge;
-  for (int top = 0; top < view.height; top += block)
-    for (int left = 0; left < view.width; left += block)
-      for (int y = top; y < top + block; y += order.patch)
-        for (int x = left; x < left + block; x += order.patch)
-          to = write_patch(view, x, y, order, table, to);
+}  // namespace
+
+void write_planes(const Image& view, const std::array<std::array<float, 256>, 3>& table,
+                  float* to) {
+  const size_t n = size_t{1} * view.width * view.height;
+  for (size_t c = 0; c < 3; ++c)
+    for (size_t i = 0; i < n; ++i) to[n * c + i] = table[c][view.rgb[3 * i + c]];
 }
 
-}  // namespace
+void write_patches(std::span<const Image> frames, const PatchOrder& order,
+                   const std::array<std::array<float, 256>, 3>& table, float* to) {
+  const int block = order.patch * order.merge;
+  for (int top = 0; top < frames[0].height; top += block)
+    for (int left = 0; left < frames[0].width; left += block)
+      for (int y = top; y < top + block; y += order.patch)
+        for (int x = left; x < left + block; x += order.patch)
+          to = write_patch(frames, x, y, order, table, to);
+}
 
 std::array<std::array<float, 256>, 3> PixelSettings::table() const {
   std::array<std::array<float, 256>, 3> values{};
@@ -151,7 +156,7 @@ Result<ProcessedImage> ViewProcessor::process(const Image& image) const {
     if (order_.layout == PixelLayout::kPlanes)
       write_planes(views[i], table, to);
     else
-      write_patches(views[i], order_, table, to);
+      write_patches({&views[i], 1}, order_, table, to);
     to += views[i].rgb.size() * order_.frames;
   }
   processed.plan = std::move(plan);

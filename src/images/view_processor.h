@@ -2,6 +2,7 @@
 // tower reads. A family says which views there are and how they are made.
 #pragma once
 #include <array>
+#include <span>
 
 #include "images/image_processor.h"
 #include "images/processor_settings.h"
@@ -67,6 +68,12 @@ class ViewProcessor : public ImageProcessor {
   std::string placeholder_, soft_token_;
 };
 
+// Writes a view as patches, block by block and inside of a block row by row. frames: PatchOrder::frames
+// pictures of one size, or one that stands for all of them.
+void write_patches(std::span<const Image> frames, const PatchOrder& order,
+                   const std::array<std::array<float, 256>, 3>& table, float* to);
+// Writes a view as planes: [3][height][width].
+void write_planes(const Image& view, const std::array<std::array<float, 256>, 3>& table, float* to);
 // Returns the part of a picture that is inside of it.
 Image crop_image(const Image& image, int left, int top, int width, int height);
 // Returns a picture of this size with `image` at a place in it, and one colour around.

@@ -49,7 +49,7 @@ void BatchBuilder::clear() {
   adapters_.clear(), has_adapters_ = false;
   long_ropes_.clear(), has_long_ropes_ = false;
   row_tops_.clear();
-  encoded_.clear();
+  encoded_.clear(), watched_.clear();
   axes_.clear(), given_.clear(), sights_.clear(), given_levels_ = 1, given_dim_ = 0;
   seq_offsets_.assign(1, 0);
   for (Group& group : groups_) {
@@ -66,6 +66,8 @@ int BatchBuilder::add(const BatchPart& part) {
   if (!part.given.empty()) add_given(part);
   if (!part.encoded.empty() && part.first == 0)
     encoded_.push_back({static_cast<int32_t>(seq_lens_.size()), part.encoded});
+  if (part.watch != nullptr)
+    watched_.push_back({static_cast<int32_t>(seq_lens_.size()), part.watch});
   for (int position = part.first; position < own_end; ++position) {
     const bool last = position + 1 == own_end && part.rows == BatchPart::Rows::kLast;
     if (last || part.rows == BatchPart::Rows::kAll) output_rows_.push_back(n_tokens());
@@ -199,7 +201,7 @@ const Batch& BatchBuilder::build() {
     batch_.sights = sights_;
   }
   batch_.given = given_, batch_.given_levels = given_levels_, batch_.given_dim = given_dim_;
-  batch_.encoded = encoded_;
+  batch_.encoded = encoded_, batch_.watched = watched_;
   if (has_adapters_) batch_.adapters = adapters_;
   if (has_long_ropes_) batch_.long_ropes = long_ropes_;
   return batch_;

@@ -36,6 +36,7 @@ struct BatchPart {
   TokenId given_token = -1;  // >= 0: id of all tokens that have given rows
   // Batch::encoded of the sequence, with its first tokens only.
   std::span<const float> encoded;
+  AttentionWatch* watch = nullptr;  // see Batch::watched
   // Each of `given` is a part whose tokens see each other (Batch::sights).
   bool parts_see = false;
   // Positions of the sequence's first tokens on the axes; later tokens have their position +
@@ -84,6 +85,7 @@ class BatchBuilder {
   std::vector<AxisPosition> axes_;
   std::vector<GivenRows> given_;
   std::vector<EncodedRows> encoded_;
+  std::vector<WatchedSequence> watched_;
   std::vector<int32_t> sights_;  // [n_tokens] up to the last part
   int given_levels_ = 1, given_dim_ = 0;
   std::vector<int32_t> adapters_;    // [n_seqs]

@@ -40,6 +40,14 @@ struct EncodedRows {
   std::span<const float> values;  // [rows, model_dim]
 };
 
+struct AttentionWatch;
+
+// A sequence whose weights of attention to its encoder's rows are kept.
+struct WatchedSequence {
+  int32_t seq = 0;  // of the batch
+  AttentionWatch* watch = nullptr;
+};
+
 // Position of a token on the axes of time, rows and columns (RopeParams::axes).
 using AxisPosition = std::array<int32_t, 3>;
 
@@ -85,6 +93,7 @@ struct Batch {
   std::span<SampleResult> drawn;  // [n_draws]
   // Of the sequences whose first tokens are in this step, ascending; or empty.
   std::span<const EncodedRows> encoded;
+  std::span<const WatchedSequence> watched;  // ascending; or empty
 
   int n_tokens() const { return static_cast<int>(tokens.size()); }
   int n_seqs() const { return static_cast<int>(seq_lens.size()); }

@@ -6,6 +6,7 @@
 
 #include "cli/options/models.h"
 #include "frontend/params_json.h"
+#include "frontend/pictures/message_videos.h"
 
 namespace penstock {
 namespace {
@@ -86,6 +87,7 @@ nb::dict ModelSession::info() const {
   nb::dict fields;
   fields["architecture"] = info.architecture.c_str();
   fields["backend"] = info.backend.c_str();
+  fields["watches"] = session()->eyes() != nullptr && session()->eyes()->watches();
   fields["sees"] = session()->eyes() != nullptr && session()->eyes()->sees();
   fields["vocab_size"] = info.vocab_size;
   fields["max_model_len"] = info.max_model_len;
@@ -179,16 +181,48 @@ nb::tuple ModelSession::render_chat(nb::handle messages, const nb::dict& options
   return nb::make_tuple(nb::object(read[0]), nb::object(read[1]));
 }
 
+namespace {
+
+std::string bytes_in(nb::handle value) {
+  const nb::bytes file = nb::cast<nb::bytes>(value);
+  return std::string(file.c_str(), file.size());
+}
+
+// An image file, or a dictionary of frames and metadata, or of a sound.
+Picture picture_in(nb::handle given, size_t index) {
+  if (!nb::isinstance<nb::dict>(given)) {
+    return {fmt::format("multi_modal_data: image {}", index),
+            std::make_shared<const std::string>(bytes_in(given))};
+  }
+  if (nb::cast<nb::dict>(given).contains("sound")) {
+    return {fmt::format("multi_modal_data: audio {}", index),
+            std::make_shared<const std::string>(bytes_in(nb::object(given["sound"]))), true};
+  }
+  auto video = std::make_shared<VideoFrames>();
+  for (const nb::handle frame : nb::cast<nb::list>(nb::object(given["frames"])))
+    video->files.push_back(bytes_in(frame));
+  Picture picture{fmt::format("multi_modal_data: video {}", index),
+                  std::make_shared<const std::string>()};
+  const Status read = read_video_metadata(
+      json_of(nb::object(given["metadata"]), "metadata of a video"), video->info);
+  if (!read) throw nb::value_error((picture.where + ": " + read.error().message).c_str());
+  picture.video = std::move(video);
+  return picture;
+}
+
+}  // namespace
+
 nb::tuple ModelSession::place_images(nb::handle prompt, const nb::list& images, nb::handle settings,
                                      bool add_special) const {
   const std::shared_ptr<Session> session = this->session();
   const Prompt given = prompt_of(prompt);
   const nlohmann::json kwargs = json_of(settings, "mm_processor_kwargs");
   std::vector<Picture> pictures;
+  size_t n_of_kind[3] = {};  // images, videos, sounds
   for (const nb::handle image : images) {
-    const nb::bytes file = nb::cast<nb::bytes>(image);
-    pictures.push_back({fmt::format("multi_modal_data: image {}", pictures.size()),
-                        std::make_shared<const std::string>(file.c_str(), file.size())});
+    const bool is_image = !nb::isinstance<nb::dict>(image);
+    const size_t kind = is_image ? 0 : nb::cast<nb::dict>(image).contains("sound") ? 2 : 1;
+    pictures.push_back(picture_in(image, n_of_kind[kind]++));
   }
   auto placed = [&] {
     const WithoutGil without_gil;
@@ -273,11 +307,17 @@ void define_model_session(nb::module_& module) {
   nb::class_<OpenedAdapter>(module, "OpenedAdapter");
   nb::class_<EncodedPictures>(module, "EncodedPictures");
   nb::class_<PlacedPictures>(module, "PlacedPictures")
-      .def_prop_ro("count",  // of pictures, without sounds
+      .def_prop_ro("count",  // of pictures and videos, without sounds
                    [](const PlacedPictures& self) {
                      return std::ranges::count_if(
                          self.pictures.pictures,
                          [](const PlannedPicture& one) { return !one.picture.is_sound; });
+                   })
+      .def_prop_ro("n_videos",
+                   [](const PlacedPictures& self) {
+                     return std::ranges::count_if(
+                         self.pictures.pictures,
+                         [](const PlannedPicture& one) { return one.picture.video != nullptr; });
                    })
       .def("encode", &encode);
   nb::class_<ModelSession>(module, "ModelSession")

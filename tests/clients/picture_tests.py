@@ -45,6 +45,37 @@ class Pictures(unittest.TestCase):
                                if chunk.choices)
             self.assertEqual(streamed, text_of(talk))
 
+    def test_videos(self):
+        import openai
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+        for talk in json.loads((MODEL / "videos.json").read_text()):
+            reply = client.chat.completions.create(model=server.model, messages=talk["messages"], max_tokens=LENGTH, temperature=0,
+                                                   extra_body={"ignore_eos": True})
+            self.assertEqual(reply.choices[0].message.content, server.post("/detokenize", {"tokens": talk["reply"]})["prompt"])
+            self.assertEqual(reply.usage.prompt_tokens, len(talk["prompt"]))
+            self.assertEqual(server.post("/tokenize", {"messages": talk["messages"]})["tokens"], talk["prompt"])
+        self.assertIn("video", client.models.list().data[0].input_modalities)
+        for url, words in [("data:video/mp4;base64,AAAA", "video/mp4: containers are not taken apart here"),
+                           ("https://127.0.0.1/a.mp4", "which this server does not fetch"),
+                           ("data:video/jpeg;base64," + 3000 * ",", "more than 2048")]:
+            with self.assertRaises(openai.BadRequestError) as refused:
+                client.chat.completions.create(model=server.model, messages=[{"role": "user", "content": [
+                    {"type": "video_url", "video_url": {"url": url}}]}])
+            self.assertIn(words, str(refused.exception))
+
+    def test_llamacpp(self):
+        text = "".join("<|vision_start|><__media__><|vision_end|>" if part["type"] == "image_url" else part["text"] for part in parts_of(1))
+        def ask(marks, files):
+            return {"prompt": {"prompt_string": f"user: {marks}<eos>\nassistant:", "multimodal_data": files}, "n_predict": LENGTH,
+                    "temperature": 0, "ignore_eos": True}
+        reply = server.post("/completion", ask(text, files_of(1)))
+        self.assertEqual(reply["content"], text_of(1))
+        for marks, files, words in [(text, files_of(1)[:1], "<__media__> 1 times"), ("<__media__>", ["????"], "expected base64"),
+                                    ("<__media__>", ["AAAA"], "prompt.multimodal_data[0]: "), ("<__media__>" * 99, ["AAAA"] * 99, "at most 64")]:
+            status, _, body = server.request("POST", "/completion", json.dumps(ask(marks, files)).encode(), {"Content-Type": "application/json"})
+            self.assertEqual(status, 400, body[:300])
+            self.assertIn(words, body.decode())
+
     def test_openai_responses(self):
         import openai
         client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
@@ -63,7 +94,7 @@ class Pictures(unittest.TestCase):
         reply = client.messages.create(model=server.model, messages=messages, max_tokens=LENGTH,
                                        extra_body={"temperature": 0, "ignore_eos": True})
         self.assertEqual(reply.content[0].text, text_of(0))
-        self.assertEqual(client.models.list().data[0].input_modalities, ["text", "image"])
+        self.assertEqual(client.models.list().data[0].input_modalities, ["text", "image", "video"])
         self.assertEqual(client.messages.count_tokens(model=server.model, messages=messages).input_tokens, len(GOLDEN[0]["prompt"]))
 
     def test_ollama(self):

@@ -71,6 +71,18 @@ class Transcriptions(unittest.TestCase):
             self.assertEqual(got.text, text_of(expected["tokens"]).strip())
             self.assertIn(got.language, ["german", "english", "french"])
 
+    def test_words_have_times(self):
+        expected = case(2, language="de", return_timestamps=True, condition_on_prev_tokens=True)
+        got = self.ask(2, language="de", response_format="verbose_json", timestamp_granularities=["word"])
+        both = self.ask(2, language="de", response_format="verbose_json", timestamp_granularities=["word", "segment"])
+        self.assertIsNone(got.segments)
+        self.assertEqual([word.word for word in got.words], [word.word for word in both.words])
+        self.assertEqual(len(both.segments), len(expected["segments"]))
+        self.assertEqual("".join("".join(word.word for word in got.words).split()), "".join(text_of(expected["tokens"]).split()))
+        for word in got.words:
+            self.assertGreaterEqual(word.end, word.start)
+            self.assertLess(word.end, got.duration + 0.05)
+
     def test_subtitles(self):
         n = len(case(2, language="de", return_timestamps=True, condition_on_prev_tokens=True)["segments"])
         srt, vtt = (self.ask(2, language="de", response_format=kind) for kind in ("srt", "vtt"))
@@ -110,7 +122,8 @@ class Transcriptions(unittest.TestCase):
     def test_what_is_refused(self):
         import openai
         for more, wanted in [({"language": "klingon"}, "language: expected a code"), ({"language": "es"}, "language: expected a code"),
-                             ({"timestamp_granularities": ["word"]}, "times of words are not there"),
+                             ({"timestamp_granularities": ["word"]}, "word: expected response_format verbose_json"),
+                             ({"timestamp_granularities": ["letter"]}, "expected word or segment"),
                              ({"temperature": 1.5}, "temperature: expected 0 to 1"),
                              ({"extra_body": {"seed": "1.5"}}, "seed: expected an integer, got 1.5"),
                              ({"response_format": "diarized_json"}, "response_format: expected json, text"),

@@ -146,6 +146,32 @@ TEST_P(KvStoreExactness, PrefillAndDecodeApart) {
   }
 }
 
+// Both engines step by turns, so that blocks are read while they are made.
+TEST_P(KvStoreExactness, ReadWhileTheyAreMade) {
+  EngineConfig config;
+  config.max_num_batched_tokens = 16;
+  config.role = "prefill";
+  const auto prefill = open(config);
+  config.role = "decode";
+  const auto decode = open(config);
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const auto prompt = std::make_shared<Collector>(), text = std::make_shared<Collector>();
+    ASSERT_TRUE(prefill->submit(requests_[i], prompt));
+    Request request = requests_[i];
+    request.prefill_wait_seconds = 5;
+    ASSERT_TRUE(decode->submit(request, text));
+    for (bool one = true, other = true; one || other;) {
+      one = one && prefill->step();
+      other = other && decode->step();
+    }
+    EXPECT_EQ(told_to(*text), expected_[i]) << i;
+  }
+  const Metrics metrics = decode->metrics();
+  EXPECT_GE(metrics.kv_store_followed.value, 1);
+  EXPECT_GT(metrics.kv_store_read_blocks.value, 0);
+  EXPECT_EQ(metrics.kv_store_damaged_blocks.value, 0);
+}
+
 TEST_P(KvStoreExactness, EvictedBlocksComeBack) {
   {
     const auto engine = open(tight());

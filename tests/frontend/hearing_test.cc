@@ -138,13 +138,14 @@ TEST(HearingModel, SeesToo) {
   const ChatTask task = model.read(messages).value();
   const auto count = [&](const char* token, bool sounds) {
     int64_t n = std::ranges::count(task.prompt, *model.session->tokenizer().find(token));
-    for (const PictureRun& run : task.pictures.runs) n -= run.is_sound == sounds ? run.count : 0;
+    for (const PictureRun& run : task.pictures.runs) n -= (run.kind == 1) == sounds ? run.count : 0;
     return n;
   };
   EXPECT_EQ(count("<|IMAGE|>", false), 0);
   EXPECT_EQ(count("<|AUDIO|>", true), 0);
   ASSERT_EQ(task.pictures.runs.size(), 3u);
-  EXPECT_TRUE(task.pictures.runs[0].is_sound && !task.pictures.runs[1].is_sound);
+  EXPECT_EQ(task.pictures.runs[0].kind, 1);
+  EXPECT_EQ(task.pictures.runs[1].kind, 0);
 }
 
 // Ultravox as it is published: the tower in one directory, which names the text model in another one.

@@ -130,8 +130,8 @@ TEST(SeeingModel, APicturesIdentityIsThatOfItsTowerToo) {
   const auto identity_with = [&](const std::filesystem::path& file) {
     const auto tower = open_tower_file(file).value();
     auto encoder = PictureEncoder::open(*tower, model.session->engine().config()).value();
-    const auto eyes =
-        Eyes::open(std::move(encoder), *tower, *source, model.session->engine_info(), {});
+    const auto eyes = Eyes::open({.sight = std::move(encoder)}, *tower, *source,
+                                 model.session->engine_info(), {});
     return eyes.value()->plan(pictures).value().at(0).identity;
   };
   const std::filesystem::path file = golden("gemma3") / "mmproj.gguf", copy = dir / "copy.gguf",
@@ -266,6 +266,30 @@ TEST(SeeingModel, RowsAreBounded) {
   forgets->stop();
   EXPECT_EQ(forgets->encode({.pictures = task.pictures.pictures}).error().code,
             ErrorCode::kCancelled);
+}
+
+// SigLIP at 384 pixels has 27 patches of 14: six rows and columns of pixels are in none.
+TEST(SeeingModel, PixelsBehindTheLastPatchAreLeftOut) {
+  const Seeing model("llava_onevision");
+  const auto source = open_weights(golden("llava_onevision")).value();
+  auto encoder = PictureEncoder::open(*source, model.session->engine().config()).value();
+  constexpr size_t kWhole = 16, kSide = 18;
+  std::vector<float> large, small;
+  for (size_t i = 0; i < 3 * kSide * kSide; ++i) {
+    const size_t y = i / kSide % kSide, x = i % kSide;
+    large.push_back(static_cast<float>(i * 37 % 101) / 50 - 1);
+    if (y < kWhole && x < kWhole) small.push_back(large.back());
+  }
+  const auto rows_of = [&](const std::vector<float>& pixels, int side) {
+    const PicturePixels view{pixels, 0, 0, side, side};
+    EXPECT_TRUE(encoder->check(view));
+    return encoder->encode({&view, 1}, [] { return Status(); }).value();
+  };
+  const EmbeddingRows whole = rows_of(small, 16), cut = rows_of(large, 18);
+  EXPECT_EQ(cut.n_rows, whole.n_rows);
+  EXPECT_EQ(cut.values, whole.values);
+  const PicturePixels tiny{large, 0, 0, 3, 3};
+  EXPECT_FALSE(encoder->check(tiny));
 }
 
 // The files of the facade's messages.

@@ -154,6 +154,61 @@ TEST_P(Transcripts, AreThoseOfTheReference) {
   }
 }
 
+// Times of tokens and words: what the reference's return_token_timestamps gives, whichever windows run together.
+TEST_P(Transcripts, WordsHaveTheReferencesTimes) {
+  const WhisperUnderTest model(GetParam());
+  const Ear& ear = model.session->eyes()->ear();
+  const auto cases = TranscriptJson::parse(std::ifstream(whisper_path(GetParam()) / "words.json"));
+  size_t n_words = 0;
+  for (const TranscriptJson& one : cases) {
+    const std::string where = one["asked"].dump() + ", sound " + one["sound"].dump();
+    const Ear::Spectrum spectrum = model.spectrum(one["sound"].get<size_t>());
+    TranscriptAsked asked = asked_of(one["asked"]);
+    asked.words = true;
+    const auto own = static_cast<int64_t>(std::ceil(spectrum.seconds / ear.seconds_per_frame()));
+    Transcriber way(
+        *model.session->whisper(), asked,
+        {std::min(own, spectrum.n_frames), ear.window_frames(), ear.seconds_per_frame()});
+    std::vector<TranscriptSegment> segments;
+    while (!way.done() && segments.size() < one["segments"].size()) {
+      const int64_t first = way.seek();
+      const Transcriber::Wanted wanted = way.next();
+      Request request = model.request_of(spectrum, first, wanted);
+      request.watch = wanted.watch;
+      const auto sink = std::make_shared<Collector>();
+      ASSERT_TRUE(model.session->engine().submit(std::move(request), sink));
+      while (model.session->engine().step()) {
+      }
+      for (TranscriptSegment& segment : way.add(sink->result.sequences.at(0).tokens))
+        segments.push_back(std::move(segment));
+    }
+    // The reference goes on in the silence behind a short sound.
+    ASSERT_FALSE(segments.empty()) << where;
+    ASSERT_LE(segments.size(), one["segments"].size()) << where;
+    for (size_t i = 0; i < segments.size(); ++i) {
+      const TranscriptJson& expected = one["segments"][i];
+      ASSERT_EQ(segments[i].tokens, expected["tokens"].get<std::vector<TokenId>>()) << where;
+      ASSERT_EQ(segments[i].times.size(), segments[i].tokens.size()) << where;
+      std::vector<TokenId> text;
+      std::vector<TokenTime> times;
+      for (size_t t = 0; t < segments[i].tokens.size(); ++t) {
+        EXPECT_NEAR(segments[i].times[t].end, expected["times"][t].get<double>(), 1e-3)
+            << where << ", segment " << i << ", token " << t;
+        if (segments[i].tokens[t] >= model.session->whisper()->end) continue;
+        text.push_back(segments[i].tokens[t]), times.push_back(segments[i].times[t]);
+      }
+      const auto words = words_of(model.session->tokenizer(), text, times, way.language());
+      ASSERT_EQ(words.size(), expected["words"].size()) << where << ", segment " << i;
+      for (size_t w = 0; w < words.size(); ++w, ++n_words) {
+        EXPECT_EQ(words[w].text, expected["words"][w][0].get<std::string>()) << where;
+        EXPECT_NEAR(words[w].start, expected["words"][w][1].get<double>(), 1e-3) << where;
+        EXPECT_NEAR(words[w].end, expected["words"][w][2].get<double>(), 1e-3) << where;
+      }
+    }
+  }
+  EXPECT_GT(n_words, 20u);
+}
+
 TEST_P(Transcripts, TextAloneAndOtherRowsAreRefused) {
   const WhisperUnderTest model(GetParam());
   Engine& engine = model.session->engine();
@@ -179,6 +234,63 @@ TEST_P(Transcripts, TextAloneAndOtherRowsAreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Transcripts, testing::Values("multilingual", "english"),
                          [](const auto& info) { return std::string(info.param); });
+
+// At a tie a way comes along its row, as in the reference.
+TEST(WordTimes, WarpsThroughCheapCells) {
+  EXPECT_EQ(warped(std::vector<double>{-9, 1, 1, 1, 1, 1, -9, -9, 1, 1, 1, 1, 1, -9, -9}, 3, 5),
+            (std::vector<int>{0, 1, 3}));
+  EXPECT_EQ(warped(std::vector<double>{-9, 0, 0, 0, 0, 0, -9, -9, 0, 0, 0, 0, 0, -9, -9}, 3, 5),
+            (std::vector<int>{0, 0, 2}));
+  EXPECT_EQ(warped(std::vector<double>(4, 0.0), 4, 1), (std::vector<int>{0, 0, 0, 0}));
+}
+
+TEST(WordTimes, EqualWeightsAndNoTokensHaveTimes) {
+  AttentionWatch watch({{0, 0}}, 4, 6);
+  EXPECT_EQ(token_ends(watch, 0, 1, 7, 0.02), std::vector<double>{0});
+  const auto ends = token_ends(watch, 0, 4, 7, 0.02);
+  ASSERT_EQ(ends.size(), 4u);
+  for (const double end : ends) EXPECT_TRUE(end >= 0 && end <= 0.12);
+  EXPECT_TRUE(watch.row(4, 0).empty());
+}
+
+TEST(WordTimes, PunctuationGoesWithItsWord) {
+  const WhisperUnderTest model("english");
+  const Tokenizer& tokenizer = model.session->tokenizer();
+  const auto texts = [&](const std::string& text, const char* language) {
+    const auto ids = tokenizer.encode(text, {.add_special = false, .parse_special = false});
+    std::vector<std::string> result;
+    for (const SpokenWord& word :
+         words_of(tokenizer, ids, std::vector<TokenTime>(ids.size()), language))
+      result.push_back(word.text);
+    return result;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(texts(" Well, (really) so.", "en"), (Texts{" Well,", " (really)", " so."}));
+  EXPECT_EQ(texts("\u4f60\u597d\u3002\u5417", "zh"), (Texts{"\u4f60", "\u597d\u3002", "\u5417"}));
+}
+
+TEST(WhisperTokens, ImpossibleAlignmentHeadsAreRefused) {
+  const TempDir dir;
+  const std::filesystem::path copy = dir / "model";
+  std::filesystem::copy(whisper_path("english"), copy);
+  const auto read_with = [&](const TranscriptJson& heads) {
+    TranscriptJson config =
+        TranscriptJson::parse(std::ifstream(whisper_path("english") / "generation_config.json"));
+    config["alignment_heads"] = heads;
+    std::ofstream(copy / "generation_config.json") << config;
+    const auto source = open_weights(copy).value();
+    return WhisperTokens::read(*source, *Tokenizer::load(*source).value());
+  };
+  EXPECT_EQ(read_with({{1, 0}})->alignment_heads.size(), 1u);
+  EXPECT_EQ(read_with(nullptr)->alignment_heads.size(), 0u);
+  for (const TranscriptJson& heads :
+       {TranscriptJson({{3, 0}}), TranscriptJson({{0, 3}}), TranscriptJson({{-1, 0}}),
+        TranscriptJson("all"), TranscriptJson({{1}})}) {
+    const auto refused = read_with(heads);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_THAT(refused.error().message, HasSubstr("alignment_heads: expected"));
+  }
+}
 
 TEST(TranscriptFormats, AreSubtitles) {
   const std::vector<SpokenText> texts = {{0, 1.5, " One --> two."},

@@ -3,6 +3,7 @@ import asyncio
 import base64
 import io
 import json
+import wave
 
 import numpy
 import pytest
@@ -83,6 +84,44 @@ def test_prompts_with_placeholders(name, request):
         expect(output, talks[1])
 
 
+def videos_of(talk):
+    """[(frames as PIL images, fps or None)]"""
+    return [([Image.open(io.BytesIO(base64.b64decode(frame))) for frame in part["video_url"]["url"].split(",")[1:]], part.get("fps"))
+            for message in talk["messages"] for part in message["content"] if part["type"] == "video_url"]
+
+
+def test_videos(qwen):
+    talks = json.loads((SEEING / "qwen3_vl" / "videos.json").read_text())
+    for output, talk in zip(qwen.chat([talk["messages"] for talk in talks], PARAMS), talks):
+        expect(output, talk)
+    place = "<|vision_start|><|video_pad|><|vision_end|>"
+    for talk in talks[:2]:
+        [(frames, fps)] = videos_of(talk)
+        words = "".join(place if part["type"] == "video_url" else part["text"] for part in talk["messages"][0]["content"])
+        array = numpy.stack([numpy.asarray(frame) for frame in frames])
+        metadata = {"fps": fps, "total_num_frames": len(frames), "video_backend": "none"} if fps else {"do_sample_frames": False}
+        for video in (frames, array, (array, metadata), [frames], [(array, metadata)]):
+            if fps and not (isinstance(video, tuple) or isinstance(video[0], tuple)):
+                continue
+            output = qwen.generate({"prompt": f"user: {words}<eos>\nassistant:", "multi_modal_data": {"video": video}}, PARAMS)[0]
+            expect(output, talk)
+    frames, _ = videos_of(talks[0])[0]
+    text = talks[0]["messages"][0]["content"][1]
+    expect(qwen.chat([{"role": "user", "content": [{"type": "video", "video": frames}, text]}], PARAMS)[0], talks[0])
+
+
+@pytest.mark.parametrize("video, words", [
+    ("movie.mp4", "expected a list of frames"),
+    ([b"no image"], "frame 0"),
+    (numpy.zeros((2, 8, 8, 3), numpy.float32), "frame 0: expected a PIL image"),
+    ((numpy.zeros((2, 8, 8, 3), numpy.uint8), {"fps": -1}), "fps: expected a number above 0"),
+])
+def test_videos_that_are_refused(qwen, video, words):
+    prompt = {"prompt": "<|video_pad|>", "multi_modal_data": {"video": video}}
+    with pytest.raises((ValueError, TypeError), match=words):
+        qwen.generate(prompt, PARAMS)
+
+
 @pytest.mark.parametrize("name", ["qwen2_audio", "ultravox", "granite_speech"])
 def test_sounds_of_conversations(name):
     with penstock.LLM(str(EARS / name), limit_mm_per_prompt={"image": 0}, **ARGUMENTS) as llm:
@@ -99,6 +138,21 @@ def test_pictures_and_sounds_of_conversations(name):
         two = [part for part in talks[3]["messages"][0]["content"] if part["type"] == "image_url"] * 2
         with pytest.raises(ValueError, match="limit_mm_per_prompt: expected at most 1 pictures in a prompt, got 2"):
             llm.chat([{"role": "user", "content": two}], PARAMS)
+
+
+def test_sounds_of_prompts():
+    talk = json.loads((HEARING / "golden.json").read_text())[0]
+    sound, text = talk["messages"][0]["content"]
+    file = base64.b64decode(sound["input_audio"]["data"])
+    with wave.open(io.BytesIO(file)) as opened:
+        samples, rate = numpy.frombuffer(opened.readframes(opened.getnframes()), "<i2"), opened.getframerate()
+    prompt = f"user: <|audio_bos|><|AUDIO|><|audio_eos|>{text['text']}<eos>\nassistant:"
+    with penstock.LLM(str(HEARING), **ARGUMENTS) as llm:
+        for audio in (file, (samples, rate), [(samples.astype(numpy.float32) / 32768, rate)]):
+            expect(llm.generate({"prompt": prompt, "multi_modal_data": {"audio": audio}}, PARAMS)[0], talk)
+        for audio, words in [(samples, "expected a tuple of samples"), ((samples[:, None], rate), "one channel"), (b"no", "audio 0: ")]:
+            with pytest.raises(ValueError, match=words):
+                llm.generate({"prompt": prompt, "multi_modal_data": {"audio": audio}}, PARAMS)
 
 
 def test_async_and_steps(qwen):
@@ -156,7 +210,7 @@ def test_pixels():
 
 
 @pytest.mark.parametrize("data, error, words", [
-    ({"image": 1}, ValueError, "image 0: expected a PIL image"), ({"video": [1]}, ValueError, "'video' is not supported"),
+    ({"image": 1}, ValueError, "image 0: expected a PIL image"), ({"video": [1]}, ValueError, "video 0: expected a list of frames"),
     ([1], TypeError, "dictionary"), ({"image": [numpy.zeros((4, 4, 3))]}, ValueError, "image 0: .*float64"),
     ({"image": numpy.zeros((4, 4, 5), numpy.uint8)}, ValueError, r"\[4, 4, 5\]"), ({"image": b"no"}, ValueError, "image 0: "),
     ({"image": [Image.new("RGB", (8, 8))] * 2}, ValueError, r"expected <\|image_pad\|> 2 times, once for each picture, got 1"),

@@ -34,6 +34,11 @@ struct GenerateCommand {
            "see; may be repeated; the prompt is a user's message (--chat)")
         ->type_name("FILE")
         ->allow_extra_args(false);
+    app.add_option(
+           "--audio", sounds,
+           "sound file (WAV, FLAC, Ogg or MP3) in front of the prompt, for models that hear")
+        ->type_name("FILE")
+        ->allow_extra_args(false);
     app.add_flag("--json", json,
                  "print one JSON object {text, tokens, prompt_tokens, completion_tokens, "
                  "finish_reason, timings}");
@@ -64,7 +69,7 @@ struct GenerateCommand {
   StructuredFlags structured;
   CLI::Option* prompt_option = nullptr;
   std::string prompt, file, session;
-  std::vector<std::string> images;
+  std::vector<std::string> images, sounds;
   bool chat = false, json = false, no_echo = false, no_bos = false, no_parse_special = false,
        quiet = false;
 };
@@ -202,9 +207,9 @@ int GenerateCommand::run() {
   if (const Status found = find_models(config); !found) return fail(found.error());
   auto text = read_prompt();
   if (!text) return fail(text.error());
-  auto pictures = read_images(images);
+  auto pictures = read_images(images, sounds);
   if (!pictures) return fail(pictures.error());
-  chat = chat || !images.empty();
+  chat = chat || !images.empty() || !sounds.empty();
   auto llm = LLM::open(config);
   if (!llm) return fail(llm.error());
 

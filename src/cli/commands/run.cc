@@ -26,6 +26,7 @@ constexpr const char* kHelp =
     "answer again\n"
     "/history show the conversation   /bye or Ctrl-D leave   Ctrl-C stop the reply\n"
     "/image FILE show the model a picture with the next message\n"
+    "/audio FILE let it hear a sound with the next message\n"
     "A line ending in \\ goes on in the next one; \"\"\" starts and ends a text of several "
     "lines.\n";
 
@@ -89,11 +90,13 @@ class Chat {
     } else if (line == "/history") {
       for (const ChatMessage& message : messages_) {
         for (const ChatImage& image : message.images)
-          fmt::print("{}: [image {}]\n", message.role, image.name);
+          fmt::print("{}: [{} {}]\n", message.role, image.is_sound ? "sound" : "image", image.name);
         fmt::print("{}: {}\n", message.role, message.content);
       }
-    } else if (line.starts_with("/image ")) {
-      auto image = read_images({line.substr(line.find_first_not_of(' ', 6))});
+    } else if (line.starts_with("/image ") || line.starts_with("/audio ")) {
+      const std::vector<std::string> file = {
+          line.substr(std::min(line.find_first_not_of(' ', 6), line.size()))};
+      auto image = line[1] == 'i' ? read_images(file) : read_images({}, file);
       if (!image) {
         fail(image.error());
       } else {
@@ -183,6 +186,10 @@ struct RunCommand {
                    "see; may be repeated")
         ->type_name("FILE")
         ->allow_extra_args(false);
+    app.add_option("--audio", sounds,
+                   "sound file (WAV, FLAC, Ogg or MP3) of the first message, for models that hear")
+        ->type_name("FILE")
+        ->allow_extra_args(false);
   }
 
   int run() {
@@ -190,7 +197,7 @@ struct RunCommand {
     const auto outputs = structured.read();
     if (!outputs) return fail(outputs.error());
     if (const Status found = find_models(config); !found) return fail(found.error());
-    auto pictures = read_images(images);
+    auto pictures = read_images(images, sounds);
     if (!pictures) return fail(pictures.error());
     auto llm = LLM::open(config);
     if (!llm) return fail(llm.error());
@@ -225,7 +232,7 @@ struct RunCommand {
   SamplingFlags sampling;
   StructuredFlags structured;
   std::string system, first;
-  std::vector<std::string> images;
+  std::vector<std::string> images, sounds;
 };
 
 }  // namespace

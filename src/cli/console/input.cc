@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <tuple>
 
 #include "base/regular_file.h"
 #include "frontend/pictures/eyes.h"
@@ -25,11 +26,16 @@ Result<std::string> read_text(const std::string& file) {
   return text;
 }
 
-Result<std::vector<ChatImage>> read_images(const std::vector<std::string>& files) {
+Result<std::vector<ChatImage>> read_images(const std::vector<std::string>& files,
+                                           const std::vector<std::string>& sounds) {
   std::vector<ChatImage> images;
-  for (const std::string& file : files) {
-    ASSIGN_OR_RETURN(std::string bytes, read_regular_file(file, Eyes::Limits().image.max_bytes));
-    images.push_back({std::make_shared<const std::string>(std::move(bytes)), file});
+  const Eyes::Limits limits;
+  for (const auto& [listed, most, is_sound] : {std::tuple{&files, limits.image.max_bytes, false},
+                                               std::tuple{&sounds, limits.sound.max_bytes, true}}) {
+    for (const std::string& file : *listed) {
+      ASSIGN_OR_RETURN(std::string bytes, read_regular_file(file, most));
+      images.push_back({std::make_shared<const std::string>(std::move(bytes)), file, is_sound});
+    }
   }
   return images;
 }

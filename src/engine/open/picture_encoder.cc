@@ -52,13 +52,7 @@ bool PictureEncoder::grid_positions() const { return tower_->config().grid_posit
 std::span<const float> PictureEncoder::newline() const { return tower_->newline(); }
 
 Status PictureEncoder::check(const PicturePixels& view) const {
-  const int side = patch_size();
-  if (view.height % side != 0 || view.width % side != 0) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "picture: expected sides of whole patches of {} pixels, got {} x {}", side,
-                  view.width, view.height);
-  }
-  return tower_->check(grid_of(view, side));
+  return tower_->check(grid_of(view, patch_size()));
 }
 
 int PictureEncoder::n_rows(const PicturePixels& view) const {

@@ -21,7 +21,8 @@ class Tower;
 // says, and one row of positions.
 struct PicturePixels {
   // Patches [rows * cols, patch_dim] in the order of the model's image processor; or, if height is
-  // not 0, planes [3, height, width].
+  // not 0, planes [3, height, width], of which what is no whole patch at the right and at the bottom is
+  // left out (384 pixels are 27 patches of 14).
   std::span<const float> values;
   int rows = 0, cols = 0;     // patches
   int height = 0, width = 0;  // pixels

@@ -18,9 +18,13 @@ void add_axes(const Request& request, PromptInput& input) {
     if (given.grid_cols == 0) continue;
     add_text(given.first);
     const int cols = given.grid_cols, rows = given.count / cols / given.grid_frames;
+    const auto time_of = [&](int frame) {
+      return static_cast<int>(static_cast<float>(frame) * given.frame_step);
+    };
     for (int i = 0; i < given.count; ++i)
-      input.axes.push_back({next + i / (rows * cols), next + i / cols % rows, next + i % cols});
-    next += std::max({given.grid_frames, rows, cols});
+      input.axes.push_back(
+          {next + time_of(i / (rows * cols)), next + i / cols % rows, next + i % cols});
+    next += std::max({time_of(given.grid_frames - 1) + 1, rows, cols});
   }
   if (input.axes.empty()) return;
   add_text(n_prompt);
@@ -69,6 +73,10 @@ Status check_embeddings(const Request& request, const EngineInfo& info, int most
     const bool seen = i > 0 && request.embeddings[i - 1].rows == given.rows;
     if (!seen && !rows.finite && !std::ranges::all_of(rows.values, finite))
       return fail("expected finite numbers, got an infinity or NaN");
+    if (!(given.frame_step >= 0 && given.frame_step <= (1 << 16) &&
+          given.frame_step * static_cast<float>(given.grid_frames) < (1 << 30)))
+      return fail(fmt::format("frame_step: expected 0 to 65536, and positions below 2^30, got {}",
+                              given.frame_step));
     const int frame = given.grid_frames * given.grid_cols;
     if (given.grid_cols < 0 || given.grid_frames < 1 ||
         (given.grid_cols > 0 && (frame > given.count || given.count % frame != 0))) {
@@ -84,6 +92,8 @@ Status check_embeddings(const Request& request, const EngineInfo& info, int most
 Status check_encoder_rows(const Request& request, const EngineInfo& info) {
   const EmbeddingRows* rows = request.encoder_rows.get();
   if (info.encoder_rows == 0) {
+    if (request.watch != nullptr)
+      return errorf(ErrorCode::kInvalidArgument, "watch: {} has no encoder", info.architecture);
     if (rows == nullptr) return {};
     return errorf(ErrorCode::kInvalidArgument, "encoder_rows: {} has no encoder",
                   info.architecture);
@@ -117,6 +127,7 @@ std::shared_ptr<const PromptInput> prompt_input_of(const Request& request, const
   if (request.embeddings.empty() && request.encoder_rows == nullptr) return nullptr;
   auto input = std::make_shared<PromptInput>();
   if (request.encoder_rows != nullptr) input->encoded = request.encoder_rows->values;
+  input->watch = request.watch.get();
   input->levels = info.embedding_levels, input->dim = info.model_dim;
   input->parts_see = info.pictures_see_themselves;
   input->given_token = info.given_token;

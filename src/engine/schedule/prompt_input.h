@@ -21,6 +21,7 @@ struct PromptInput {
   int levels = 1, dim = 0;  // of all rows
   // Batch::encoded; empty without an encoder.
   std::span<const float> encoded;
+  AttentionWatch* watch = nullptr;  // Batch::watched; lives as long as the request
   // The tokens of each of `rows` see each other, so a step has all of them.
   bool parts_see = false;
   TokenId given_token = -1;  // BatchPart::given_token

@@ -294,7 +294,7 @@ const Batch& StepLoop::build_batch(Step& step) {
     if (const PromptInput* input = item.sequence->input.get(); input != nullptr) {
       part.given = input->rows, part.given_levels = input->levels, part.given_dim = input->dim;
       part.parts_see = input->parts_see, part.given_token = input->given_token;
-      part.encoded = input->encoded;
+      part.encoded = input->encoded, part.watch = input->watch;
       part.axes = input->axes, part.axis_delta = input->axis_delta;
     }
     part.adapter = item.sequence->adapter, part.long_rope = item.sequence->long_rope;

@@ -184,7 +184,8 @@ Result<PromptPictures> ChatSetup::take_pictures(Conversation& conversation) cons
   PromptPictures result;
   ASSIGN_OR_RETURN(std::vector<Picture> pictures,
                    penstock::take_pictures(conversation.messages,
-                                           eyes != nullptr ? eyes->limits().pictures : SIZE_MAX));
+                                           eyes != nullptr ? eyes->limits().pictures : SIZE_MAX,
+                                           eyes != nullptr ? eyes->limits().frames : SIZE_MAX));
   for (const Picture& picture : pictures) RETURN_IF_ERROR(session_->check_sense(picture));
   if (pictures.empty()) return result;
   ASSIGN_OR_RETURN(result.pictures, eyes->plan(std::move(pictures), conversation.picture_settings));
@@ -267,7 +268,7 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
     if (!task.pictures.empty() && prompter.forms(with_tools).tool == MessageForms::Content::kText)
       images_behind_tools(conversation.messages);
     if (prompter.forms(with_tools).user == MessageForms::Content::kText)
-      images_as_text(eyes->prompt().placeholder(false), eyes->prompt().placeholder(true),
+      images_as_text([eyes](std::string_view type) { return eyes->prompt().placeholder_of(type); },
                      conversation.messages);
   }
   ASSIGN_OR_RETURN(text,

@@ -32,8 +32,9 @@ Json content_json_of(const ChatMessage& message) {
   Json parts = Json::array();
   for (const ChatImage& image : message.images) {
     const std::string_view file = image.file == nullptr ? std::string_view() : *image.file;
-    Json part = {{"type", "image"}};
-    part["image"] = Json::binary({file.begin(), file.end()});
+    const char* const kind = image.is_sound ? "audio" : "image";
+    Json part = {{"type", kind}};
+    part[kind] = Json::binary({file.begin(), file.end()});
     if (!image.name.empty())
       part[kPicturePlace] = Json::binary({image.name.begin(), image.name.end()});
     parts.push_back(std::move(part));

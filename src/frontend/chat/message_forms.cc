@@ -228,10 +228,10 @@ Result<std::string> text_of_part(Json& part, size_t index) {
                 "messages[{}].content: only text parts are supported, got {}", index, name);
 }
 
-// An image or a sound whose bytes are elsewhere (pictures/message_pictures.h).
+// An image, a video or a sound whose bytes are elsewhere (pictures/message_pictures.h).
 bool is_image(const Json& part) {
   return part.is_object() && part.size() == 1 && part.contains("type") &&
-         (part["type"] == "image" || part["type"] == "audio");
+         (part["type"] == "image" || part["type"] == "audio" || part["type"] == "video");
 }
 
 // Returns the parts of content, which is a string, a list of parts, or none: texts, and images and

@@ -55,7 +55,7 @@ MessageForms find_message_forms(const RenderMessages& render);
 // are joined by line ends where the template wants text (and always in results of tools, as vLLM
 // does it, if it takes text there); arguments that are no JSON object or array become {}; an empty
 // list of calls and fields that are null are left out; reasoning is called both reasoning and
-// reasoning_content; images and sounds ({"type": "image"}, {"type": "audio"}) stay among parts; ids of calls that the template refuses become others, the same for the call
+// reasoning_content; images, videos and sounds ({"type": "image"}, {"type": "video"}, {"type": "audio"}) stay among parts; ids of calls that the template refuses become others, the same for the call
 // and its result. Errors: kInvalidArgument, when an element is no message or a part is not text.
 Result<nlohmann::ordered_json> in_forms(const MessageForms& forms, nlohmann::ordered_json messages);
 

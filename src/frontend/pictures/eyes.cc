@@ -13,6 +13,7 @@
 #include "formats/contents.h"
 #include "formats/hf_config.h"
 #include "frontend/pictures/stitch.h"
+#include "frontend/pictures/video_frames.h"
 
 namespace penstock {
 namespace {
@@ -51,6 +52,7 @@ ImageProcessorFiles files_of(const WeightSource& source, bool hears) {
   files.processor = json_of(source, "processor_config.json");
   files.image_processor = json_of(source, "preprocessor_config.json");
   files.tokenizer = json_of(source, "tokenizer_config.json");
+  files.video_processor = json_of(source, "video_preprocessor_config.json");
   if (files.image_processor.is_null() && files.processor.is_object()) {
     for (const char* const key : {"image_processor", "feature_extractor", "audio_processor"}) {
       const auto found = files.processor.find(key);
@@ -101,7 +103,8 @@ ImageProcessorFiles files_of_both(const WeightSource& tower, const WeightSource&
 // apart: what tells the tower from others if it has files of its own.
 Identity hash_of(const ImageProcessorFiles& files, const std::string& apart) {
   std::string settings;
-  for (const nlohmann::json* file : {&files.config, &files.image_processor, &files.processor})
+  for (const nlohmann::json* file :
+       {&files.config, &files.image_processor, &files.processor, &files.video_processor})
     settings += dumped(*file) + '\n';
   return hash_of(settings + apart);
 }
@@ -121,6 +124,12 @@ Result<Eyes::Eye> Eyes::open_eye(std::unique_ptr<PictureEncoder> encoder, const 
   }
   eye.files = files_of_both(tower, model, false);
   ASSIGN_OR_RETURN(eye.processor, make_image_processor(eye.files));
+  auto videos = make_video_processor(eye.files);
+  if (videos) {
+    eye.videos = *std::move(videos);
+  } else {
+    eye.no_videos = videos.error().message;  // pictures are seen all the same
+  }
   eye.encoder = std::move(encoder);
   return eye;
 }
@@ -170,7 +179,8 @@ Result<std::unique_ptr<Eyes>> Eyes::open(Towers towers, const WeightSource& towe
 
 namespace {
 
-std::optional<PromptMark> mark_of(const ImageProcessor* processor) {
+template <class Processor>
+std::optional<PromptMark> mark_of(const Processor* processor) {
   if (processor == nullptr) return std::nullopt;
   return PromptMark{processor->placeholder(), processor->soft_token()};
 }
@@ -185,12 +195,14 @@ std::optional<PromptMark> mark_of(const Ear* ear) {
 Eyes::Eyes(Eye eye, Hearing hearing, const EngineInfo& info, const Limits& limits)
     : files_(std::move(eye.files)),
       processor_(std::move(eye.processor)),
+      videos_(std::move(eye.videos)),
+      no_videos_(std::move(eye.no_videos)),
       ear_(std::move(hearing.processor)),
       encoder_(std::move(eye.encoder)),
       ear_encoder_(std::move(hearing.encoder)),
       info_(info),
       limits_(with_memory(limits)),
-      prompt_(mark_of(processor_.get()), mark_of(ear_.get())),
+      prompt_(mark_of(processor_.get()), mark_of(ear_.get()), mark_of(videos_.get())),
       held_bytes_(std::make_shared<std::atomic<int64_t>>(0)),
       thread_([this] { work(); }) {}
 
@@ -198,37 +210,49 @@ int64_t Eyes::weight_bytes() const {
   return (sees() ? encoder_->weight_bytes() : 0) + (hears() ? ear_encoder_->weight_bytes() : 0);
 }
 
+Result<Eyes::Own> Eyes::with_settings(const nlohmann::json& settings) const {
+  Own own;
+  if (settings.empty()) return own;
+  if (!sees())
+    return make_error(ErrorCode::kUnsupported, "mm_processor_kwargs: sounds have no settings");
+  const auto failed = [](const Error& error) {
+    return errorf(error.code, "mm_processor_kwargs: {}", error.message);
+  };
+  auto made = make_image_processor(files_, watches() ? settings_for_images(settings) : settings);
+  if (!made) return failed(made.error());
+  own.pictures = *std::move(made);
+  bool other_names = own.pictures->placeholder() != processor_->placeholder() ||
+                     own.pictures->soft_token() != processor_->soft_token();
+  if (watches()) {
+    auto videos = make_video_processor(files_, settings_for_videos(settings));
+    if (!videos) return failed(videos.error());
+    own.videos = *std::move(videos);
+    other_names = other_names || own.videos->placeholder() != videos_->placeholder() ||
+                  own.videos->soft_token() != videos_->soft_token();
+  }
+  if (!other_names) return own;
+  return make_error(ErrorCode::kInvalidArgument,
+                    "mm_processor_kwargs: names of tokens are the model's");
+}
+
 Result<std::vector<PlannedPicture>> Eyes::plan(std::vector<Picture> pictures,
                                                const nlohmann::json& settings) const {
-  std::shared_ptr<const ImageProcessor> own;
+  ASSIGN_OR_RETURN(Own own, with_settings(settings));
   Identity hash{};
-  if (!settings.empty()) {
-    if (!sees())
-      return make_error(ErrorCode::kUnsupported, "mm_processor_kwargs: sounds have no settings");
-    auto made = make_image_processor(files_, settings);
-    if (!made) {
-      return errorf(made.error().code, "mm_processor_kwargs: {}", made.error().message);
-    }
-    own = *std::move(made);
-    if (own->placeholder() != processor_->placeholder() ||
-        own->soft_token() != processor_->soft_token()) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "mm_processor_kwargs: names of tokens are the model's");
-    }
-    hash = hash_of(dumped(settings));
-  }
-  const auto n_seen = std::ranges::count(pictures, false, &Picture::is_sound);
+  if (own.pictures != nullptr) hash = hash_of(dumped(settings));
+  const auto n_seen = std::ranges::count_if(
+      pictures, [](const Picture& one) { return !one.is_sound && one.video == nullptr; });
   if (n_seen > 1) {
-    if (auto several = (own != nullptr ? *own : *processor_).for_several()) {
-      own = std::move(several);
+    if (auto several = (own.pictures != nullptr ? *own.pictures : *processor_).for_several()) {
+      own.pictures = std::move(several);
       ++hash[0];
     }
   }
   std::vector<PlannedPicture> result;
   for (Picture& picture : pictures) {
-    ASSIGN_OR_RETURN(PlannedPicture planned, plan_one(std::move(picture), own.get()));
+    ASSIGN_OR_RETURN(PlannedPicture planned, plan_one(std::move(picture), own));
     if (!planned.picture.is_sound) {
-      planned.processor = own;
+      planned.processor = own.pictures, planned.video_processor = own.videos;
       for (size_t i = 0; i < hash.size(); ++i) planned.identity[i] ^= hash[i];
     }
     result.push_back(std::move(planned));
@@ -236,8 +260,16 @@ Result<std::vector<PlannedPicture>> Eyes::plan(std::vector<Picture> pictures,
   return result;
 }
 
-Result<ImagePlan> Eyes::plan_picture(const Picture& picture, const ImageProcessor* own) const {
+Result<ImagePlan> Eyes::plan_picture(const Picture& picture, const Own& own) const {
   if (picture.is_sound) return ear_->plan(bytes_of(picture));
+  if (picture.video != nullptr) {
+    if (!watches()) {
+      return errorf(ErrorCode::kInvalidArgument, "this model takes no videos{}{}",
+                    no_videos_.empty() ? "" : ": ", no_videos_);
+    }
+    return plan_video(*picture.video, own.videos != nullptr ? *own.videos : *videos_,
+                      limits_.image);
+  }
   if (picture.file->size() > limits_.image.max_bytes) {
     return errorf(ErrorCode::kInvalidArgument, "expected a picture of at most {} bytes, got {}",
                   limits_.image.max_bytes, picture.file->size());
@@ -248,14 +280,17 @@ Result<ImagePlan> Eyes::plan_picture(const Picture& picture, const ImageProcesso
                   "expected a picture of at most {} pixels, got {} x {}", limits_.image.max_pixels,
                   info.width, info.height);
   }
-  return (own != nullptr ? *own : *processor_).plan(info.width, info.height);
+  return (own.pictures != nullptr ? *own.pictures : *processor_).plan(info.width, info.height);
 }
 
-Result<PlannedPicture> Eyes::plan_one(Picture picture, const ImageProcessor* own) const {
+Result<PlannedPicture> Eyes::plan_one(Picture picture, const Own& own) const {
   Result<ImagePlan> plan = plan_picture(picture, own);
   if (!plan) return at_place(picture, plan.error());
   PlannedPicture planned{std::move(picture), *std::move(plan), {}, nullptr};
-  planned.identity = hash_of(*planned.picture.file);
+  planned.identity = hash_of(planned.picture.video == nullptr
+                                 ? *planned.picture.file
+                                 : name_of(*planned.picture.video, planned.plan,
+                                           [](std::string_view text) { return hash_of(text); }));
   const Identity& settings = settings_[planned.picture.is_sound ? 1 : 0];
   for (size_t i = 0; i < settings.size(); ++i) planned.identity[i] ^= settings[i];
   return planned;
@@ -535,9 +570,25 @@ Result<EmbeddingRows> Eyes::compute_picture(const PlannedPicture& planned, const
   return rows;
 }
 
+Result<EmbeddingRows> Eyes::compute_video(const PlannedPicture& planned, const GoesOn& goes_on) {
+  const VideoProcessor& processor =
+      planned.video_processor != nullptr ? *planned.video_processor : *videos_;
+  VideoReader reader(*planned.picture.video, planned.plan, limits_.image);
+  std::vector<EmbeddingRows> steps;
+  for (const ImageView& view : planned.plan.views) {
+    RETURN_IF_ERROR(goes_on());
+    ASSIGN_OR_RETURN(const std::vector<Image> frames, reader.next());
+    const std::vector<float> pixels = processor.pixels(view, frames);
+    const PicturePixels seen = view_of(view, processor.layout(), pixels);
+    ASSIGN_OR_RETURN(steps.emplace_back(), encoder_->encode({&seen, 1}, goes_on));
+  }
+  return joined(steps, planned.plan.stitched, encoder_->newline());
+}
+
 Result<EmbeddingRows> Eyes::compute(const PlannedPicture& planned, const GoesOn& goes_on) {
-  ASSIGN_OR_RETURN(EmbeddingRows rows, planned.picture.is_sound
-                                           ? compute_sound(planned, goes_on)
+  ASSIGN_OR_RETURN(EmbeddingRows rows, planned.picture.is_sound ? compute_sound(planned, goes_on)
+                                       : planned.picture.video != nullptr
+                                           ? compute_video(planned, goes_on)
                                            : compute_picture(planned, goes_on));
   if (rows.n_rows == planned.plan.n_soft) return rows;
   return errorf(ErrorCode::kUnsupported,

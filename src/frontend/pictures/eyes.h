@@ -30,7 +30,8 @@ class Eyes {
   struct Limits {
     ImageLimits image;
     SoundLimits sound;
-    size_t pictures = 64;                    // of a request
+    size_t pictures = 64;                    // of a request, videos too
+    size_t frames = 2048;                    // of a request's videos
     size_t calls = 4096;                     // that wait
     size_t waiting_bytes = size_t{1} << 30;  // of files of calls that wait
     size_t cache_bytes = size_t{256} << 20;  // of kept rows
@@ -56,6 +57,7 @@ class Eyes {
   const Limits& limits() const { return limits_; }
   bool sees() const { return processor_ != nullptr; }
   bool hears() const { return ear_ != nullptr; }
+  bool watches() const { return videos_ != nullptr; }  // videos
   // Name of its input in messages.
   const char* kind() const {
     return !hears() ? "pictures" : sees() ? "pictures and sounds" : "sounds";
@@ -125,7 +127,10 @@ class Eyes {
     std::unique_ptr<Processor> processor;
     std::unique_ptr<PictureEncoder> encoder;
   };
-  using Eye = Sense<ImageProcessor>;
+  struct Eye : Sense<ImageProcessor> {
+    std::unique_ptr<VideoProcessor> videos;  // null: it takes none
+    std::string no_videos;                   // why, where its processor cannot be used
+  };
   using Hearing = Sense<Ear>;
   static Result<Eye> open_eye(std::unique_ptr<PictureEncoder> encoder, const WeightSource& tower,
                               const WeightSource& model, const EngineInfo& info);
@@ -133,9 +138,14 @@ class Eyes {
                                   const WeightSource& tower, const WeightSource& model,
                                   const EngineInfo& info, const Limits& limits);
   Eyes(Eye eye, Hearing hearing, const EngineInfo& info, const Limits& limits);
-  // own: the processor of its request; null: the model's.
-  Result<ImagePlan> plan_picture(const Picture& picture, const ImageProcessor* own) const;
-  Result<PlannedPicture> plan_one(Picture picture, const ImageProcessor* own) const;
+  // Processors of a request; null: the model's.
+  struct Own {
+    std::shared_ptr<const ImageProcessor> pictures;
+    std::shared_ptr<const VideoProcessor> videos;
+  };
+  Result<Own> with_settings(const nlohmann::json& settings) const;
+  Result<ImagePlan> plan_picture(const Picture& picture, const Own& own) const;
+  Result<PlannedPicture> plan_one(Picture picture, const Own& own) const;
   void work();
   int64_t row_bytes_of(const PlannedPicture& picture) const;
   std::optional<Error> why_over(const Open& open) const;
@@ -152,11 +162,14 @@ class Eyes {
                                                               std::unique_lock<std::mutex>& lock);
   Result<EmbeddingRows> compute(const PlannedPicture& picture, const GoesOn& goes_on);
   Result<EmbeddingRows> compute_picture(const PlannedPicture& picture, const GoesOn& goes_on);
+  Result<EmbeddingRows> compute_video(const PlannedPicture& video, const GoesOn& goes_on);
   Result<EmbeddingRows> compute_sound(const PlannedPicture& sound, const GoesOn& goes_on);
 
   const ImageProcessorFiles files_;  // of pictures
   // Null without this sense, with its encoder.
   const std::unique_ptr<ImageProcessor> processor_;
+  const std::unique_ptr<VideoProcessor> videos_;  // null: it takes none, for this reason
+  const std::string no_videos_;
   const std::unique_ptr<Ear> ear_;
   const std::unique_ptr<PictureEncoder> encoder_, ear_encoder_;
   const EngineInfo info_;

@@ -5,16 +5,17 @@
 #include <utility>
 
 #include "base/base64.h"
+#include "frontend/pictures/message_videos.h"
 
 namespace penstock {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Whether a part is the placeholder that take_pictures() puts in place of a picture or a sound.
+// Whether a part is the placeholder that take_pictures() puts in place of a picture, a video or a sound.
 bool is_image(const Json& part) {
   const auto type = part.is_object() ? part.find("type") : part.end();
-  return type != part.end() && (*type == "image" || *type == "audio");
+  return type != part.end() && (*type == "image" || *type == "audio" || *type == "video");
 }
 
 // Returns the URL of a part that is a picture; null: it is none.
@@ -76,7 +77,7 @@ Result<Picture> picture_of(const Json& url, std::string where, bool is_sound) {
   if (url.is_binary()) {
     const auto& bytes = url.get_binary();
     return Picture{std::move(where),
-                   std::make_shared<const std::string>(bytes.begin(), bytes.end())};
+                   std::make_shared<const std::string>(bytes.begin(), bytes.end()), is_sound};
   }
   if (!url.is_string()) return refuse(url.is_null() ? "none" : "no text");
   const std::string_view text = url.get_ref<const std::string&>();
@@ -97,8 +98,9 @@ Result<Picture> picture_of(const Json& url, std::string where, bool is_sound) {
 
 }  // namespace
 
-Result<std::vector<Picture>> take_pictures(Json& messages, size_t most) {
+Result<std::vector<Picture>> take_pictures(Json& messages, size_t most, size_t most_frames) {
   std::vector<Picture> pictures;
+  size_t n_frames = 0;
   if (!messages.is_array()) return pictures;
   for (size_t m = 0; m < messages.size(); ++m) {
     if (!messages[m].is_object()) continue;
@@ -106,15 +108,24 @@ Result<std::vector<Picture>> take_pictures(Json& messages, size_t most) {
     if (content == messages[m].end() || !content->is_array()) continue;
     for (size_t i = 0; i < content->size(); ++i) {
       Json& part = (*content)[i];
-      const Json* const url = part.is_object() ? url_of(part) : nullptr;
-      const Json* const sound = part.is_object() ? sound_in(part) : nullptr;
-      if (url == nullptr && sound == nullptr) continue;
+      if (!part.is_object()) continue;
+      const Json* const url = url_of(part);
+      const Json* const sound = sound_in(part);
+      const bool moves = is_video(part);
+      if (url == nullptr && sound == nullptr && !moves) continue;
       std::string where = fmt::format("messages[{}].content[{}]", m, i);
       if (const auto place = part.find(kPicturePlace); place != part.end() && place->is_binary())
         where.assign(place->get_binary().begin(), place->get_binary().end());
       if (pictures.size() == most) {
         return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} pictures or sounds",
                       where, most);
+      }
+      if (moves) {
+        ASSIGN_OR_RETURN(Picture video, video_of(part, std::move(where), most_frames - n_frames));
+        n_frames += video.video->files.size();
+        pictures.push_back(std::move(video));
+        part = {{"type", "video"}};
+        continue;
       }
       const bool has_sound =
           sound != nullptr || part["type"] == "audio_url" || part["type"] == "audio";
@@ -133,6 +144,7 @@ size_t picture_bytes(const Json& content) {
   if (!content.is_array()) return n;
   for (const Json& part : content) {
     if (!part.is_object()) continue;
+    if (is_video(part)) n += video_bytes(part);
     if (const Json* sound = sound_in(part); sound != nullptr && sound->is_object()) {
       const auto data = sound->find("data");
       if (data != sound->end() && data->is_string())
@@ -146,14 +158,15 @@ size_t picture_bytes(const Json& content) {
   return n;
 }
 
-void images_as_text(std::string_view picture, std::string_view sound, Json& messages) {
+void images_as_text(const std::function<std::string(std::string_view)>& placeholder_of,
+                    Json& messages) {
   for (Json& message : messages) {
     const auto content = message.is_object() ? message.find("content") : message.end();
     if (content == message.end() || !content->is_array()) continue;
     for (Json& part : *content) {
       if (!is_image(part)) continue;
-      const std::string_view placeholder = part["type"] == "audio" ? sound : picture;
-      part = {{"type", "text"}, {"text", std::string(placeholder)}};
+      const std::string type = part["type"].get<std::string>();
+      part = {{"type", "text"}, {"text", placeholder_of(type)}};
     }
   }
 }

@@ -7,10 +7,17 @@
 #include <vector>
 
 #include "images/image_processor.h"
+#include "images/video_processor.h"
 #include "penstock/engine.h"
 #include "sounds/sound_processor.h"
 
 namespace penstock {
+
+// A video as a client sent it.
+struct VideoFrames {
+  std::vector<std::string> files;  // image files
+  VideoInfo info;                  // without sizes
+};
 
 // A picture as a client sent it.
 struct Picture {
@@ -20,9 +27,10 @@ struct Picture {
   // A window of a sound that was decoded; `file` is empty then. Null: there is a file.
   std::shared_ptr<const SoundView> window = nullptr;
 
-  size_t bytes() const {
-    return window != nullptr ? window->values.size() * sizeof(float) : file->size();
-  }
+  // Instead of a file; `file` is empty then. Null: no video.
+  std::shared_ptr<const VideoFrames> video = nullptr;
+
+  size_t bytes() const;
 };
 
 // A picture whose header was read: what it becomes in the prompt is known, its pixels are not decoded.
@@ -33,6 +41,7 @@ struct PlannedPicture {
   std::array<uint64_t, 2> identity{};
   // With settings of its request; null: the model's.
   std::shared_ptr<const ImageProcessor> processor;
+  std::shared_ptr<const VideoProcessor> video_processor = nullptr;
 };
 
 // Soft tokens in a row of a prompt, which belong to one picture.
@@ -40,7 +49,7 @@ struct PictureRun {
   int first = 0, count = 0;  // in the prompt
   int picture = 0;           // index
   int first_row = 0;         // of the picture's rows
-  bool is_sound = false;
+  int kind = 0;              // of PicturePrompt: 0 a picture's, 1 a sound's, 2 a video's
 };
 
 // The pictures of one prompt and their places.

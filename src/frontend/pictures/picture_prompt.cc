@@ -44,17 +44,22 @@ std::vector<PromptEmbeddings> embeddings_of(const PromptPictures& pictures, cons
     PromptEmbeddings& given = result.emplace_back();
     given.first = run.first, given.count = run.count;
     given.rows = rows[picture], given.first_row = run.first_row;
-    const std::vector<ImageView>& views = pictures.pictures[picture].plan.views;
-    if (unit > 0 && !views.empty()) given.grid_cols = views[0].grid_w / unit;
+    const ImagePlan& plan = pictures.pictures[picture].plan;
+    if (unit == 0 || plan.views.empty()) continue;
+    given.grid_cols = plan.views[0].grid_w / unit;
+    if (plan.frames.empty()) continue;
+    given.grid_frames = run.count / plan.views[0].n_tokens, given.frame_step = plan.frame_step;
   }
   return result;
 }
 
-PicturePrompt::PicturePrompt(std::optional<PromptMark> pictures, std::optional<PromptMark> sounds)
+PicturePrompt::PicturePrompt(std::optional<PromptMark> pictures, std::optional<PromptMark> sounds,
+                             std::optional<PromptMark> videos)
     : mark_(random_id("\xEE\x80\x80typed-")) {
-  kinds_[0].what = "picture", kinds_[1].what = "sound";
+  kinds_[0].what = "picture", kinds_[1].what = "sound", kinds_[2].what = "video";
   if (pictures) static_cast<PromptMark&>(kinds_[0]) = *std::move(pictures);
   if (sounds) static_cast<PromptMark&>(kinds_[1]) = *std::move(sounds);
+  if (videos) static_cast<PromptMark&>(kinds_[2]) = *std::move(videos);
   for (size_t k = 0; k < kinds_.size(); ++k) {
     const auto own = [&](int i) {
       return mark_ + static_cast<char>('a' + 3 * static_cast<int>(k) + i);
@@ -85,8 +90,8 @@ std::string PicturePrompt::shown(std::string text) const {
 
 PicturePrompt::Meaning PicturePrompt::meaning_of(std::string_view text) const {
   const bool whole = text.size() > mark_.size();  // a template may have cut it
-  const auto index = whole ? static_cast<size_t>(text[mark_.size()] - 'a') : size_t{6};
-  if (index >= 6) return {0, "", false};
+  const auto index = whole ? static_cast<size_t>(text[mark_.size()] - 'a') : size_t{9};
+  if (index >= 9) return {0, "", false};
   const Kind& kind = kinds_[index / 3];
   return {index / 3, index % 3 == 0 ? kind.placeholder : kind.soft_token, index % 3 == 2};
 }
@@ -102,10 +107,13 @@ void PicturePrompt::hide(Json& value) const {
 
 namespace {
 
+size_t kind_of(const PlannedPicture& planned) {
+  return planned.picture.is_sound ? 1 : planned.picture.video != nullptr ? 2 : 0;
+}
+
 size_t n_of_kind(const std::vector<PlannedPicture>& pictures, size_t kind) {
-  return static_cast<size_t>(std::ranges::count_if(pictures, [&](const PlannedPicture& planned) {
-    return planned.picture.is_sound == (kind == 1);
-  }));
+  return static_cast<size_t>(std::ranges::count_if(
+      pictures, [&](const PlannedPicture& planned) { return kind_of(planned) == kind; }));
 }
 
 }  // namespace
@@ -116,8 +124,11 @@ Status PicturePrompt::check_soft_tokens(std::string_view text,
   for (size_t k = 0; k < kinds_.size(); ++k) {
     const Kind& kind = kinds_[k];
     if (kind.placeholder.empty() || kind.soft_is_text) continue;
-    const size_t n_soft = count_of(text, kind.soft_token),
-                 n_of_places = n_of_kind(pictures, k) * count_of(kind.placeholder, kind.soft_token);
+    const size_t n_soft = count_of(text, kind.soft_token);
+    size_t n_of_places = 0;
+    for (size_t other = 0; other < kinds_.size(); ++other)
+      n_of_places +=
+          n_of_kind(pictures, other) * count_of(kinds_[other].placeholder, kind.soft_token);
     if (n_soft <= n_of_places) continue;
     return errorf(ErrorCode::kInvalidArgument,
                   "{}: {} comes {} times in the rendered prompt, {} times for {}s: it cannot be "
@@ -145,7 +156,7 @@ Result<std::string> PicturePrompt::filled(std::string_view text,
   RETURN_IF_ERROR(check_soft_tokens(text, pictures, where));
   std::string result;
   size_t done = 0;
-  std::array<size_t, 2> n_places{},
+  std::array<size_t, 3> n_places{},
       next{};  // next: index of a kind's next picture, or one before it
   runs.clear();
   for (auto place = next_place(text, 0); place; place = next_place(text, done)) {
@@ -154,7 +165,7 @@ Result<std::string> PicturePrompt::filled(std::string_view text,
     done = place->at + kind.placeholder.size();
     ++n_places[place->kind];
     size_t& n = next[place->kind];
-    while (n < pictures.size() && pictures[n].picture.is_sound != (place->kind == 1)) ++n;
+    while (n < pictures.size() && kind_of(pictures[n]) != place->kind) ++n;
     if (n >= pictures.size()) continue;
     int row = 0;
     for (const PromptPiece& piece : pictures[n].plan.prompt) {
@@ -164,7 +175,7 @@ Result<std::string> PicturePrompt::filled(std::string_view text,
       runs.push_back({.count = piece.n_soft,
                       .picture = static_cast<int>(n),
                       .first_row = row,
-                      .is_sound = place->kind == 1});
+                      .kind = static_cast<int>(place->kind)});
       row += piece.n_soft;
     }
     ++n;
@@ -197,13 +208,13 @@ Result<std::vector<TokenId>> PicturePrompt::expanded(const Tokenizer& tokenizer,
                                                      std::span<const TokenId> ids,
                                                      PromptPictures& pictures,
                                                      int max_tokens) const {
-  std::array<std::vector<TokenId>, 2> places;
+  std::array<std::vector<TokenId>, 3> places;
   for (size_t k = 0; k < places.size(); ++k)
     if (!kinds_[k].placeholder.empty())
       places[k] =
           tokenizer.encode(kinds_[k].placeholder, {.add_special = false, .parse_special = true});
   std::vector<TokenId> result;
-  std::array<size_t, 2> n_places{}, next{};
+  std::array<size_t, 3> n_places{}, next{};
   pictures.runs.clear();
   while (!ids.empty()) {
     const auto found = std::ranges::find_if(places, [&](const std::vector<TokenId>& place) {
@@ -219,8 +230,7 @@ Result<std::vector<TokenId>> PicturePrompt::expanded(const Tokenizer& tokenizer,
     const auto kind = static_cast<size_t>(found - places.begin());
     ++n_places[kind];
     size_t& n = next[kind];
-    while (n < pictures.pictures.size() && pictures.pictures[n].picture.is_sound != (kind == 1))
-      ++n;
+    while (n < pictures.pictures.size() && kind_of(pictures.pictures[n]) != kind) ++n;
     if (n >= pictures.pictures.size()) continue;
     std::vector<PictureRun> runs;
     ASSIGN_OR_RETURN(
@@ -246,11 +256,11 @@ Result<std::vector<TokenId>> PicturePrompt::tokens(const Tokenizer& tokenizer,
                                                    std::string_view text, bool add_special,
                                                    std::vector<PictureRun>& runs,
                                                    int max_tokens) const {
-  std::array<std::optional<TokenId>, 2> soft;
+  std::array<std::optional<TokenId>, 3> soft;
   for (size_t k = 0; k < soft.size(); ++k)
     if (!kinds_[k].placeholder.empty()) soft[k] = tokenizer.find(kinds_[k].soft_token);
   for (const PictureRun& run : runs) {
-    const size_t kind = run.is_sound ? 1 : 0;
+    const auto kind = static_cast<size_t>(run.kind);
     if (soft[kind]) continue;
     return errorf(ErrorCode::kInvalidArgument, "the tokenizer has no token {} for features of {}s",
                   kinds_[kind].soft_token, kinds_[kind].what);
@@ -264,8 +274,8 @@ Result<std::vector<TokenId>> PicturePrompt::tokens(const Tokenizer& tokenizer,
       return errorf(ErrorCode::kContextOverflow,
                     "This model's maximum context length is {} tokens. However, the prompt has "
                     "at least {} tokens with {} {} of the request.",
-                    max_tokens, int64_t{run.first} + run.count, kinds_[run.is_sound ? 1 : 0].what,
-                    run.picture + 1);
+                    max_tokens, int64_t{run.first} + run.count,
+                    kinds_[static_cast<size_t>(run.kind)].what, run.picture + 1);
     }
     result.insert(result.end(), static_cast<size_t>(run.count), id);
     return {};
@@ -275,7 +285,7 @@ Result<std::vector<TokenId>> PicturePrompt::tokens(const Tokenizer& tokenizer,
     const std::vector<TokenId> ids = tokenizer.encode(
         part, {.add_special = add_special && result.empty(), .parse_special = !typed});
     for (const TokenId id : ids) {
-      const size_t kind = n_runs < runs.size() && runs[n_runs].is_sound ? 1 : 0;
+      const auto kind = n_runs < runs.size() ? static_cast<size_t>(runs[n_runs].kind) : size_t{0};
       const bool ends = typed || n_runs == runs.size() || kinds_[kind].soft_is_text;
       if (ends || id != soft[kind]) {
         result.push_back(id);
@@ -302,7 +312,7 @@ Result<std::vector<TokenId>> PicturePrompt::tokens(const Tokenizer& tokenizer,
   if (n_runs == runs.size()) return result;
   return errorf(ErrorCode::kInvalidArgument,
                 "the tokenizer reads {} as something else than a special token",
-                kinds_[runs[n_runs].is_sound ? 1 : 0].soft_token);
+                kinds_[static_cast<size_t>(runs[n_runs].kind)].soft_token);
 }
 
 }  // namespace penstock

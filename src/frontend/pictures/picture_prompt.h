@@ -25,11 +25,17 @@ struct PromptMark {
 
 class PicturePrompt {
  public:
-  // Marks of pictures and of sounds; nothing: the model takes none.
-  PicturePrompt(std::optional<PromptMark> pictures, std::optional<PromptMark> sounds);
+  // Marks of pictures, of sounds and of videos; nothing: the model takes none. A video's soft token may be
+  // that of pictures.
+  PicturePrompt(std::optional<PromptMark> pictures, std::optional<PromptMark> sounds,
+                std::optional<PromptMark> videos = std::nullopt);
 
   // "" of a kind that the model does not take.
   const std::string& placeholder(bool sounds) const { return kinds_[sounds ? 1 : 0].placeholder; }
+  // type: "image", "audio" or "video".
+  const std::string& placeholder_of(std::string_view type) const {
+    return kinds_[type == "audio" ? 1 : type == "video" ? 2 : 0].placeholder;
+  }
 
   // Hides placeholders and soft tokens in all strings of a conversation.
   void hide(nlohmann::ordered_json& value) const;
@@ -56,7 +62,7 @@ class PicturePrompt {
 
  private:
   struct Kind : PromptMark {
-    const char* what = "";  // "picture" or "sound"
+    const char* what = "";  // "picture", "sound" or "video"
     // Stand-in texts for a typed placeholder, a typed soft token, and soft tokens of filled().
     std::string typed_placeholder, typed_soft_token, run;
   };
@@ -80,7 +86,7 @@ class PicturePrompt {
 
   // Begins all stand-in texts, which are equally long. It is random, so that clients cannot write them.
   const std::string mark_;
-  std::array<Kind, 2> kinds_;  // of pictures and sounds
+  std::array<Kind, 3> kinds_;  // of pictures, sounds and videos
 };
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
 #include "frontend/pictures/stitch.h"
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "base/check.h"
@@ -26,7 +27,32 @@ std::vector<Taps> taps(int from, int to) {
   return result;
 }
 
+// Adds a cell that is a mixture of four.
+void add_mixed(const Taps& y, const Taps& x,
+               const std::function<std::span<const float>(int, int)>& feature,
+               std::vector<float>& values) {
+  const auto a = feature(y.first, x.first), b = feature(y.first, x.second),
+             c = feature(y.second, x.first), d = feature(y.second, x.second);
+  for (size_t i = 0; i < a.size(); ++i)
+    values.push_back((1 - y.share) * ((1 - x.share) * a[i] + x.share * b[i]) +
+                     y.share * ((1 - x.share) * c[i] + x.share * d[i]));
+}
+
 }  // namespace
+
+EmbeddingRows shrunk(const EmbeddingRows& frame, const StitchedGrid& grid) {
+  PENSTOCK_CHECK(frame.levels == 1 && frame.n_rows == grid.rows * grid.cols);
+  const size_t dim = frame.values.size() / static_cast<size_t>(frame.n_rows);
+  const auto feature = [&](int r, int c) {
+    return std::span(frame.values).subspan(static_cast<size_t>(r * grid.cols + c) * dim, dim);
+  };
+  EmbeddingRows result;
+  result.n_rows = grid.shrunk_rows * grid.shrunk_cols;
+  result.values.reserve(static_cast<size_t>(result.n_rows) * dim);
+  for (const Taps& y : taps(grid.rows, grid.shrunk_rows))
+    for (const Taps& x : taps(grid.cols, grid.shrunk_cols)) add_mixed(y, x, feature, result.values);
+  return result;
+}
 
 EmbeddingRows stitched(const EmbeddingRows& views, const ImagePlan& plan,
                        std::span<const float> newline) {
@@ -54,16 +80,8 @@ EmbeddingRows stitched(const EmbeddingRows& views, const ImagePlan& plan,
   };
   const std::vector<Taps> down = taps(grid.n_rows, grid.shrunk_rows),
                           across = taps(grid.n_cols, grid.shrunk_cols);
-  std::vector<float> mixed(dim);
   for (const Taps& y : down) {
-    for (const Taps& x : across) {
-      const auto a = feature(y.first, x.first), b = feature(y.first, x.second),
-                 c = feature(y.second, x.first), d = feature(y.second, x.second);
-      for (size_t i = 0; i < dim; ++i)
-        mixed[i] = (1 - y.share) * ((1 - x.share) * a[i] + x.share * b[i]) +
-                   y.share * ((1 - x.share) * c[i] + x.share * d[i]);
-      add(mixed);
-    }
+    for (const Taps& x : across) add_mixed(y, x, feature, result.values);
     add(newline);
   }
   return result;

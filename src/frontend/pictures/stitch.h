@@ -12,4 +12,7 @@ namespace penstock {
 EmbeddingRows stitched(const EmbeddingRows& views, const ImagePlan& plan,
                        std::span<const float> newline);
 
+// Returns the rows of a frame [grid.rows, grid.cols], shrunk as the grid says. frame: of one level.
+EmbeddingRows shrunk(const EmbeddingRows& frame, const StitchedGrid& grid);
+
 }  // namespace penstock

@@ -5,6 +5,11 @@
 #include <cmath>
 
 namespace penstock {
+namespace {
+
+constexpr int kFramesOfTime = 2;  // frames of a timestamp, and of a row of the encoder
+
+}  // namespace
 
 Transcriber::Transcriber(const WhisperTokens& tokens, TranscriptAsked asked,
                          const HeardSound& sound)
@@ -55,6 +60,12 @@ Transcriber::Wanted Transcriber::next() {
       detecting_ ? 1 : std::max(tokens_.max_tokens - static_cast<int>(wanted.prompt.size()), 1);
   rules_ = wanted.rules =
       std::make_shared<WhisperRules>(tokens_, std::move(forced), asked_.timestamps);
+  n_prompt_ = wanted.prompt.size();
+  watch_ = nullptr;
+  if (asked_.words && !detecting_)
+    watch_ = std::make_shared<AttentionWatch>(tokens_.alignment_heads, tokens_.max_tokens,
+                                              static_cast<int>(n_frames() / kFramesOfTime));
+  wanted.watch = watch_;
   return wanted;
 }
 
@@ -81,11 +92,13 @@ std::vector<TranscriptSegment> Transcriber::add(std::span<const TokenId> generat
     return {};
   }
   attempt_ = 0;
+  const size_t n_text = text.size();
   told_ = asked_.follows_text && temperature < 0.5f;
   if (!text.empty() && text.back() == tokens_.end) text = text.first(text.size() - 1);
   int64_t advance = n_frames();
   std::vector<TranscriptSegment> segments;
   if (!silent) segments = cut(text, advance);
+  if (watch_ != nullptr) add_times(n_text, segments);
   for (TranscriptSegment& segment : segments) {
     segment.seek = seek_, segment.temperature = temperature;
     segment.average_logprob = logprob, segment.compression_ratio = ratio;
@@ -106,7 +119,7 @@ std::vector<TranscriptSegment> Transcriber::add(std::span<const TokenId> generat
 // again, with the next window.
 std::vector<TranscriptSegment> Transcriber::cut(std::span<const TokenId> text,
                                                 int64_t& advance) const {
-  constexpr int kFrames = 2;  // of a timestamp
+  constexpr int kFrames = kFramesOfTime;
   const TokenId first = tokens_.first_timestamp();
   const double offset = static_cast<double>(seek_) * sound_.seconds_per_frame,
                step = kFrames * sound_.seconds_per_frame;
@@ -143,6 +156,21 @@ std::vector<TranscriptSegment> Transcriber::cut(std::span<const TokenId> text,
   }
   if (!single) advance = int64_t{kFrames} * (text[from - 2] - first);
   return segments;
+}
+
+// n_text: tokens that were generated behind the forced ones, <|endoftext|> too. Segments are parts of them, in
+// their order.
+void Transcriber::add_times(size_t n_text, std::vector<TranscriptSegment>& segments) const {
+  const int first = static_cast<int>(n_prompt_ + rules_->n_forced());
+  const double offset = static_cast<double>(seek_) * sound_.seconds_per_frame;
+  const std::vector<double> ends =
+      token_ends(*watch_, first, static_cast<int>(n_text), tokens_.median_width,
+                 kFramesOfTime * sound_.seconds_per_frame);
+  size_t at = 0;
+  for (TranscriptSegment& segment : segments) {
+    for (size_t i = 0; i < segment.tokens.size() && at < ends.size(); ++i, ++at)
+      segment.times.push_back({offset + (at == 0 ? 0 : ends[at - 1]), offset + ends[at]});
+  }
 }
 
 double compression_ratio(std::span<const TokenId> tokens, int vocab_size) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "frontend/transcripts/whisper_rules.h"
+#include "frontend/transcripts/word_times.h"
 
 namespace penstock {
 
@@ -25,6 +26,7 @@ struct TranscriptAsked {
   std::string language;  // a code; "": that of the sound
   bool translate = false;
   bool timestamps = false;
+  bool words = false;  // times of tokens. REQUIRES: timestamps, and the model has alignment heads
   std::vector<TokenId> prompt;  // text that came before; its last tokens count
   // A window whose text is unlikely or repeats itself is written again with the next of these.
   std::vector<float> temperatures = {0.0f};
@@ -34,9 +36,10 @@ struct TranscriptAsked {
 };
 
 struct TranscriptSegment {
-  double start = 0, end = 0;    // seconds
-  std::vector<TokenId> tokens;  // with timestamps
-  int64_t seek = 0;             // first frame of its window
+  double start = 0, end = 0;          // seconds
+  std::vector<TokenId> tokens;        // with timestamps
+  std::vector<TokenTime> times = {};  // of `tokens`; empty: not asked for
+  int64_t seek = 0;                   // first frame of its window
   float temperature = 0;
   double average_logprob = 0, compression_ratio = 0, no_speech = 0;
 };
@@ -57,6 +60,7 @@ class Transcriber {
   struct Wanted {
     std::vector<TokenId> prompt;
     std::shared_ptr<WhisperRules> rules;
+    std::shared_ptr<AttentionWatch> watch;  // Request::watch; null: nothing is watched
     float temperature = 0;
     int max_tokens = 0;
   };
@@ -73,6 +77,7 @@ class Transcriber {
   bool detects_alone() const;
   std::vector<TokenId> text_before() const;
   std::vector<TranscriptSegment> cut(std::span<const TokenId> text, int64_t& advance) const;
+  void add_times(size_t n_text, std::vector<TranscriptSegment>& segments) const;
 
   const WhisperTokens& tokens_;
   TranscriptAsked asked_;
@@ -84,6 +89,8 @@ class Transcriber {
   bool detecting_ = false;       // only the language was asked for
   std::vector<TokenId> before_;  // all that was written
   std::shared_ptr<WhisperRules> rules_;
+  std::shared_ptr<AttentionWatch> watch_;
+  size_t n_prompt_ = 0;  // tokens of the window's prompt
 };
 
 // Bytes of the tokens' ids by those that zlib makes of them: text that repeats itself has a high

@@ -111,6 +111,33 @@ std::map<std::string, TokenId, std::less<>> read_languages(const Fields& fields)
   return languages;
 }
 
+// Pairs [layer, head] of generation_config.json.
+Result<std::vector<AttentionWatch::Head>> read_alignment_heads(const Fields& fields) {
+  constexpr size_t kMost = 256;
+  std::vector<AttentionWatch::Head> heads;
+  const nlohmann::json* const given = fields.find("alignment_heads");
+  if (given == nullptr) return heads;
+  const auto count = [&](const char* key) {
+    const nlohmann::json* const value = fields.find(key);
+    return value != nullptr && value->is_number_integer() ? value->get<int64_t>() : 0;
+  };
+  const int64_t n_layers = count("decoder_layers"), n_heads = count("decoder_attention_heads");
+  const auto fits = [&](const nlohmann::json& one) {
+    return one.is_array() && one.size() == 2 && one[0].is_number_integer() &&
+           one[1].is_number_integer() && one[0].get<int64_t>() >= 0 &&
+           one[0].get<int64_t>() < n_layers && one[1].get<int64_t>() >= 0 &&
+           one[1].get<int64_t>() < n_heads;
+  };
+  if (!given->is_array() || given->size() > kMost || !std::ranges::all_of(*given, fits)) {
+    return errorf(ErrorCode::kCorruptFile,
+                  "generation_config.json: alignment_heads: expected at most {} pairs of a layer "
+                  "(of {}) and a head (of {}), got {}",
+                  kMost, n_layers, n_heads, given->dump().substr(0, 80));
+  }
+  for (const auto& one : *given) heads.push_back({one[0].get<int>(), one[1].get<int>()});
+  return heads;
+}
+
 }  // namespace
 
 std::string language_code(std::string_view language) {
@@ -152,6 +179,10 @@ Result<WhisperTokens> WhisperTokens::read(const WeightSource& source, const Toke
                               size->get<int64_t>() <= 1 << 24
                           ? size->get<int>()
                           : tokenizer.vocab_size();
+  ASSIGN_OR_RETURN(tokens.alignment_heads, read_alignment_heads(fields));
+  const nlohmann::json* width = fields.find("median_filter_width");
+  if (width != nullptr && width->is_number_integer())
+    tokens.median_width = static_cast<int>(std::clamp<int64_t>(width->get<int64_t>(), 1, 99)) | 1;
   const nlohmann::json* most = fields.find("max_target_positions");
   if (most != nullptr && most->is_number_integer())
     tokens.max_tokens = static_cast<int>(std::clamp<int64_t>(most->get<int64_t>(), 1, 1 << 20));

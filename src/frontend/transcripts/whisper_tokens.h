@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "formats/weight_source.h"
+#include "penstock/attention_watch.h"
 #include "penstock/types.h"
 #include "text/tokenizer.h"
 
@@ -26,6 +27,9 @@ struct WhisperTokens {
   int max_initial_timestamp = -1;                         // in timestamps; -1: no bound
   int vocab_size = 0;
   int max_tokens = 448;  // of prompt and text of a window
+  // Heads of the decoder that follow the sound, for the times of words; empty: none are known.
+  std::vector<AttentionWatch::Head> alignment_heads;
+  int median_width = 7;  // of the filter over their weights
 
   TokenId first_timestamp() const { return no_timestamps + 1; }
   TokenId no_speech() const { return no_timestamps - 1; }

@@ -27,7 +27,7 @@ struct PicturePatches {
 };
 
 // Cuts planes [n_tiles, 3, height, width] into patches [n_tiles * rows * cols, 3 * patch_size *
-// patch_size], row after row. REQUIRES: height and width are multiples of patch_size.
+// patch_size], row after row. Columns and rows behind the last whole patch are left out.
 std::vector<float> cut_patches(std::span<const float> planes, int n_tiles, int height, int width,
                                int patch_size);
 

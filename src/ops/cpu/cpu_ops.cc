@@ -15,6 +15,7 @@
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/ngrams.h"
 #include "ops/cpu/recurrence.h"
+#include "ops/cpu/watched_attention.h"
 
 namespace penstock {
 namespace {
@@ -563,7 +564,9 @@ void CpuOps::put_encoded(int index, Tensor rows) {
 
 void CpuOps::attend_encoded(Tensor q, const EncodedParams& params, const KvCache& cache,
                             Tensor out) {
-  cpu_attend_encoded(attention_, q, batch_, params, static_cast<const CpuKvCache&>(cache), out);
+  const auto& states = static_cast<const CpuKvCache&>(cache);
+  cpu_attend_encoded(attention_, q, batch_, params, states, out);
+  cpu_watch_encoded(attention_, q, batch_, params, states);
   clear_rows(out, batch_.n_tokens());
 }
 

@@ -48,7 +48,10 @@ size_t base64_behind(std::string_view body, std::string_view mark, bool is_membe
     const size_t start = is_member ? behind_colon(body, at) : at;
     if (start == std::string_view::npos) continue;
     at = start;
-    while (at < body.size() && kInBase64[static_cast<unsigned char>(body[at])]) ++at;
+    // Frames of a video are apart by commas.
+    while (at < body.size() &&
+           (kInBase64[static_cast<unsigned char>(body[at])] || (!is_member && body[at] == ',')))
+      ++at;
     n += at - start;
   }
   return n;

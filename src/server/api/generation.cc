@@ -189,6 +189,7 @@ Status Generation::submit() {
     request.cache_salt = call_.cache_scope + call_.cache_salt;
     if (!call_.thinking.empty()) request.thinking = call_.thinking[i];
     request.encoder_rows = encoder_rows_, request.logits_processor = call_.logits_processor;
+    request.watch = call_.watch;
     if (i < embeddings_.size()) session_.give(request, std::move(embeddings_[i]));
     if (call_.watches_prompts)
       request.progress = progress_.emplace_back(std::make_shared<PromptProgress>());

@@ -34,6 +34,7 @@ struct GenerationCall {
   std::vector<PromptPictures> pictures;
   // Changes the logits of the only prompt (Request::logits_processor); null: nothing does.
   std::shared_ptr<LogitsProcessor> logits_processor;
+  std::shared_ptr<AttentionWatch> watch;  // Request::watch of the only prompt
   // Messages of the first prompts, by prompt, where usage is to name them.
   std::vector<MessagePlaces> messages;
   SamplingParams params;

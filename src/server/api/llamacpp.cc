@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/base64.h"
 #include "frontend/params_json.h"
 #include "server/api/api_request.h"
 #include "server/api/renamed_params.h"
@@ -133,6 +134,49 @@ Result<std::vector<TokenId>> tokens_of_prompt(const json& prompt, const ServedMo
   return ids;
 }
 
+// A prompt with a picture, or a sound, for each of its marks.
+Result<PicturedPrompt> placed_media(const json& prompt, const ServedModel& model) {
+  constexpr std::string_view kMark = "<__media__>";
+  const Session& session = model.session();
+  const json& data = prompt["multimodal_data"];
+  const Eyes* const eyes = session.eyes();
+  const size_t most = eyes != nullptr ? eyes->limits().pictures : 1;
+  if (data.size() > most)
+    return errorf(ErrorCode::kInvalidArgument,
+                  "prompt.multimodal_data: expected at most {} pictures or sounds, got {}", most,
+                  data.size());
+  std::vector<Picture> pictures;
+  for (size_t i = 0; i < data.size(); ++i) {
+    auto file = decode_base64(data[i].get_ref<const std::string&>(), Base64::kLoose);
+    if (!file)
+      return errorf(ErrorCode::kInvalidArgument, "prompt.multimodal_data[{}]: expected base64", i);
+    // What is no picture is a sound, where the model hears.
+    const bool hears = eyes != nullptr && eyes->hears();
+    const bool is_sound =
+        hears && !(eyes->sees() && read_image_info(std::as_bytes(std::span(*file))));
+    pictures.push_back({fmt::format("prompt.multimodal_data[{}]", i),
+                        std::make_shared<const std::string>(*std::move(file)), is_sound});
+    RETURN_IF_ERROR(session.check_sense(pictures.back()));
+  }
+  std::string_view rest = prompt["prompt_string"].get_ref<const std::string&>();
+  RETURN_IF_ERROR(session.check_length(rest));
+  std::string text;
+  size_t n_marks = 0;
+  for (size_t at = rest.find(kMark); at != std::string_view::npos; at = rest.find(kMark)) {
+    const bool is_sound = n_marks < pictures.size() && pictures[n_marks].is_sound;
+    text.append(rest.substr(0, at)).append(eyes->prompt().placeholder(is_sound));
+    rest.remove_prefix(at + kMark.size());
+    ++n_marks;
+  }
+  if (n_marks != pictures.size())
+    return errorf(ErrorCode::kInvalidArgument,
+                  "prompt.prompt_string: expected {} {} times, once for each of multimodal_data, "
+                  "got {}",
+                  kMark, pictures.size(), n_marks);
+  text.append(rest);
+  return session.place(Prompt(std::move(text)), std::move(pictures), {}, nullptr);
+}
+
 nlohmann::json sampler_names_field() {
   using namespace schema;  // NOLINT: a schema
   return list({{"enum",
@@ -215,9 +259,9 @@ Result<json> params_of_llamacpp(const json& body, const ServedModel& model) {
   return params;
 }
 
-Result<std::vector<std::vector<TokenId>>> prompts_of_llamacpp(const json& prompt,
-                                                              const ServedModel& model,
-                                                              bool& several) {
+Result<std::vector<std::vector<TokenId>>> prompts_of_llamacpp(
+    const json& prompt, const ServedModel& model, bool& several,
+    std::vector<PromptPictures>& pictures) {
   const auto is_id = [](const json& item) { return item.is_number(); };
   const auto is_list = [](const json& item) { return item.is_array() || item.is_object(); };
   several = prompt.is_array() &&
@@ -228,6 +272,13 @@ Result<std::vector<std::vector<TokenId>>> prompts_of_llamacpp(const json& prompt
     if (one.is_number())
       return errorf(ErrorCode::kInvalidArgument,
                     "prompt[{}]: a token id cannot stand between prompts", i);
+    if (one.is_object() && !get_field(one, "multimodal_data").empty()) {
+      ASSIGN_OR_RETURN(PicturedPrompt placed, placed_media(one, model));
+      pictures.resize(prompts.size());
+      pictures.push_back(std::move(placed.pictures));
+      prompts.push_back(std::move(placed.tokens));
+      continue;
+    }
     ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokens_of_prompt(one, model));
     prompts.push_back(std::move(ids));
   }
@@ -311,9 +362,12 @@ nlohmann::json llamacpp_prompt_field() {
                       {"minItems", 1},
                       {"items", part},
                       {"title", "a list of token ids and strings"}};
-  const Json object = closed({{"prompt_string", plain("string")},
-                              {"multimodal_data", list(refused("only text is supported"), "none")}},
-                             {"prompt_string"});
+  const Json object = closed(
+      {{"prompt_string", plain("string")},
+       {"multimodal_data", list(plain("string"),
+                                "pictures in base64, or sounds for a model that hears: one for "
+                                "each <__media__> of prompt_string")}},
+      {"prompt_string"});
   const Json item = {{"anyOf", {plain("string"), token_id(), parts, object}},
                      {"title", "a string, a token id, a list of them or {prompt_string}"}};
   const Json all = {{"type", "array"}, {"minItems", 1}, {"items", item}, {"title", "a list"}};

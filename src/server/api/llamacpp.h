@@ -25,12 +25,12 @@ void read_samplers(const nlohmann::ordered_json& body, nlohmann::ordered_json& p
 // Converts "logit_bias" in all its forms to logit_bias and banned_token_ids.
 Status read_bias(const nlohmann::ordered_json& body, const Tokenizer& tokenizer,
                  nlohmann::ordered_json& params);
-// Returns the token lists of a prompt in any of its forms. several: set if the reply is a list.
-// Errors: kInvalidArgument (ids outside the vocabulary), kContextOverflow (the text is certainly
-// too long).
-Result<std::vector<std::vector<TokenId>>> prompts_of_llamacpp(const nlohmann::ordered_json& prompt,
-                                                              const ServedModel& model,
-                                                              bool& several);
+// Returns the token lists of a prompt in any of its forms. several: set if the reply is a list. pictures:
+// gets those of the first prompts, by prompt. Errors: kInvalidArgument (ids outside the vocabulary, pictures
+// that are none or have no places), kContextOverflow (the text is certainly too long).
+Result<std::vector<std::vector<TokenId>>> prompts_of_llamacpp(
+    const nlohmann::ordered_json& prompt, const ServedModel& model, bool& several,
+    std::vector<PromptPictures>& pictures);
 
 // Returns "generation_settings": the effective parameters under llama.cpp's names. n_predict: as
 // requested.

@@ -118,8 +118,8 @@ Result<LlamaCall> read_completion(Services& services, const HttpRequest& request
   RETURN_IF_ERROR(read_llama_call(services, asked, call));
   const json& prompt = asked.fields["prompt"];
   RETURN_IF_ERROR(check_llama_choices(services, prompt, call));
-  ASSIGN_OR_RETURN(call.generation.prompts,
-                   prompts_of_llamacpp(prompt, *asked.model, call.several));
+  ASSIGN_OR_RETURN(call.generation.prompts, prompts_of_llamacpp(prompt, *asked.model, call.several,
+                                                                call.generation.pictures));
   finish_llama_call(call);
   return call;
 }

@@ -43,6 +43,7 @@ json model_json(const ServedModel& model, const std::string& name) {
   if (runner != Runner::kAuto) {
     json& modalities = body["input_modalities"] = json::array({"text"});
     if (model.sees()) modalities.push_back("image");
+    if (model.watches()) modalities.push_back("video");
     if (model.hears()) modalities.push_back("audio");
   }
   if (now.state == ModelState::kFailed) body["error"] = without_folders(now.failure.message);

@@ -36,7 +36,7 @@ struct AudioForm {
   std::optional<float> temperature;
   std::optional<uint64_t> seed;
   bool stream = false;
-  bool wants_segments = false;
+  bool wants_segments = false, wants_words = false;
 };
 
 Status read_temperature(std::string_view text, AudioForm& form) {
@@ -87,11 +87,8 @@ Result<bool> read_field(const FormPart& part, AudioForm& form) {
     if (value != "true" && value != "false") return wrong("true or false");
     form.stream = value == "true";
   } else if (part.name == "timestamp_granularities[]" || part.name == "timestamp_granularities") {
-    if (value == "word")
-      return errorf(ErrorCode::kUnsupported, "{}: times of words are not there, only of segments",
-                    part.name);
-    if (value != "segment") return wrong("segment");
-    form.wants_segments = true;
+    if (value != "segment" && value != "word") return wrong("word or segment");
+    (value == "word" ? form.wants_words : form.wants_segments) = true;
   } else {
     return false;
   }
@@ -129,6 +126,9 @@ Result<AudioForm> read_audio_form(const Services& services, const HttpRequest& r
   if (form.wants_segments && plain)
     return errorf(ErrorCode::kInvalidArgument,
                   "timestamp_granularities: expected response_format verbose_json, srt or vtt");
+  if (form.wants_words && form.format != Format::kVerboseJson)
+    return errorf(ErrorCode::kInvalidArgument,
+                  "timestamp_granularities: word: expected response_format verbose_json");
   if (form.stream && !plain)
     return errorf(ErrorCode::kInvalidArgument, "stream: expected response_format json or text");
   return form;
@@ -149,6 +149,13 @@ struct AudioCall {
     const auto n_frames = static_cast<size_t>(std::max<int64_t>(spectrum.n_frames, 1));
     return spectrum.values.size() / n_frames * static_cast<size_t>(ear().window_frames()) *
            sizeof(float);
+  }
+  // Of weights of attention, while a window is written.
+  size_t watch_bytes() const {
+    if (!form.wants_words) return 0;
+    const WhisperTokens& known = tokens();
+    return known.alignment_heads.size() * static_cast<size_t>(known.max_tokens) *
+           static_cast<size_t>(ear().window_frames() / 2) * sizeof(float);
   }
   bool late() const { return deadline && Clock::now() >= *deadline; }
   bool times() const { return form.format != Format::kJson && form.format != Format::kText; }
@@ -179,6 +186,14 @@ Status check_language(const AudioCall& call) {
                 call.form.language.substr(0, 100));
 }
 
+Status check_words(const AudioCall& call) {
+  if (!call.form.wants_words || !call.tokens().alignment_heads.empty()) return {};
+  return errorf(ErrorCode::kUnsupported,
+                "timestamp_granularities: word: {} does not say which heads follow the sound "
+                "(alignment_heads of generation_config.json)",
+                call.model->name());
+}
+
 // Returns what the transcriber is asked for. REQUIRES: check_language().
 TranscriptAsked asked_of(const AudioCall& call) {
   TranscriptAsked asked;
@@ -186,6 +201,7 @@ TranscriptAsked asked_of(const AudioCall& call) {
     asked.language = language_code(call.form.language);
   asked.translate = call.translate;
   asked.timestamps = call.times() || call.spectrum.n_frames > call.ear().window_frames();
+  asked.words = call.form.wants_words;
   asked.follows_text = true;
   asked.least_logprob = -1.0, asked.most_compression = 2.4, asked.most_silence = 0.6;
   const float first = call.form.temperature.value_or(0.0f);
@@ -202,6 +218,7 @@ TranscriptAsked asked_of(const AudioCall& call) {
 struct Written {
   std::vector<TranscriptSegment> segments;
   std::vector<SpokenText> texts;  // of them
+  std::vector<SpokenWord> words;  // of all of them; none unless asked for
 };
 
 std::string text_of(const Tokenizer& tokenizer, const WhisperTokens& tokens,
@@ -209,6 +226,19 @@ std::string text_of(const Tokenizer& tokenizer, const WhisperTokens& tokens,
   std::vector<TokenId> text;
   std::ranges::copy_if(ids, std::back_inserter(text), [&](TokenId id) { return id < tokens.end; });
   return tokenizer.decode(text);
+}
+
+// Adds the words of a segment.
+void add_words(const AudioCall& call, const TranscriptSegment& segment, std::string_view language,
+               std::vector<SpokenWord>& words) {
+  std::vector<TokenId> tokens;
+  std::vector<TokenTime> times;
+  for (size_t i = 0; i < std::min(segment.tokens.size(), segment.times.size()); ++i) {
+    if (segment.tokens[i] >= call.tokens().end) continue;
+    tokens.push_back(segment.tokens[i]), times.push_back(segment.times[i]);
+  }
+  for (SpokenWord& word : words_of(call.model->tokenizer(), tokens, times, language))
+    words.push_back(std::move(word));
 }
 
 json usage_of(const AudioCall& call) {
@@ -223,8 +253,18 @@ json verbose_reply(const AudioCall& call, const Written& written, const std::str
                 {"language", language_name(language.empty() ? "en" : language)},
                 {"duration", rounded(call.spectrum.seconds, 0.01)},
                 {"text", plain_transcript(written.texts)},
-                {"segments", json::array()},
                 {"usage", usage_of(call)}};
+  if (call.form.wants_words) {
+    json& words = reply["words"] = json::array();
+    for (const SpokenWord& word : written.words) {
+      const SpokenText text{word.start, word.end, word.text};
+      words.push_back({{"word", plain_transcript({&text, 1})},
+                       {"start", rounded(word.start, 0.01)},
+                       {"end", rounded(word.end, 0.01)}});
+    }
+    if (!call.form.wants_segments) return reply;
+  }
+  reply["segments"] = json::array();
   for (size_t i = 0; i < written.segments.size(); ++i) {
     const TranscriptSegment& one = written.segments[i];
     reply["segments"].push_back({{"id", i},
@@ -263,6 +303,7 @@ GenerationCall generation_of(const AudioCall& call, const Transcriber& transcrib
   generation.params.seed = call.form.seed;
   generation.prompts = {std::move(wanted.prompt)};
   generation.logits_processor = std::move(wanted.rules);
+  generation.watch = std::move(wanted.watch);
   if (call.deadline) {
     using std::chrono::milliseconds;
     const auto left = std::chrono::duration_cast<milliseconds>(*call.deadline - Clock::now());
@@ -317,6 +358,7 @@ net::awaitable<Result<std::vector<TokenId>>> generate(Services& services, Exchan
 size_t bytes_of(const Written& written) {
   size_t bytes = 0;
   for (const SpokenText& text : written.texts) bytes += text.text.size() + 256;
+  for (const SpokenWord& word : written.words) bytes += word.text.size() + 64;
   for (const TranscriptSegment& segment : written.segments) bytes += 16 * segment.tokens.size();
   return bytes;
 }
@@ -374,7 +416,16 @@ net::awaitable<Result<std::string>> write_windows(Services& services, Exchange& 
     if (!tokens) co_return tl::unexpected(tokens.error());
     if (tokens->empty()) break;
     n_tries = 0;
-    for (TranscriptSegment& segment : transcriber.add(*tokens)) {
+    std::vector<TranscriptSegment> segments;
+    std::vector<SpokenWord> words;
+    co_await services.run_apart(exchange, call.watch_bytes(), [&] {
+      segments = transcriber.add(*tokens);
+      if (!call.form.wants_words) return;
+      for (const TranscriptSegment& segment : segments)
+        add_words(call, segment, transcriber.language(), words);
+    });
+    written.words.insert(written.words.end(), words.begin(), words.end());
+    for (TranscriptSegment& segment : segments) {
       std::string text = text_of(call.model->tokenizer(), call.tokens(), segment.tokens);
       bool open = true;
       if (listener.tell) open = co_await listener.tell(text);
@@ -444,7 +495,7 @@ net::awaitable<Status> hear(Services& services, Exchange& exchange, AudioCall& c
     const auto needed = call.ear().spectrum_bytes(file);
     if (!needed) {
       heard = tl::unexpected(needed.error());
-    } else if (bytes = *needed; !call.room.take(bytes)) {
+    } else if (bytes = *needed + static_cast<int64_t>(call.watch_bytes()); !call.room.take(bytes)) {
       heard = errorf(ErrorCode::kResourceExhausted,
                      "sounds of running requests take {} MiB at most, those of one client three "
                      "quarters of them, this one would take {} more: try again later",
@@ -463,7 +514,8 @@ net::awaitable<Status> hear(Services& services, Exchange& exchange, AudioCall& c
   });
   call.form.file = {};
   exchange.drop_body();
-  call.room.keep(static_cast<int64_t>(call.spectrum.values.capacity() * sizeof(float)));
+  call.room.keep(
+      static_cast<int64_t>(call.spectrum.values.capacity() * sizeof(float) + call.watch_bytes()));
   co_return heard;
 }
 
@@ -486,6 +538,8 @@ net::awaitable<void> answer_audio(Services& services, Exchange& exchange, bool t
     co_return co_await exchange.reply(error_reply(fits.error(), "model"));
   if (const Status known = check_language(call); !known)
     co_return co_await exchange.reply(error_reply(known.error(), "language"));
+  if (const Status known = check_words(call); !known)
+    co_return co_await exchange.reply(error_reply(known.error(), "timestamp_granularities"));
   if (const Status heard = co_await hear(services, exchange, call); !heard) {
     const bool late = heard.error().code == ErrorCode::kDeadlineExceeded;
     HttpReply refused = late ? error_reply(heard.error()) : error_reply(heard.error(), "file");

@@ -34,8 +34,9 @@ bool has_picture(const json& parts) {
   return std::ranges::any_of(parts, [](const json& part) {
     if (!part.is_object()) return false;
     const json& type = get_field(part, "type");
-    return type == "image_url" || type == "input_image" || type == "image" ||
-           has_picture(get_field(part, "content")) || has_picture(get_field(part, "output"));
+    return type == "image_url" || type == "input_image" || type == "image" || type == "video_url" ||
+           type == "video" || has_picture(get_field(part, "content")) ||
+           has_picture(get_field(part, "output"));
   });
 }
 

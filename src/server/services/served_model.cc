@@ -198,6 +198,7 @@ Status ServedModel::load(EngineConfig config) {
         sees_ = eyes != nullptr && eyes->sees();
         sight_known_ = true;
       }
+      watches_ = eyes != nullptr && eyes->watches();
       hears_ = eyes != nullptr && eyes->hears();
       if (eyes != nullptr) memory_ = memory_ + eyes->weight_bytes();
       runner_ = pools() ? Runner::kPooling : Runner::kGenerate;

@@ -106,8 +106,9 @@ class ServedModel {
   int64_t memory() const { return memory_.load(); }
 
   Runner runner() const { return runner_.load(); }  // kAuto: not known yet
-  // Whether it takes pictures, or sounds; false before the first load.
+  // Whether it takes pictures, videos, or sounds; false before the first load.
   bool sees() const { return sees_.load(); }
+  bool watches() const { return watches_.load(); }
   bool hears() const { return hears_.load(); }
   // sees() before the first load too, by the model's files: reads them once and blocks. Nothing: they
   // cannot be read, or the last attempt to load failed.
@@ -179,7 +180,7 @@ class ServedModel {
   std::atomic<int> max_model_len_{0}, max_num_seqs_{0};
   std::atomic<int64_t> memory_{0};
   std::atomic<Runner> runner_;
-  std::atomic<bool> sees_{false}, hears_{false};
+  std::atomic<bool> sees_{false}, watches_{false}, hears_{false};
   std::atomic<bool> sight_known_{false};  // sees_ is of the model's files, or of the last load
 
   mutable std::mutex mutex_;

@@ -1,0 +1,105 @@
+#include "frontend/pictures/video_frames.h"
+
+#include "base/work.h"
+#include "frontend/pictures/stitch.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kFramesBetweenPauses = 16;
+
+std::span<const std::byte> bytes_of(const std::string& file) {
+  return std::as_bytes(std::span(file));
+}
+
+}  // namespace
+
+size_t Picture::bytes() const {
+  if (window != nullptr) return window->values.size() * sizeof(float);
+  if (video == nullptr) return file->size();
+  size_t n = 0;
+  for (const std::string& frame : video->files) n += frame.size();
+  return n;
+}
+
+Result<ImagePlan> plan_video(const VideoFrames& video, const VideoProcessor& processor,
+                             const ImageLimits& limits) {
+  VideoInfo info = video.info;
+  info.n_frames = static_cast<int>(video.files.size());
+  for (size_t i = 0; i < video.files.size(); ++i) {
+    if (i % kFramesBetweenPauses == 0) give_way();
+    const auto fail = [&](const std::string& what) {
+      return errorf(ErrorCode::kInvalidArgument, "frame {}: {}", i, what);
+    };
+    if (video.files[i].size() > limits.max_bytes)
+      return fail(fmt::format("expected at most {} bytes, got {}", limits.max_bytes,
+                              video.files[i].size()));
+    const Result<ImageInfo> frame = read_image_info(bytes_of(video.files[i]));
+    if (!frame) return errorf(frame.error().code, "frame {}: {}", i, frame.error().message);
+    if (int64_t{frame->width} * frame->height > limits.max_pixels)
+      return fail(fmt::format("expected at most {} pixels, got {} x {}", limits.max_pixels,
+                              frame->width, frame->height));
+    if (i == 0) info.width = frame->width, info.height = frame->height;
+    if (frame->width != info.width || frame->height != info.height)
+      return fail(fmt::format("expected {} x {} pixels as frame 0, got {} x {}", info.width,
+                              info.height, frame->width, frame->height));
+  }
+  if (video.files.empty())
+    return make_error(ErrorCode::kInvalidArgument, "expected at least one frame, got none");
+  return processor.plan(info);
+}
+
+Result<std::vector<Image>> VideoReader::next() {
+  const size_t n = plan_.frames.size() / plan_.views.size();
+  std::vector<Image> frames;
+  for (size_t i = 0; i < n; ++i, ++at_) {
+    const int frame = plan_.frames[at_];
+    if (i > 0 && frame == plan_.frames[at_ - 1]) {
+      frames.push_back(frames.back());
+      continue;
+    }
+    auto image = decode_image(bytes_of(video_.files[static_cast<size_t>(frame)]), limits_);
+    if (!image) return errorf(image.error().code, "frame {}: {}", frame, image.error().message);
+    frames.push_back(*std::move(image));
+  }
+  return frames;
+}
+
+std::string name_of(const VideoFrames& video, const ImagePlan& plan, const HashOfText& hash) {
+  std::string name = fmt::format("video {}", plan.frame_step);
+  for (const int frame : plan.frames) {
+    const auto own = hash(video.files[static_cast<size_t>(frame)]);
+    name += fmt::format(" {:016x}{:016x}", own[0], own[1]);
+  }
+  return name;
+}
+
+Result<EmbeddingRows> joined(std::vector<EmbeddingRows>& views, const StitchedGrid& grid,
+                             std::span<const float> newline) {
+  EmbeddingRows result;
+  if (views.empty()) return result;
+  for (EmbeddingRows& view : views) {
+    if (grid.rows == 0) continue;
+    if (view.n_rows != grid.rows * grid.cols)
+      return errorf(ErrorCode::kUnsupported, "expected {} x {} features of a frame, got {}",
+                    grid.rows, grid.cols, view.n_rows);
+    view = shrunk(view, grid);
+  }
+  result.levels = views[0].levels;
+  const auto levels = static_cast<size_t>(result.levels);
+  for (const EmbeddingRows& view : views) result.n_rows += view.n_rows;
+  for (size_t level = 0; level < levels; ++level) {
+    for (const EmbeddingRows& view : views) {
+      const size_t n = view.values.size() / levels;
+      const auto first = view.values.begin() + static_cast<ptrdiff_t>(level * n);
+      result.values.insert(result.values.end(), first, first + static_cast<ptrdiff_t>(n));
+    }
+  }
+  if (grid.newline_behind) {
+    result.values.insert(result.values.end(), newline.begin(), newline.end());
+    ++result.n_rows;
+  }
+  return result;
+}
+
+}  // namespace penstock
