@@ -50,16 +50,17 @@ def interleave_rows(w, heads):
     return w.reshape(heads, 2, rows // heads // 2, columns).transpose(0, 2, 1, 3).reshape(rows, columns)
 
 
-def add_tokenizer(writer, sp):
+def add_tokenizer(writer, sp, more=()):
+    """more: special tokens behind the pieces."""
     kinds = gguf.TokenType
     n = sp.get_piece_size()
     kind = [kinds.UNKNOWN if sp.is_unknown(i) else kinds.CONTROL if sp.is_control(i) else
             kinds.BYTE if sp.is_byte(i) else kinds.NORMAL for i in range(n)]
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
-    writer.add_token_list([sp.id_to_piece(i).encode() for i in range(n)])
-    writer.add_token_scores([sp.get_score(i) for i in range(n)])
-    writer.add_token_types([int(k) for k in kind])
+    writer.add_token_list([sp.id_to_piece(i).encode() for i in range(n)] + [token.encode() for token in more])
+    writer.add_token_scores([sp.get_score(i) for i in range(n)] + [0.0] * len(more))
+    writer.add_token_types([int(k) for k in kind] + [int(kinds.CONTROL)] * len(more))
     writer.add_bos_token_id(tokenizer.BOS)
     writer.add_eos_token_id(tokenizer.EOS)
     writer.add_unk_token_id(tokenizer.UNK)

@@ -78,6 +78,14 @@ def rotate(x, cos, sin):
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
 
 
+def attend(q, k, v, mask):
+    """Attention of (B, heads, T, head_dim). A mask of numbers is added to the scores, by plain products: on CPUs, for rows of a few
+    hundred tokens, these are faster than the fused operation, which takes masks of bools."""
+    if mask is None or mask.dtype == torch.bool:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+    return (q * q.shape[-1] ** -0.5 @ k.mT + mask).softmax(-1).to(v.dtype) @ v
+
+
 class Attention(nn.Module):
     def __init__(self, cfg):
         super().__init__()
@@ -97,7 +105,7 @@ class Attention(nn.Module):
         v = self.v_proj(x).view(b, t, cfg.kv_heads, cfg.head_dim).transpose(1, 2)
         group = cfg.heads // cfg.kv_heads
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+        y = attend(q, k, v, mask)
         return self.o_proj(self.sub_norm(y.transpose(1, 2).reshape(b, t, cfg.dim)))
 
 

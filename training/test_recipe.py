@@ -16,18 +16,23 @@ import tempfile
 import torch
 
 import check_export
+import check_seeing
 import data
 import eagle
 import embed
 import evaluate
 import export
+import export_seeing
 import family
 import medusa
 import optim
+import scenes
 import stacked
 import tokenizer
 import train
+import train_seeing
 
+TEXT = pathlib.Path(__file__).parent.parent / "models" / "penstock-stories-1m-bf16"
 CONFIG = {
     "name": "smoke", "seed": 3, "steps": 24, "warmup": 4, "decay": 8, "batch_tokens": 1024, "lr": 0.02,
     "adam_lr": 0.004, "weight_decay": 0.1, "dropout": 0.1, "exit_weight": 0.3, "evaluate_every": 12, "compile": False,
@@ -174,6 +179,45 @@ def check_embedding(folder):
     check(difference < 0.01, f"similarities of the q8_0 GGUF differ by {difference:.4f}")
 
 
+def check_scenes():
+    """What is drawn and asked follows from the seed, and nothing held out is trained on."""
+    held = [[scenes.held_out(t.shape, t.color, t.place) for t in s.things] for s, _ in scenes.held_out_set(7, 50)]
+    check(all(any(h) for h in held), "every held-out scene has a triple that no training scene has")
+    random = scenes.np.random.default_rng(1)
+    trained = [scenes.make_scene(random, held=False) for _ in range(50)]
+    check(not any(scenes.held_out(t.shape, t.color, t.place) for s in trained for t in s.things), "and no training scene has one")
+    once, again = (scenes.png(scenes.draw(next(iter(scenes.held_out_set(7, 1)))[0])) for _ in range(2))
+    check(once == again, "a scene is drawn byte by byte the same")
+
+
+def check_seeing_model(folder):
+    def trainer(out, *more):
+        return train_seeing.Trainer(train_seeing.parse_arguments(["--text", str(TEXT), "--out", str(folder / out), "--batch", "8", "--hints", "4",
+                                                                  "--steps", "8", "--decay", "2", "--warmup", "2", "--scenes", "4", *more]))
+    whole = trainer("seeing")
+    whole.run()
+    log = (folder / "seeing" / "log.jsonl").read_text()
+    check('"right"' in log, "held-out scenes are asked at the end of a run")
+    first = trainer("seeing_parts")
+    batches = train_seeing.Batches(first.vocabulary, 0, 8, first.model.tower_cfg.row)
+    for step in range(5):
+        first.train_step(batches[step])
+    first.save()
+    second = trainer("seeing_parts", "--resume")
+    second.run()
+    a, b = (torch.load(folder / o / "weights.pt", weights_only=True)["weights"] for o in ("seeing", "seeing_parts"))
+    check(second.step == 8 and all(torch.equal(a[k], b[k]) for k in a), "a resumed run of the model that sees equals an uninterrupted one")
+    batch, hints = batches[0], []
+    second.args.hints, second.args.steps, second.args.decay = 30, 100, 1
+    for _ in range(20):
+        hints.append(second.train_step(batch)[0])
+    check(hints[-1] < 0.5 * hints[0], f"the tower learns what it is shown ({hints[0]:.2f} to {hints[-1]:.2f})")
+    net, _ = export_seeing.load(folder / "seeing" / "weights.pt")
+    export_seeing.write_hugging_face(net, TEXT / "tokenizer.model", folder / "seeing_hf")
+    same, *differences = check_seeing.check_directory(folder / "seeing_hf", folder / "seeing" / "weights.pt", TEXT / "tokenizer.model", count=1)
+    check(same and max(differences) < 1e-4, f"transformers reads the directory as it was trained (difference {max(differences):.1e})")
+
+
 def main(stories_file):
     torch.set_num_threads(2)
     stories = data.load_stories(stories_file)
@@ -190,6 +234,8 @@ def main(stories_file):
         check_family(folder)
         check_export_agrees(folder)
         check_embedding(folder)
+        check_scenes()
+        check_seeing_model(folder)
 
 
 if __name__ == "__main__":
