@@ -200,9 +200,11 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all of them without")
     args = parser.parse_args()
-    print(json.dumps({"load": os.getloadavg()[0]} | {part: PARTS[part](args) for part in args.parts}, indent=2))
+    if unknown := set(args.parts) - set(PARTS):
+        parser.error(f"parts: expected {', '.join(PARTS)}, got {', '.join(sorted(unknown))}")
+    print(json.dumps({"load": os.getloadavg()[0]} | {part: PARTS[part](args) for part in args.parts or PARTS}, indent=2))
 
 
 if __name__ == "__main__":

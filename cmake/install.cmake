@@ -4,7 +4,7 @@
 #   models    all of models/
 #   library   include/penstock, static libraries without debug information, and a CMake package: find_package(penstock).
 #             They need neither Boost nor prometheus nor libcurl: what serves and downloads stays in the program. OpenSSL is for
-#             the identity of a picture (SHA-256) and for a Redis that is reached by TLS.
+#             SHA-256 (identities of pictures, salts of the prefix cache) and for a Redis that is reached by TLS.
 include(CMakePackageConfigHelpers)
 
 set(models ${CMAKE_INSTALL_DATADIR}/penstock/models)

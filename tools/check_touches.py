@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DESIGN, EXAMPLES = ROOT / "docs/design.md", ROOT / "docs/add-a-thing.md"
 COMPILE = ["c++", "-std=c++20", "-O0", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-fopenmp-simd",
            "-Werror"]
-LIBRARIES = ["-lspdlog", "-lfmt", "-lpthread"]
+LIBRARIES = ["-lspdlog", "-lfmt", "-lcrypto", "-lpthread"]
 
 
 class Violation(Exception):

@@ -54,6 +54,7 @@ class Opening:
     enable_lora: bool = False
     most_pictures: Optional[int] = None  # in a prompt
     most_videos: Optional[int] = None
+    most_sounds: Optional[int] = None
     mm_processor_kwargs: Dict[str, Any] = field(default_factory=dict)
     n_outside: Tuple[int, int] = (1, 0)
     given: Dict[str, Any] = field(default_factory=dict)
@@ -456,7 +457,9 @@ def _own(*names: str) -> Dict[str, Rule]:
 
 
 def _limit_mm(opening: Opening, name: str, value: Any) -> None:
-    """Reads {"image": N, "video": {"count": N}}; other kinds of input are refused everywhere."""
+    """Reads {"image": N, "video": {"count": N}, "audio": N}. Errors: ValueError (also another kind of input)."""
+    if unknown := set(value or {}) - {"image", "video", "audio"}:
+        raise ValueError(f"{name}: expected image, video or audio, got {', '.join(sorted(map(repr, unknown)))}")
     def most_of(kind: str) -> Optional[int]:
         most = (value or {}).get(kind)
         if isinstance(most, Mapping):
@@ -464,7 +467,7 @@ def _limit_mm(opening: Opening, name: str, value: Any) -> None:
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
             raise ValueError(f"{name}: expected a number of {kind}s, got {most!r}")
         return most
-    opening.most_pictures, opening.most_videos = most_of("image"), most_of("video")
+    opening.most_pictures, opening.most_videos, opening.most_sounds = most_of("image"), most_of("video"), most_of("audio")
 
 
 # Connectors of vLLM whose engines share a folder, as those with a kv_store do.

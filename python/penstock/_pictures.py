@@ -142,8 +142,9 @@ def with_files(messages: List[Any]) -> List[Any]:
         if kind == "video" and part.get(kind) is not None and not isinstance(part[kind], str):
             if isinstance(part[kind], (list, tuple)) and part[kind] and all(isinstance(one, str) for one in part[kind]):
                 return part
-            video = video_of(part[kind], where)
-            return {"type": "video", "video": video["frames"], "metadata": {**video["metadata"], **(part.get("metadata") or {})},
+            with_metadata = part.get("metadata") is not None and not isinstance(part[kind], tuple)
+            video = video_of((part[kind], part["metadata"]) if with_metadata else part[kind], where)
+            return {"type": "video", "video": video["frames"], "metadata": video["metadata"],
                     **({"fps": part["fps"]} if part.get("fps") is not None else {})}
         return part
 
@@ -165,9 +166,9 @@ def settings_of(session: _core.ModelSession, args: Opening, *given: Optional[Dic
     return {**args.mm_processor_kwargs, **asked} or None
 
 
-def check_number(n: int, n_videos: int, args: Opening) -> None:
-    """Checks the numbers of a prompt's pictures and videos. Errors: ValueError."""
-    for kind, got, most in (("pictures", n, args.most_pictures), ("videos", n_videos, args.most_videos)):
+def check_number(n: int, n_videos: int, n_sounds: int, args: Opening) -> None:
+    """Checks the numbers of a prompt's pictures, videos and sounds. Errors: ValueError."""
+    for kind, got, most in (("pictures", n, args.most_pictures), ("videos", n_videos, args.most_videos), ("sounds", n_sounds, args.most_sounds)):
         if most is not None and got > most:
             raise ValueError(f"limit_mm_per_prompt: expected at most {most} {kind} in a prompt, got {got}")
 
@@ -180,7 +181,7 @@ def placed(session: _core.ModelSession, args: Opening, prompt: ParsedPrompt, kwa
     if not prompt.images:
         return prompt
     n_videos, n_sounds = (sum(isinstance(one, dict) and name in one for one in prompt.images) for name in ("frames", "sound"))
-    check_number(len(prompt.images) - n_videos - n_sounds, n_videos, args)
+    check_number(len(prompt.images) - n_videos - n_sounds, n_videos, n_sounds, args)
     add_special = bool((options or {}).get("add_special_tokens", True))
     ids, pictures = session.place_images(prompt.content, prompt.images, settings, add_special)
     return ParsedPrompt(prompt.text, ids, prompt.cache_salt, pictures=pictures)
@@ -192,6 +193,6 @@ def chat_prompt(session: _core.ModelSession, args: Opening, conversation: List[A
     found: Tuple[str, List[int], Optional[_core.PlacedPictures]] = session.read_chat(
         with_files(conversation), {**options, "picture_settings": settings_of(session, args, kwargs)})
     text, ids, pictures = found
-    if pictures is not None and session.info()["sees"]:
-        check_number(pictures.count - pictures.n_videos, pictures.n_videos, args)
+    if pictures is not None:
+        check_number(pictures.count - pictures.n_videos, pictures.n_videos, pictures.n_sounds, args)
     return ParsedPrompt(text, ids, pictures=pictures)

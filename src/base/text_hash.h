@@ -21,7 +21,9 @@ uint64_t number_hash(uint64_t first, uint64_t second = 0) noexcept;
 
 struct TextHash {
   using is_transparent = void;
-  size_t operator()(std::string_view text) const noexcept { return text_hash(text); }
+  // Not noexcept: the standard library then keeps each key's hash, as it does for texts, and hashes
+  // no key that it passes.
+  size_t operator()(std::string_view text) const { return text_hash(text); }
 };
 
 template <class T>

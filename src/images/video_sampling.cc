@@ -74,8 +74,10 @@ double seconds_of(const VideoInfo& video, double fps) {
 std::vector<int> in_pairs(std::vector<int> indices) {
   std::vector<int> once;
   std::vector<char> seen(indices.empty() ? 0 : static_cast<size_t>(std::ranges::max(indices)) + 1);
-  for (const int index : indices)
-    if (seen[static_cast<size_t>(index)]++ == 0) once.push_back(index);
+  for (const int index : indices) {
+    if (seen[static_cast<size_t>(index)] == 0) once.push_back(index);
+    seen[static_cast<size_t>(index)] = 1;
+  }
   if (once.size() % 2 == 1) once.push_back(once.back());
   return once;
 }

@@ -313,6 +313,12 @@ void define_model_session(nb::module_& module) {
                          self.pictures.pictures,
                          [](const PlannedPicture& one) { return !one.picture.is_sound; });
                    })
+      .def_prop_ro("n_sounds",
+                   [](const PlacedPictures& self) {
+                     return std::ranges::count_if(
+                         self.pictures.pictures,
+                         [](const PlannedPicture& one) { return one.picture.is_sound; });
+                   })
       .def_prop_ro("n_videos",
                    [](const PlacedPictures& self) {
                      return std::ranges::count_if(

@@ -28,6 +28,10 @@ WhisperSettings read_melspec(const FamilyInputs& inputs) {
   made.mel.most_hz = made.mel.rate / 2.0;
   made.hop = melspec_integer(inputs, "hop_length", 160, made.mel.n_fft);
   made.shown = melspec_integer(inputs, "win_length", 400, made.mel.n_fft);
+  if (made.shown > made.mel.n_fft)
+    settings.refuse("melspec_kwargs: win_length", "at most n_fft", std::to_string(made.shown));
+  if (made.hop > made.mel.n_fft)
+    settings.refuse("melspec_kwargs: hop_length", "at most n_fft", std::to_string(made.hop));
   if (made.mel.n_fft % 2 != 0 || made.mel.rate < 8000)
     settings.refuse("melspec_kwargs", "an even n_fft and a sample_rate of at least 8000",
                     "another");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "base/work.h"
 
 namespace penstock {
@@ -57,6 +58,7 @@ std::vector<float> log_mel(std::span<const float> samples, const WhisperSettings
   MelSpectrum spectrum(whisper.mel);
   std::vector<double> window(static_cast<size_t>(n_fft));
   const std::vector<double> shown = hann_window(whisper.shown > 0 ? whisper.shown : n_fft);
+  PENSTOCK_CHECK(shown.size() <= window.size());
   std::ranges::copy(shown,
                     window.begin() + static_cast<ptrdiff_t>((window.size() - shown.size()) / 2));
   std::vector<double> frame(window.size()), bands(n_bands);

@@ -566,7 +566,7 @@ class Drain(unittest.TestCase):
             self.assertEqual((miss["reason"], cached), ("not_kept", 0))
             self.assertEqual(ask(server, "It was big.")[0]["reason"], "none")
             self.assertEqual(server.stop(), 0)
-            self.assertRegex(server.log(), r"request \d+: of \d+ prompt tokens \d+ were in memory and 0 on disk")
+            self.assertRegex(server.log(), r"request \d+: of \d+ prompt tokens \d+ were in memory and 0 in the store")
             self.assertNotIn("garden", server.log())
         with Server(*flags[:2]) as server:
             reply = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}).json()

@@ -42,7 +42,7 @@ inline ErrorCode code_of(const Status& status) {
 inline Result<RedisReply> ask(const RedisAddress& address,
                               const std::vector<std::string_view>& words) {
   static thread_local std::string text;
-  RedisConnection connection(address);
+  RedisConnection connection(address, {.longest_connecting = std::chrono::seconds(5)});
   auto reply = connection.call(words, 1 << 20);
   if (reply) reply->text = text = reply->text;
   return reply;

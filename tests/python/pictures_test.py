@@ -132,6 +132,8 @@ def test_sounds_of_conversations(name):
 @pytest.mark.parametrize("name", ["qwen2_5_omni", "qwen3_omni"])
 def test_pictures_and_sounds_of_conversations(name):
     talks = json.loads((EARS / name / "golden.json").read_text())
+    with pytest.raises(ValueError, match="limit_mm_per_prompt: expected image, video or audio, got 'images'"):
+        penstock.LLM(str(EARS / name), limit_mm_per_prompt={"images": 1}, **ARGUMENTS)
     with penstock.LLM(str(EARS / name), limit_mm_per_prompt={"image": 1}, **ARGUMENTS) as llm:  # sounds do not count
         for output, talk in zip(llm.chat([talk["messages"] for talk in talks], PARAMS), talks):
             expect(output, talk)
@@ -185,8 +187,8 @@ def test_settings_of_the_processor(qwen):
     parts = [{"role": "user", "content": [{"type": "image_pil", "image_pil": image}]}]
     large, little = (len(qwen.chat(parts, PARAMS, mm_processor_kwargs=one)[0].prompt_token_ids) for one in (None, small))
     assert large - little == whole - 18
-    with pytest.raises(ValueError, match='mm_processor_kwargs: .*"fps" is not known'):
-        qwen.generate(prompt, PARAMS, mm_processor_kwargs={"fps": 2})
+    with pytest.raises(ValueError, match='mm_processor_kwargs: .*"colours" is not known'):
+        qwen.generate(prompt, PARAMS, mm_processor_kwargs={"colours": 2})
     with penstock.LLM(str(SEEING / "qwen3_vl"), mm_processor_kwargs=small, limit_mm_per_prompt={"image": {"count": 1}}, **ARGUMENTS) as llm:
         assert len(llm.generate(prompt, PARAMS)[0].prompt_token_ids) == 18
         two = {"prompt": prompt["prompt"] * 2, "multi_modal_data": {"image": [image, image]}}

@@ -88,17 +88,20 @@ size_t find_redis(std::string_view text) {
   return std::string_view::npos;
 }
 
+// What is wrong may be a password in a wrong place.
+constexpr std::string_view kHidden = "another";
+
 Result<RedisHost> parse_redis_host(std::string_view text) {
   RedisHost at;
   const bool brackets = text.starts_with('[');  // an IPv6 address
   const size_t end = brackets ? text.find(']') : std::min(text.find(':'), text.size());
-  if (end == std::string_view::npos) return refuse("a ] behind an IPv6 address", text);
+  if (end == std::string_view::npos) return refuse("a ] behind an IPv6 address", kHidden);
   at.host = text.substr(brackets, end - brackets);
-  if (at.host.empty()) return refuse("a host", text);
+  if (at.host.empty()) return refuse("a host", kHidden);
   text.remove_prefix(end + brackets);
   if (text.empty()) return at;
   at.port = text.starts_with(':') ? number_of(text.substr(1), 65535) : -1;
-  if (at.port <= 0) return refuse("a port of 1 to 65535", text);
+  if (at.port <= 0) return refuse("a port of 1 to 65535", kHidden);
   return at;
 }
 

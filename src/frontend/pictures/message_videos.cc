@@ -111,8 +111,7 @@ Status read_number(const Json& metadata, const char* name, double most, double& 
 }  // namespace
 
 bool is_video(const Json& part) {
-  return has_video_type(part, "video_url") ||
-         (has_video_type(part, "video") && part.contains("video"));
+  return has_video_type(part, "video_url") || has_video_type(part, "video");
 }
 
 Status read_video_metadata(const Json& metadata, VideoInfo& info) {

@@ -138,12 +138,14 @@ Status PicturePrompt::check_soft_tokens(std::string_view text,
   return {};
 }
 
-std::optional<PicturePrompt::Place> PicturePrompt::next_place(std::string_view text,
-                                                              size_t from) const {
+std::optional<PicturePrompt::Place> PicturePrompt::next_place(std::string_view text, size_t from,
+                                                              NextPlaces& places) const {
   std::optional<Place> next;
   for (size_t k = 0; k < kinds_.size(); ++k) {
     if (kinds_[k].placeholder.empty()) continue;
-    const size_t at = text.find(kinds_[k].placeholder, from);
+    // A kind is searched again behind its place only, so that all texts are read once for each.
+    if (places[k] < from || from == 0) places[k] = text.find(kinds_[k].placeholder, from);
+    const size_t at = places[k];
     if (at != std::string_view::npos && (!next || at < next->at)) next = Place{at, k};
   }
   return next;
@@ -159,7 +161,8 @@ Result<std::string> PicturePrompt::filled(std::string_view text,
   std::array<size_t, 3> n_places{},
       next{};  // next: index of a kind's next picture, or one before it
   runs.clear();
-  for (auto place = next_place(text, 0); place; place = next_place(text, done)) {
+  NextPlaces places{};
+  for (auto place = next_place(text, 0, places); place; place = next_place(text, done, places)) {
     const Kind& kind = kinds_[place->kind];
     result.append(text, done, place->at - done);
     done = place->at + kind.placeholder.size();

@@ -70,9 +70,12 @@ class PicturePrompt {
     size_t at;
     size_t kind;
   };
+  // The next place of each kind in a text; npos: there is none.
+  using NextPlaces = std::array<size_t, 3>;
   Status check_soft_tokens(std::string_view text, const std::vector<PlannedPicture>& pictures,
                            std::string_view where) const;
-  std::optional<Place> next_place(std::string_view text, size_t from) const;
+  // places: as it was left by the last call for this text; of zeros at first.
+  std::optional<Place> next_place(std::string_view text, size_t from, NextPlaces& places) const;
   Status check_numbers(std::string_view where, std::span<const size_t> n_places,
                        const std::vector<PlannedPicture>& pictures) const;
   // What a stand-in text stands for. REQUIRES: text begins with one.

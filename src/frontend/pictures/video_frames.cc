@@ -66,7 +66,10 @@ Result<std::vector<Image>> VideoReader::next() {
 }
 
 std::string name_of(const VideoFrames& video, const ImagePlan& plan, const HashOfText& hash) {
+  // The same frames, as they are read, may make views of another size: it depends on how many came.
   std::string name = fmt::format("video {}", plan.frame_step);
+  for (const ImageView& view : std::span(plan.views).first(std::min<size_t>(1, plan.views.size())))
+    name += fmt::format(" {} x {}", view.width, view.height);
   for (const int frame : plan.frames) {
     const auto own = hash(video.files[static_cast<size_t>(frame)]);
     name += fmt::format(" {:016x}{:016x}", own[0], own[1]);

@@ -12,9 +12,7 @@ class Explorer {
  public:
   Explorer(ExprPool& pool, std::span<const ExprId> exprs, const TagOf& tag_of, Budget& budget)
       : pool_(pool), tag_of_(tag_of), budget_(budget) {
-    std::vector<const CharSet*> sets;
-    for (const ExprId id : exprs) pool.collect_sets(id, sets);
-    dfa_.alphabet = Alphabet::of(sets, budget);
+    dfa_.alphabet = Alphabet::of(pool.sets_of(exprs), budget);
     keys_.push_back(Key(exprs.size(), ExprPool::kNothing));
     dfa_.tags.push_back(0);
     // A text that no expression can match may still be accepted by tag_of(), and is then a regular
@@ -29,7 +27,8 @@ class Explorer {
     if (n_symbols > Alphabet::kMostSymbols || budget_.exhausted()) return too_many();
     for (uint32_t state = 0; state < keys_.size(); ++state) {
       if (!budget_.take_states(1) || !budget_.take_edges(n_symbols)) return too_many();
-      dfa_.next.resize(keys_.size() * n_symbols, CharDfa::kDead);
+      // Rows are made when their edges were counted, however many states are known.
+      dfa_.next.resize((state + 1) * static_cast<size_t>(n_symbols), CharDfa::kDead);
       for (int symbol = 0; symbol < n_symbols; ++symbol) {
         const uint32_t target = state == 0 ? 0 : successor(state, dfa_.alphabet.sample(symbol));
         dfa_.next[state * static_cast<size_t>(n_symbols) + symbol] = target;

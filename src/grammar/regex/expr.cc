@@ -164,12 +164,16 @@ void ExprPool::flatten(Kind kind, std::vector<ExprId>& list) const {
 void ExprPool::merge_chars(std::vector<ExprId>& list) {
   const auto is_chars = [this](ExprId id) { return node(id).kind == Kind::kChars; };
   if (std::count_if(list.begin(), list.end(), is_chars) < 2) return;
-  CharSet merged;
+  std::vector<CodeRange> merged;
   for (const ExprId id : list) {
-    if (is_chars(id)) merged = merged | sets_[node(id).a];
+    if (!is_chars(id)) continue;
+    const std::span<const CodeRange> ranges = sets_[node(id).a].ranges();
+    merged.insert(merged.end(), ranges.begin(), ranges.end());
   }
+  constexpr size_t kRangesOfStep = 8;
+  work(1 + merged.size() / kRangesOfStep);
   std::erase_if(list, is_chars);
-  list.push_back(chars(merged));
+  list.push_back(chars(CharSet::from_ranges(std::move(merged))));
   std::sort(list.begin(), list.end());
 }
 
@@ -262,9 +266,10 @@ ExprId ExprPool::derive_list(const Node& at, char32_t c, int depth) {
   return nary(at.kind, std::move(derived));
 }
 
-void ExprPool::collect_sets(ExprId id, std::vector<const CharSet*>& out) const {
-  std::unordered_set<uint32_t> seen;
-  std::vector<ExprId> stack{id};
+std::vector<const CharSet*> ExprPool::sets_of(std::span<const ExprId> ids) const {
+  std::vector<const CharSet*> out;
+  std::unordered_set<uint32_t> seen;  // equal sets are one expression
+  std::vector<ExprId> stack(ids.begin(), ids.end());
   while (!stack.empty()) {
     const ExprId top = stack.back();
     stack.pop_back();
@@ -273,10 +278,7 @@ void ExprPool::collect_sets(ExprId id, std::vector<const CharSet*>& out) const {
     switch (at.kind) {
       case Kind::kNothing:
       case Kind::kEmpty: break;
-      case Kind::kChars:
-        if (std::find(out.begin(), out.end(), &sets_[at.a]) == out.end())
-          out.push_back(&sets_[at.a]);
-        break;
+      case Kind::kChars: out.push_back(&sets_[at.a]); break;
       case Kind::kConcat: stack.push_back(ExprId{at.b}); [[fallthrough]];
       case Kind::kNot:
       case Kind::kRepeat: stack.push_back(ExprId{at.a}); break;
@@ -284,6 +286,7 @@ void ExprPool::collect_sets(ExprId id, std::vector<const CharSet*>& out) const {
       case Kind::kAnd: stack.insert(stack.end(), parts(at).begin(), parts(at).end()); break;
     }
   }
+  return out;
 }
 
 }  // namespace penstock::grammar

@@ -55,8 +55,8 @@ class ExprPool {
   // Returns the Brzozowski derivative of id by c: the rests, after c, of the strings of id that
   // start with c.
   ExprId derivative(ExprId id, char32_t c);
-  // Appends to out the character sets that id distinguishes, each once.
-  void collect_sets(ExprId id, std::vector<const CharSet*>& out) const;
+  // Returns the character sets that these expressions distinguish, each once.
+  std::vector<const CharSet*> sets_of(std::span<const ExprId> ids) const;
 
   bool exhausted() const { return exhausted_; }
   size_t size() const { return nodes_.size(); }

@@ -69,6 +69,10 @@ void configure_granite_speech_tower(TowerReader& reader, TowerConfig& config) {
   set_tower_layers(config, n_layers, dim, n_heads,
                    dim * audio.integer({"", "feedforward_mult"}, 1, 1 << 6, 4));
   ModelConfig& layers = config.layers;
+  if (!audio.has({"", "dim_head"}) && dim % n_heads != 0)
+    reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("hidden_dim: expected a multiple of num_heads {}, got {}", n_heads, dim));
   layers.head_dim =
       audio.has({"", "dim_head"}) ? audio.integer({"", "dim_head"}, 1, 1 << 12) : dim / n_heads;
   layers.attention.scale = 1.0f / std::sqrt(static_cast<float>(std::max(layers.head_dim, 1)));

@@ -422,7 +422,7 @@ net::awaitable<Result<std::string>> write_windows(Services& services, Exchange& 
       segments = transcriber.add(*tokens);
       if (!call.form.wants_words) return;
       for (const TranscriptSegment& segment : segments)
-        add_words(call, segment, transcriber.language(), words);
+        add_words(call, segment, call.translate ? "en" : transcriber.language(), words);
     });
     written.words.insert(written.words.end(), words.begin(), words.end());
     for (TranscriptSegment& segment : segments) {

@@ -34,11 +34,16 @@ std::string identity_of_files(const std::string& path) {
   const std::string stem = shard_stem(model.stem().string());
   if (!whole && stem == model.stem()) return identity_of_file(path);
   std::vector<std::string> files;
-  for (fs::directory_iterator file(whole ? model : fs::absolute(model, error).parent_path(), error),
-       end;
-       !error && file != end; file.increment(error)) {
-    if (whole || shard_stem(file->path().stem().string()) == stem)
+  if (whole) {  // weights may lie in folders of it
+    for (fs::recursive_directory_iterator file(model, error), end; !error && file != end;
+         file.increment(error))
       files.push_back(identity_of_file(file->path()));
+  } else {
+    for (fs::directory_iterator file(fs::absolute(model, error).parent_path(), error), end;
+         !error && file != end; file.increment(error)) {
+      if (shard_stem(file->path().stem().string()) == stem)
+        files.push_back(identity_of_file(file->path()));
+    }
   }
   std::ranges::sort(files);
   std::string all;
