@@ -12,17 +12,15 @@ import argparse
 import json
 import os
 import random
-import re
 import shlex
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 import openai
+import served
 
 TOOLS = [{"type": "function", "function": {"name": name, "description": text, "parameters": {
     "type": "object", "properties": {key: {"type": "string", "description": f"the {key}"} for key in keys}, "required": keys}}}
@@ -37,19 +35,12 @@ class Server:
                         "--max-model-len", str(args.tokens + 2000), "--no-log-requests", *args.flags, *(["--kv-store", store] if store else [])]
 
     def start(self):
-        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            if found := re.search(r"://[\d.]+:(\d+)", line):
-                break
-        else:
-            sys.exit("penstock did not start")
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
-        self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{found[1]}/v1", api_key="none", timeout=600, max_retries=0)
+        self.process, port = served.start(self.command)
+        self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", timeout=600, max_retries=0)
         self.model = self.client.models.list().data[0].id
 
     def stop(self):
-        self.process.terminate()
-        self.process.wait(60)
+        served.stop(self.process)
 
     def turn(self, messages, n_tokens):
         """(milliseconds to the first event of the reply, its text, prompt tokens, cached ones)"""

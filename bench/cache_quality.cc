@@ -64,7 +64,7 @@ Result<std::vector<std::vector<TokenId>>> sequences_of(const char* path,
   return sequences;
 }
 
-// Of a token, by the logits before it.
+// Negative logarithm of the probability that the logits in front of a token give it, in nats.
 double surprise(const std::vector<float>& logits, TokenId token) {
   const float most = *std::max_element(logits.begin(), logits.end());
   double sum = 0;

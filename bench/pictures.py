@@ -22,7 +22,6 @@ import io
 import json
 import os
 import pathlib
-import re
 import statistics
 import struct
 import subprocess
@@ -31,6 +30,7 @@ import time
 
 os.environ.update(HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
 import numpy
+import served
 from PIL import Image
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -153,13 +153,11 @@ def towers(args):
 
 @contextlib.contextmanager
 def server_of(args, directory):
-    command = [args.build / "penstock", "serve", "-m", directory, "--port", "0", "--threads", str(args.threads)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    server, port = served.start([args.build / "penstock", "serve", "-m", directory, "--port", "0", "--threads", args.threads])
     try:
-        yield next(int(found[1]) for found in (re.search(r"at http://[\d.]+:(\d+)", line) for line in server.stdout) if found)
+        yield port
     finally:
-        server.terminate()
-        server.wait()
+        served.stop(server)
 
 
 def first_token(args):

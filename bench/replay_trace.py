@@ -25,6 +25,8 @@ import tempfile
 import threading
 import time
 
+import served
+
 BLOCK = 512
 FIRST_ID = 300  # behind the special tokens of common vocabularies
 
@@ -80,15 +82,8 @@ class Penstock:
     def start(self):
         command = [os.environ.get("PENSTOCK", "penstock"), "serve", "-m", self.args.model, "--port", "0", "--kv-cache-memory", self.args.cache,
                    "--no-log-requests"]
-        self.process = subprocess.Popen(command + (["--kv-store", self.store] if self.store else []),
-                                        stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            if found := re.search(r"://[\d.]+:(\d+)", line):
-                break
-        else:
-            sys.exit("penstock did not start")
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
-        self.client = Client(int(found[1]))
+        self.process, port = served.start(command + (["--kv-store", self.store] if self.store else []))
+        self.client = Client(port)
         return self.client.send("GET", "/v1/models")
 
     def ask(self, tokens, _):
@@ -100,8 +95,7 @@ class Penstock:
         metrics = self.client.metrics()
         self.written += float(metrics.get("kv_store_written_bytes_total", 0))
         self.read += float(metrics.get("kv_store_read_bytes_total", 0))
-        self.process.terminate()
-        self.process.wait(120)
+        served.stop(self.process)
 
 
 class LlamaCpp:

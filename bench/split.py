@@ -18,21 +18,15 @@ import shlex
 import socket
 import statistics
 import subprocess
-import tempfile
 import threading
 import time
+
+import served
 
 
 class Server:
     def __init__(self, *flags):
-        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        self.process = subprocess.Popen([os.environ["PENSTOCK"], "serve", "--host", "127.0.0.1", "--port", "0", *flags],
-                                        stderr=self.log, stdout=subprocess.DEVNULL)
-        while not (found := re.search(r"serving \S+ at \w+://[\d.]+:(\d+)", open(self.log.name).read())):
-            if self.process.poll() is not None:
-                raise RuntimeError(open(self.log.name).read())
-            time.sleep(0.05)
-        self.port = int(found[1])
+        self.process, self.port = served.start([os.environ["PENSTOCK"], "serve", "--host", "127.0.0.1", "--port", "0", *flags])
 
     def send(self, body, headers=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)

@@ -1,4 +1,5 @@
-// What heads of a decoder attend to among the rows of its encoder (Whisper): for the times of words.
+// Attention weights of chosen decoder heads over the rows of the encoder (Whisper), from which the times of
+// words are found.
 #pragma once
 #include <cstddef>
 #include <span>

@@ -16,7 +16,7 @@ namespace penstock {
 
 // SipHash-1-3.
 uint64_t text_hash(std::string_view text) noexcept;
-// The same of two numbers.
+// SipHash-1-3 of two numbers, with the same key of the process.
 uint64_t number_hash(uint64_t first, uint64_t second = 0) noexcept;
 
 struct TextHash {
@@ -29,7 +29,7 @@ struct TextHash {
 template <class T>
 using TextMap = std::unordered_map<std::string, T, TextHash, std::equal_to<>>;
 using TextSet = std::unordered_set<std::string, TextHash, std::equal_to<>>;
-// Of texts that others own.
+// Containers of texts that others own and keep alive.
 template <class T>
 using ViewMap = std::unordered_map<std::string_view, T, TextHash>;
 using ViewSet = std::unordered_set<std::string_view, TextHash>;

@@ -261,7 +261,25 @@ class BlockVideos : public VideoProcessor {
   std::string start_, end_;
 };
 
-class InternVideos : public VideoProcessor {
+// Videos of which each frame is a view, resized as a whole.
+class WholeFrames : public VideoProcessor {
+ public:
+  std::vector<float> pixels(const ImageView& view, std::span<const Image> frames) const override {
+    const Image sized = resize_image(frames[0], view.width, view.height, all_.pixels.filter);
+    std::vector<float> values(sized.rgb.size());
+    write_planes(sized, all_.pixels.table(), values.data());
+    return values;
+  }
+  PixelLayout layout() const override { return PixelLayout::kPlanes; }
+  std::string placeholder() const override { return all_.placeholder; }
+  std::string soft_token() const override { return all_.soft_token; }
+
+ protected:
+  VideoSettings all_;
+  SizeSetting size_;  // of a view
+};
+
+class InternVideos : public WholeFrames {
  public:
   explicit InternVideos(const FamilyInputs& inputs) {
     ProcessorSettings& settings = inputs.settings;
@@ -301,16 +319,6 @@ class InternVideos : public VideoProcessor {
     return plan;
   }
 
-  std::vector<float> pixels(const ImageView& view, std::span<const Image> frames) const override {
-    const Image sized = resize_image(frames[0], view.width, view.height, all_.pixels.filter);
-    std::vector<float> values(sized.rgb.size());
-    write_planes(sized, all_.pixels.table(), values.data());
-    return values;
-  }
-  PixelLayout layout() const override { return PixelLayout::kPlanes; }
-  std::string placeholder() const override { return all_.placeholder; }
-  std::string soft_token() const override { return all_.soft_token; }
-
  private:
   // true: the middle of a frame's share; else its place.
   void read_shift(ProcessorSettings& settings) {
@@ -323,14 +331,12 @@ class InternVideos : public VideoProcessor {
       settings.refuse("initial_shift", "at most 1000000", fmt::format("{}", all_.sampling.shift));
   }
 
-  VideoSettings all_;
-  SizeSetting size_;
   int n_tokens_ = 0;
   std::string start_, end_;
 };
 
 // Each frame is a square whose features are shrunk to a half; one newline ends the video.
-class OneVisionVideos : public VideoProcessor {
+class OneVisionVideos : public WholeFrames {
  public:
   explicit OneVisionVideos(const FamilyInputs& inputs) {
     ProcessorSettings& settings = inputs.settings;
@@ -364,19 +370,7 @@ class OneVisionVideos : public VideoProcessor {
     return plan;
   }
 
-  std::vector<float> pixels(const ImageView& view, std::span<const Image> frames) const override {
-    const Image sized = resize_image(frames[0], view.width, view.height, all_.pixels.filter);
-    std::vector<float> values(sized.rgb.size());
-    write_planes(sized, all_.pixels.table(), values.data());
-    return values;
-  }
-  PixelLayout layout() const override { return PixelLayout::kPlanes; }
-  std::string placeholder() const override { return all_.placeholder; }
-  std::string soft_token() const override { return all_.soft_token; }
-
  private:
-  VideoSettings all_;
-  SizeSetting size_;
   int side_ = 0;  // patches
 };
 

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <thread>
 
+#include "engine/kept_block.h"
 #include "engine/store/block_folder.h"
 #include "engine/store/block_memory.h"
 #include "engine/store/block_tiers.h"
@@ -15,57 +15,32 @@
 namespace penstock {
 namespace {
 
-constexpr int kPieceTokens = 4;
-constexpr int64_t kPieceBytes[] = {100, 5000};
-
-BlockImages memory_images(uint64_t fingerprint = 1) {
-  return {{fingerprint, 2}, kPieceTokens, kPieceBytes};
-}
-
-struct Piece {
-  explicit Piece(int n, int group = 0) : tokens(kPieceTokens), key{group, {}} {
-    std::iota(tokens.begin(), tokens.end(), n);
-    key.hash = chain_hash(root_hash("chain"), tokens);
-    const BlockImages images = memory_images();
-    image = images.make(key, tokens);
-    std::ranges::fill(images.content(group, image), static_cast<std::byte>(n));
-    images.seal(image);
-  }
-  std::vector<TokenId> tokens;
-  BlockKey key;
-  BlockImage image;
-};
-
 // A store with room for n blocks of each group.
 std::shared_ptr<BlockMemory> memory_of(int n) {
-  const BlockImages images = memory_images();
+  const BlockImages images = redis_images();
   return BlockMemory::open(n * (images.bytes(0) + images.bytes(1)), images, std::vector{7, 7})
       .value();
 }
 
-ErrorCode kind_of(const Status& status) {
-  return status ? ErrorCode::kInternal : status.error().code;
-}
-
-bool has(const BlockStore& store, const Piece& block) {
+bool has(const BlockStore& store, const Kept& block) {
   BlockImage image;
   return store.read(block.key, block.tokens, image) && image == block.image;
 }
 
 TEST(BlockMemory, GivesBackWhatWasWritten) {
   const auto memory = memory_of(3);
-  for (const Piece& block : {Piece(1), Piece(2), Piece(1, 1)}) {
+  for (const Kept& block : {Kept(1), Kept(2), Kept(1, 1)}) {
     EXPECT_FALSE(memory->contains(block.key));
     EXPECT_FALSE(memory->touch(block.key));
     BlockImage image;
-    EXPECT_EQ(kind_of(memory->read(block.key, block.tokens, image)), ErrorCode::kNotFound);
+    EXPECT_EQ(code_of(memory->read(block.key, block.tokens, image)), ErrorCode::kNotFound);
     ASSERT_TRUE(memory->write(block.key, block.image));
     ASSERT_TRUE(memory->write(block.key, block.image));
     EXPECT_TRUE(memory->contains(block.key));
     EXPECT_TRUE(memory->is_at_hand(block.key));
     EXPECT_TRUE(has(*memory, block));
-    const std::vector<TokenId> others(kPieceTokens, 77);
-    EXPECT_EQ(kind_of(memory->read(block.key, others, image)), ErrorCode::kCorruptFile);
+    const std::vector<TokenId> others(kTokensOfBlock, 77);
+    EXPECT_EQ(code_of(memory->read(block.key, others, image)), ErrorCode::kCorruptFile);
   }
 }
 
@@ -73,9 +48,9 @@ TEST(BlockMemory, TheLeastRecentlyUsedOfAGroupGoesFirst) {
   const auto memory = memory_of(3);
   ASSERT_EQ(memory->n_slots(0), 3);
   ASSERT_EQ(memory->n_slots(1), 3);
-  const Piece other(1, 1);
+  const Kept other(1, 1);
   ASSERT_TRUE(memory->write(other.key, other.image));
-  const std::vector<Piece> blocks = {Piece(0), Piece(1), Piece(2), Piece(3), Piece(4)};
+  const std::vector<Kept> blocks = {Kept(0), Kept(1), Kept(2), Kept(3), Kept(4)};
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(memory->write(blocks[i].key, blocks[i].image));
   EXPECT_TRUE(memory->touch(blocks[0].key));
   EXPECT_TRUE(has(*memory, blocks[1]));
@@ -88,17 +63,18 @@ TEST(BlockMemory, TheLeastRecentlyUsedOfAGroupGoesFirst) {
 }
 
 TEST(BlockMemory, GroupsHaveSharesByTheirBlocks) {
-  const BlockImages images = memory_images();
-  const auto memory = BlockMemory::open(1 << 20, images, std::vector{90, 10}).value();
+  constexpr int64_t kBytes = 64 << 20;
+  const BlockImages images = redis_images();
+  const auto memory = BlockMemory::open(kBytes, images, std::vector{90, 10}).value();
   EXPECT_GT(memory->n_slots(0), 8 * memory->n_slots(1));
   EXPECT_LT(memory->n_slots(0), 10 * memory->n_slots(1));
   const int64_t taken = memory->n_slots(0) * images.bytes(0) + memory->n_slots(1) * images.bytes(1);
-  EXPECT_LE(taken, 1 << 20);
-  EXPECT_GT(taken, (1 << 20) - 2 * (images.bytes(0) + images.bytes(1)));
+  EXPECT_LE(taken, kBytes);
+  EXPECT_GT(taken, kBytes - 2 * (images.bytes(0) + images.bytes(1)));
 }
 
 TEST(BlockMemory, WhatCannotBeHadIsAnError) {
-  const BlockImages images = memory_images();
+  const BlockImages images = redis_images();
   const auto small = BlockMemory::open(images.bytes(0), images, std::vector{1, 1});
   ASSERT_FALSE(small);
   EXPECT_EQ(small.error().code, ErrorCode::kInvalidArgument);
@@ -109,13 +85,13 @@ TEST(BlockMemory, WhatCannotBeHadIsAnError) {
 
 TEST(BlockMemory, ThreadsDoNotDisturbEachOther) {
   const auto memory = memory_of(4);
-  std::vector<Piece> blocks;
+  std::vector<Kept> blocks;
   for (int i = 0; i < 12; ++i) blocks.emplace_back(i, i % 2);
   std::vector<std::jthread> threads;
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 3000; ++i) {
-        const Piece& block = blocks[static_cast<size_t>((i * (t + 1)) % 12)];
+        const Kept& block = blocks[static_cast<size_t>((i * (t + 1)) % 12)];
         BlockImage image;
         if (t == 0) {
           EXPECT_TRUE(memory->write(block.key, block.image));
@@ -132,22 +108,22 @@ TEST(BlockTiers, ThreeInARow) {
   const auto memory = memory_of(2);
   const auto open = [](const TempDir& dir) {
     return std::make_shared<BlockFolder>(
-        BlockFolder::open(dir.path(), int64_t{1} << 30, memory_images()).value());
+        BlockFolder::open(dir.path(), int64_t{1} << 30, redis_images()).value());
   };
   const auto near = open(near_dir), far = open(far_dir);
   BlockTiers tiers({memory, near, far});
-  const std::vector<Piece> blocks = {Piece(0), Piece(1), Piece(2)};
-  for (const Piece& block : blocks) ASSERT_TRUE(tiers.write(block.key, block.image));
+  const std::vector<Kept> blocks = {Kept(0), Kept(1), Kept(2)};
+  for (const Kept& block : blocks) ASSERT_TRUE(tiers.write(block.key, block.image));
   EXPECT_FALSE(memory->contains(blocks[0].key));
   EXPECT_TRUE(tiers.is_far(blocks[0].key));
   EXPECT_FALSE(tiers.is_at_hand(blocks[0].key));
   EXPECT_TRUE(tiers.is_at_hand(blocks[2].key));
-  for (const Piece& block : blocks) {
+  for (const Kept& block : blocks) {
     EXPECT_TRUE(has(*near, block));
     EXPECT_TRUE(tiers.contains_far(block.key));
     EXPECT_TRUE(has(tiers, block));
   }
-  const Piece alone(5);
+  const Kept alone(5);
   ASSERT_TRUE(near->write(alone.key, alone.image));
   EXPECT_TRUE(tiers.contains(alone.key));
   EXPECT_TRUE(tiers.touch(alone.key));

@@ -1,4 +1,4 @@
-// A block as a store keeps it, of images that need no model, for tests of Redis.
+// A block as a store keeps it, of images that need no model, for tests of stores.
 #pragma once
 #include <chrono>
 #include <numeric>

@@ -43,21 +43,7 @@ TEST_P(HearingModels, GiveTheReferencesTokensAndProbabilities) {
   for (const int most_tokens : {0, 17}) {
     const Hearing model(hearing_path(GetParam()), most_tokens, most_tokens == 0 ? "" : "ngram");
     ASSERT_NE(model.session->eyes(), nullptr) << model.session->blind_reason();
-    std::vector<Request> requests;
-    for (const HeardJson& talk : talks) {
-      const auto task = model.read(talk["messages"]);
-      ASSERT_TRUE(task) << task.error().message;
-      EXPECT_EQ(task->prompt, talk["prompt"].get<std::vector<TokenId>>());
-      requests.push_back(model.request_of(*task));
-      expect_reply(model.run({requests.back()})[0]->result.sequences.at(0), talk);
-    }
-    model.session->engine().reset_prefix_cache();
-    const auto together = model.run(requests), again = model.run(requests);
-    for (size_t i = 0; i < talks.size(); ++i) {
-      expect_reply(together[i]->result.sequences.at(0), talks[i]);
-      expect_reply(again[i]->result.sequences.at(0), talks[i]);
-      EXPECT_GT(again[i]->result.sequences.at(0).stats.cached_tokens, 0);
-    }
+    expect_replies(model, talks, true);
   }
 }
 

@@ -90,4 +90,26 @@ inline void expect_reply(const Collected::Sequence& got, const SensedJson& talk)
   EXPECT_LT(worst, 1e-3f);
 }
 
+// Expects the references' prompts and replies of a golden file, one after the other, then all at once;
+// and again, reuses: from the prefix cache.
+inline void expect_replies(const SensingModel& model, const SensedJson& talks, bool reuses) {
+  std::vector<Request> requests;
+  for (const SensedJson& talk : talks) {
+    const auto task = model.read(talk["messages"]);
+    ASSERT_TRUE(task) << task.error().message;
+    EXPECT_EQ(task->prompt, talk["prompt"].get<std::vector<TokenId>>());
+    requests.push_back(model.request_of(*task));
+    expect_reply(model.run({requests.back()})[0]->result.sequences.at(0), talk);
+  }
+  model.session->engine().reset_prefix_cache();
+  const auto together = model.run(requests), again = model.run(requests);
+  for (size_t i = 0; i < talks.size(); ++i) {
+    expect_reply(together[i]->result.sequences.at(0), talks[i]);
+    expect_reply(again[i]->result.sequences.at(0), talks[i]);
+    if (reuses) {
+      EXPECT_GT(again[i]->result.sequences.at(0).stats.cached_tokens, 0);
+    }
+  }
+}
+
 }  // namespace penstock

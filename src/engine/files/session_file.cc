@@ -136,7 +136,7 @@ Result<std::unique_ptr<OpenFile>> open_session(const std::filesystem::path& path
   return owned;
 }
 
-// Which block of a session an entry is of, in front of its image.
+// Head of an entry, in front of the block's image: its cache group, and its place in the chain of blocks.
 struct Place {
   uint32_t group, index;
 };

@@ -98,7 +98,7 @@ Status check_config(const EngineConfig& c) {
         expect(store.memory_bytes <= total_memory(), "kv_store",
                fmt::format("at most the {} bytes of this machine's memory", total_memory()).c_str(),
                store.memory_bytes));
-    // Its address may have a password.
+    // The value is not shown: a Redis's URL may have a password.
     RETURN_IF_ERROR(expect(c.enable_prefix_caching && c.kv_layout == "paged", "kv_store",
                            "prefix caching and the paged layout beside it", "one without"));
   }

@@ -38,7 +38,7 @@ int64_t now_ns() {
       .count();
 }
 
-// What lies in the future, or before 1970, was used now, or then.
+// Nanoseconds since the last use, >= 0. Times in the future count as now, those before 1970 as 1970.
 int64_t age_of(const timespec& used, int64_t now) {
   constexpr int64_t kSecond = 1'000'000'000;
   const int64_t seconds = std::clamp<int64_t>(used.tv_sec, 0, now / kSecond + 1);

@@ -88,7 +88,7 @@ size_t find_redis(std::string_view text) {
   return std::string_view::npos;
 }
 
-// What is wrong may be a password in a wrong place.
+// Stand-in for a refused part of a URL in errors: it may be a password in the wrong place.
 constexpr std::string_view kHidden = "another";
 
 Result<RedisHost> parse_redis_host(std::string_view text) {

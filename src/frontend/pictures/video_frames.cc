@@ -7,6 +7,8 @@ namespace penstock {
 namespace {
 
 constexpr size_t kFramesBetweenPauses = 16;
+// Pixels that a video's frames have together: 2,048 frames of 1,920 x 1,080.
+constexpr int64_t kMostPixelsOfFrames = int64_t{1} << 32;
 
 std::span<const std::byte> bytes_of(const std::string& file) {
   return std::as_bytes(std::span(file));
@@ -40,6 +42,9 @@ Result<ImagePlan> plan_video(const VideoFrames& video, const VideoProcessor& pro
       return fail(fmt::format("expected at most {} pixels, got {} x {}", limits.max_pixels,
                               frame->width, frame->height));
     if (i == 0) info.width = frame->width, info.height = frame->height;
+    if (int64_t{info.width} * info.height > kMostPixelsOfFrames / info.n_frames)
+      return fail(fmt::format("expected frames of at most {} pixels together, got {} of {} x {}",
+                              kMostPixelsOfFrames, info.n_frames, info.width, info.height));
     if (frame->width != info.width || frame->height != info.height)
       return fail(fmt::format("expected {} x {} pixels as frame 0, got {} x {}", info.width,
                               info.height, frame->width, frame->height));

@@ -177,6 +177,16 @@ void configure_qwen3_omni_eye(TowerReader& reader, TowerConfig& config) {
     reader.fail(ErrorCode::kUnsupported, "apply_vit_abs_pos_embed: expected true");
 }
 
+// Sizes of the published towers, which Omni models have too.
+constexpr std::string_view kQwen25VlDefaults =
+    R"({"depth": 32, "hidden_size": 3584, "hidden_act": "silu", "intermediate_size": 3420,
+    "num_heads": 16, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
+    "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31]})";
+constexpr std::string_view kQwen3VlDefaults =
+    R"({"depth": 27, "hidden_size": 1152, "hidden_act": "gelu_pytorch_tanh",
+    "intermediate_size": 4304, "num_heads": 16, "patch_size": 16, "spatial_merge_size": 2,
+    "temporal_patch_size": 2, "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24]})";
+
 }  // namespace
 
 extern const TowerFamily kQwen2VlTower = {
@@ -193,10 +203,7 @@ extern const TowerFamily kQwen25VlTower = {
     .title = "Qwen2.5-VL",
     .hf_types = {"qwen2_5_vl"},
     .configure = configure_qwen2_5_vl_tower,
-    .hf_defaults =
-        R"({"depth": 32, "hidden_size": 3584, "hidden_act": "silu", "intermediate_size": 3420,
-    "num_heads": 16, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
-    "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31]})",
+    .hf_defaults = kQwen25VlDefaults,
 };
 
 extern const TowerFamily kQwen3VlTower = {
@@ -204,9 +211,7 @@ extern const TowerFamily kQwen3VlTower = {
     .title = "Qwen3-VL",
     .hf_types = {"qwen3_vl", "qwen3_vl_moe"},
     .configure = configure_qwen3_vl_tower,
-    .hf_defaults = R"({"depth": 27, "hidden_size": 1152, "hidden_act": "gelu_pytorch_tanh",
-    "intermediate_size": 4304, "num_heads": 16, "patch_size": 16, "spatial_merge_size": 2,
-    "temporal_patch_size": 2, "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24]})",
+    .hf_defaults = kQwen3VlDefaults,
 };
 
 extern const TowerFamily kQwen25OmniEye = {
@@ -214,10 +219,7 @@ extern const TowerFamily kQwen25OmniEye = {
     .title = "Qwen2.5-Omni",
     .hf_types = {"qwen2_5_omni_thinker"},
     .configure = configure_qwen2_5_omni_eye,
-    .hf_defaults =
-        R"({"depth": 32, "hidden_size": 3584, "hidden_act": "silu", "intermediate_size": 3420,
-    "num_heads": 16, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
-    "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31]})",
+    .hf_defaults = kQwen25VlDefaults,
 };
 
 extern const TowerFamily kQwen3OmniEye = {
@@ -225,9 +227,7 @@ extern const TowerFamily kQwen3OmniEye = {
     .title = "Qwen3-Omni",
     .hf_types = {"qwen3_omni_moe_thinker"},
     .configure = configure_qwen3_omni_eye,
-    .hf_defaults = R"({"depth": 27, "hidden_size": 1152, "hidden_act": "gelu_pytorch_tanh",
-    "intermediate_size": 4304, "num_heads": 16, "patch_size": 16, "spatial_merge_size": 2,
-    "temporal_patch_size": 2, "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24]})",
+    .hf_defaults = kQwen3VlDefaults,
 };
 
 extern const TowerFamily kQwen35Tower = {

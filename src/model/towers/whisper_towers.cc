@@ -234,6 +234,11 @@ void configure_qwen3_asr_tower(TowerReader& reader, TowerConfig& config) {
                       linear_stage(projector + "linear_2", config.text_dim)};
 }
 
+// Sizes of the encoder of Whisper large.
+constexpr std::string_view kLargeEncoderDefaults =
+    R"({"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20,
+    "encoder_ffn_dim": 5120})";
+
 }  // namespace
 
 extern const TowerFamily kUltravoxTower = {
@@ -251,8 +256,7 @@ extern const TowerFamily kQwen25OmniEar = {
     .title = "Qwen2.5-Omni",
     .hf_types = {"qwen2_5_omni_thinker"},
     .configure = configure_qwen2_5_omni_ear,
-    .hf_defaults = R"({"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20,
-    "encoder_ffn_dim": 5120})",
+    .hf_defaults = kLargeEncoderDefaults,
     .sense = TowerSense::kHearing,
 };
 
@@ -261,8 +265,7 @@ extern const TowerFamily kQwen3OmniEar = {
     .title = "Qwen3-Omni",
     .hf_types = {"qwen3_omni_moe_thinker"},
     .configure = configure_qwen3_omni_ear,
-    .hf_defaults = R"({"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20,
-    "encoder_ffn_dim": 5120})",
+    .hf_defaults = kLargeEncoderDefaults,
     .sense = TowerSense::kHearing,
 };
 
@@ -281,8 +284,7 @@ extern const TowerFamily kQwen2AudioTower = {
     .title = "Qwen2-Audio",
     .hf_types = {"qwen2_audio"},
     .configure = configure_qwen2_audio_tower,
-    .hf_defaults = R"({"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20,
-    "encoder_ffn_dim": 5120})",
+    .hf_defaults = kLargeEncoderDefaults,
     .sense = TowerSense::kHearing,
 };
 
