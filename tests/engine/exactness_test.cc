@@ -184,7 +184,9 @@ TEST_P(StateExactness, PreemptedEqualsUndisturbed) {
     const auto engine = open(GetParam(), config);
     EXPECT_EQ(together(*engine, requests, 4), alone_) << store;
     // Where a store is asked first, they may come one after the other.
-    if (config.kv_store.empty()) EXPECT_GT(engine->metrics().num_preemptions.value, 0);
+    if (config.kv_store.empty()) {
+      EXPECT_GT(engine->metrics().num_preemptions.value, 0);
+    }
   }
 }
 

@@ -13,12 +13,17 @@ class CountingSink : public Collector {
  public:
   void on_tokens(RequestId id, std::span<const TokenEvent> events) override {
     ++n_calls;
-    if (fails) throw std::bad_alloc();
+    if (n_refusals > 0) {
+      --n_refusals;
+      throw std::bad_alloc();
+    }
     Collector::on_tokens(id, events);
   }
   int n_calls = 0;
-  bool fails = false;
+  int n_refusals = 0;  // calls from now on that run out of memory
 };
+
+const Error kNoMemory{ErrorCode::kResourceExhausted, "out of memory"};
 
 struct Requested : RequestState {
   explicit Requested(int n) {
@@ -32,6 +37,7 @@ struct Requested : RequestState {
 void deliver(Outbox& outbox, std::vector<RequestState*>* failed = nullptr,
              std::vector<RequestState*>* finished = nullptr) {
   outbox.deliver(
+      kNoMemory,
       [&](RequestState& state) {
         if (failed != nullptr) failed->push_back(&state);
       },
@@ -81,13 +87,13 @@ TEST(Outbox, TellsOfTheEndOfARequestWhoseSinkHasNoMemory) {
   outbox.make_room(a, 1);
   RequestStats stats;
   outbox.push(a, {.token = 1});
-  a.kept->fails = true;
+  a.kept->n_refusals = 1;
   std::vector<RequestState*> finished;
   int n_failed = 0;
   outbox.deliver(
+      kNoMemory,
       [&](RequestState& state) {  // pushes the end, which is delivered by the same call
         ++n_failed;
-        a.kept->fails = false;
         state.n_open = 0;
         outbox.push(state, {.finish = FinishReason::kError, .stats = &stats});
       },
@@ -96,6 +102,27 @@ TEST(Outbox, TellsOfTheEndOfARequestWhoseSinkHasNoMemory) {
   EXPECT_EQ(finished, std::vector<RequestState*>{&a});
   EXPECT_TRUE(a.kept->result.sequences[0].tokens.empty());
   EXPECT_EQ(a.kept->result.sequences[0].n_ends, 1);
+}
+
+// A sequence that ended in the very call in which the sink had no memory has no other end to come.
+TEST(Outbox, TellsOfEndsOnceMoreThatASinkWithoutMemoryLost) {
+  Outbox outbox;
+  Requested a(3);
+  a.kept->n_refusals = 1;
+  outbox.make_room(a, 1);
+  RequestStats stats;
+  outbox.push(a, {.index = 0, .token = 1});
+  outbox.push(a, {.index = 2, .token = 4, .finish = FinishReason::kStop, .stats = &stats});
+  a.n_open = 2;
+  std::vector<RequestState*> failed, finished;
+  deliver(outbox, &failed, &finished);
+  EXPECT_EQ(failed, std::vector<RequestState*>{&a});
+  EXPECT_TRUE(finished.empty());
+  EXPECT_EQ(a.kept->n_finished(), 1);
+  const auto& ended = a.kept->result.sequences[2];
+  EXPECT_EQ(ended.finish, FinishReason::kError);
+  EXPECT_EQ(ended.error->code, ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(ended.tokens.empty());
 }
 
 // However many tokens came before them, ends need no memory, and no token makes way for them.
@@ -118,7 +145,7 @@ TEST(Outbox, TokensLeaveRoomForEnds) {
 
 TEST(Outbox, SendsEndsOfWhatWasNeverStarted) {
   Requested a(3);
-  Outbox::send_ends(a, 3, {ErrorCode::kResourceExhausted, "out of memory"});
+  Outbox::send_ends(a, 3, kNoMemory);
   EXPECT_EQ(a.kept->n_finished(), 3);
   EXPECT_EQ(a.kept->result.sequences[2].error->code, ErrorCode::kResourceExhausted);
 }

@@ -32,29 +32,34 @@ void Outbox::push(RequestState& state, const TokenEvent& event) {
   news.push_back(event);
 }
 
-bool Outbox::send(RequestState& state) {
+bool Outbox::send(RequestState& state, const Error& error) {
   state.has_news = false;
   bool sent = true;
   try {
     state.sink->on_tokens(state.id, state.news);
   } catch (const std::bad_alloc&) {
     sent = false;
+    for (const TokenEvent& event : state.news) {
+      if (event.finish != FinishReason::kNone) send_end(state, event.index, error);
+    }
   }
   state.news.clear();
   return sent;
 }
 
 void Outbox::send_ends(RequestState& state, int n, const Error& error) {
+  for (int index = 0; index < n; ++index) send_end(state, index, error);
+}
+
+void Outbox::send_end(RequestState& state, int index, const Error& error) {
   const RequestStats stats;
-  for (int index = 0; index < n; ++index) {
-    TokenEvent event{
-        .index = index, .finish = FinishReason::kError, .stats = &stats, .error = &error};
-    try {
-      state.sink->on_tokens(state.id, {&event, 1});
-    } catch (const std::bad_alloc&) {
-      log().error("request {}: its end cannot be delivered: memory ran out",
-                  static_cast<uint64_t>(state.id));
-    }
+  const TokenEvent event{
+      .index = index, .finish = FinishReason::kError, .stats = &stats, .error = &error};
+  try {
+    state.sink->on_tokens(state.id, {&event, 1});
+  } catch (const std::bad_alloc&) {
+    log().error("request {}: its end cannot be delivered: memory ran out",
+                static_cast<uint64_t>(state.id));
   }
 }
 

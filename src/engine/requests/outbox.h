@@ -23,13 +23,14 @@ class Outbox {
   // changes nothing.
   void push(RequestState& state, const TokenEvent& event);
 
-  // Delivers all events. Calls failed(state) for a request whose sink ran out of memory, which may
-  // push its last events, and finished(state) for a request without open sequences.
+  // Delivers all events. A sink that runs out of memory may have lost any of them: it gets the ends
+  // among them once more, each alone and with `error`. Then failed(state) is called, which may push
+  // ends of the other sequences. Calls finished(state) for a request without open sequences.
   template <class Failed, class Finished>
-  void deliver(Failed&& failed, Finished&& finished) {
+  void deliver(const Error& error, Failed&& failed, Finished&& finished) {
     for (size_t i = 0; i < with_news_.size(); ++i) {  // failed() may append to the list
       RequestState& state = *with_news_[i];
-      if (!send(state)) failed(state);
+      if (!send(state, error)) failed(state);
       if (state.n_open == 0 && !state.has_news) finished(state);
     }
     with_news_.clear();
@@ -37,11 +38,13 @@ class Outbox {
   }
 
   // Sends the last events, with `error`, of sequences [0, n) directly to the sink: for a request
-  // that was never started, or whose sink ran out of memory. Allocates nothing.
+  // that was never started. Allocates nothing.
   static void send_ends(RequestState& state, int n, const Error& error);
 
  private:
-  bool send(RequestState& state);  // false: the sink ran out of memory
+  // Sends the request's events. Returns false if the sink ran out of memory.
+  static bool send(RequestState& state, const Error& error);
+  static void send_end(RequestState& state, int index, const Error& error);
 
   std::vector<RequestState*> with_news_;
   Arena alternatives_;

@@ -221,11 +221,11 @@ bool Requests::deliver(int n_under_way) {
   std::erase_if(ended_, [](Ended& ended) { return --ended.n_calls < 0; });
   bool all = true;
   outbox_.deliver(
+      out_of_memory(),
       [&](RequestState& state) {
         all = false;
         if (state.n_open > 0) return fail(state);
         parts_.metrics->out_of_memory.add();
-        Outbox::send_ends(state, state.n, out_of_memory());
       },
       [&](RequestState& state) {
         const auto found = running_.find(number_of(state));
