@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How often the cache by meaning is right: precision and recall over thresholds, by asking a server pairs of questions.
 
-    bench/meaning_cache.py --penstock build/release/penstock --corpora ../shared/data/corpora --output docs/images/meaning-cache.svg
+    bench/meaning_cache.py --penstock build/release/penstock --corpora ../shared/data/corpora --output bench/notes/images/meaning-cache.svg
         [--embedder models/penstock-embed-2m-q8_0.gguf] [--pairs 3000] [--skip 0]
 
 No paraphrase set is at hand that may be shipped, so pairs are made by rules of questions of MMLU's and GSM8K's test sets (the folder

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Decode and prefill speed of the quantized variants of one shape (random weights) as ratios to BF16.
 
-    bench/quant_speed.py [--shape llama-3.2-1b] [--threads N] [--rounds 5] [--docs docs/quantization.md]
+    bench/quant_speed.py [--shape llama-3.2-1b] [--threads N] [--rounds 5] [--out bench/results/table-MACHINE-quant-speed-DATE.json]
 
 Every round measures BF16 before and after each variant in a run of its own, so that a slow minute of the machine falls
 on both; a ratio is the variant's speed over the mean of its two neighbours, and the table has the median over the
-rounds. --docs replaces the table in that file. The aims are those of the variants' formats on a 1B shape.
+rounds. --out writes it for tools/make_performance.py. The aims are those of the variants' formats on a 1B shape.
 """
 import argparse
 import datetime
@@ -30,7 +30,6 @@ VARIANTS = [
     ("nf4", "NF4, groups of 64", 2.8, None),
     ("ternary", "BitNet b1.58", 5.0, None),
 ]
-BEGIN, END = "<!-- quant_speed begin -->", "<!-- quant_speed end -->"
 
 
 def measure(args, kind):
@@ -53,24 +52,27 @@ def cpu():
         return platform.processor()
 
 
-def table(args, rounds, bytes_of, speeds, backend):
-    lines = [f"`bench/quant_speed.py --shape {args.shape} --threads {args.threads} --rounds {args.rounds}` on {cpu()}"
-             f" ({os.cpu_count()} processors seen, {backend}), {datetime.date.today().isoformat()}; load of the machine"
-             f" {os.getloadavg()[0]:.1f}. BF16: prefill of {args.prefill} tokens"
-             f" {statistics.median(speeds['prefill']):.0f} tokens/s, decode {statistics.median(speeds['decode']):.2f}."
-             " Median of the rounds, in brackets the least and the largest.", "",
-             "| | weights | decode, of BF16 | aim | prefill, of BF16 | aim |", "|---|---|---|---|---|---|"]
-    for kind, name, decode_aim, prefill_aim in VARIANTS:
-        if kind not in rounds:
-            continue
-        cells = []
-        for test, aim in (("decode", decode_aim), ("prefill", prefill_aim)):
-            ratios = rounds[kind][test]
-            missed = aim is not None and statistics.median(ratios) < aim
-            cells.append(f"{statistics.median(ratios):.2f}× ({min(ratios):.2f} to {max(ratios):.2f}){' missed' if missed else ''}")
-            cells.append(f"{aim}×" if aim else "")
-        lines.append(f"| `{kind}`: {name} | {bytes_of[kind] / 2**20:.0f} MiB | {' | '.join(cells)} |")
-    return "\n".join(lines)
+def report(args, rounds, bytes_of, speeds, backend):
+    """What bench/results has of it, from which tools/make_performance.py makes a table."""
+    rows = []
+    for kind, name, _, _ in VARIANTS:
+        if kind in rounds:
+            rows.append([f"{kind}: {name}", f"{bytes_of[kind] / 2**20:.0f} MiB",
+                         *(f"{statistics.median(rounds[kind][test]):.2f}" for test in ("decode", "prefill"))])
+    of_bf16 = f"prefill of {args.prefill} tokens {statistics.median(speeds['prefill']):.0f} tokens/s, decode {statistics.median(speeds['decode']):.2f}"
+    return {"cpu": f"{cpu()}, {os.cpu_count()} processors, {backend}", "threads": args.threads, "date": datetime.date.today().isoformat(),
+            "build": None, "peers": {}, "command": [f"bench/quant_speed.py --shape {args.shape} --threads {args.threads} --rounds {args.rounds}"],
+            "title": f"Encodings beside BF16, {args.shape} (BF16: {of_bf16})",
+            "columns": ["encoding", "weights", "decode, times BF16's", "prefill, times BF16's"], "rows": rows}
+
+
+def show(rounds):
+    """Medians, and in brackets the least and the largest, beside what was aimed at."""
+    for kind, name, *aims in VARIANTS:
+        if kind in rounds:
+            cells = [f"{test} {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}{f', aim {aim}' if aim else ''})"
+                     for test, aim in zip(("decode", "prefill"), aims) for ratios in [rounds[kind][test]]]
+            print(f"{kind:12} {name}: {'; '.join(cells)}")
 
 
 def main():
@@ -83,7 +85,7 @@ def main():
     parser.add_argument("--prefill", type=int, default=256)
     parser.add_argument("--decode", type=int, default=24)
     parser.add_argument("--types", help="only these, by comma")
-    parser.add_argument("--docs", type=pathlib.Path, help="file whose table is replaced")
+    parser.add_argument("--out", type=pathlib.Path, help="JSON file of the table")
     args = parser.parse_args()
     kinds = [v[0] for v in VARIANTS if not args.types or v[0] in args.types.split(",")]
     rounds, bytes_of = {kind: {"decode": [], "prefill": []} for kind in kinds}, {}
@@ -98,13 +100,10 @@ def main():
                 rounds[kind][test].append(variant[test] / ((before[test] + after[test]) / 2))
                 speeds[test].append(after[test])
             before = after
-    text = table(args, rounds, bytes_of, speeds, before["backend"])
-    print(text)
-    if args.docs:
-        page = args.docs.read_text()
-        if BEGIN not in page or END not in page:
-            sys.exit(f"{args.docs}: expected the lines {BEGIN} and {END}")
-        args.docs.write_text(page[: page.index(BEGIN) + len(BEGIN)] + "\n" + text + "\n" + page[page.index(END):])
+    show(rounds)
+    if args.out:
+        made = report(args, rounds, bytes_of, speeds, before["backend"])
+        args.out.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

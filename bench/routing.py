@@ -2,7 +2,7 @@
 """What routing by a learned score and by a cascade costs, and how often its answers are right, beside "always small", "always large" and
 chance. The embedded story models of 1 M and 16 M parameters answer questions of two sets.
 
-    bench/routing.py --penstock build/release/penstock --corpora ../shared/data/corpora --output docs/images/routing.svg
+    bench/routing.py --penstock build/release/penstock --corpora ../shared/data/corpora --output bench/notes/images/routing.svg
 
 reading: a held-out story up to the last word of a sentence, which is to be said; arithmetic: questions of GSM8K's test set. Both models are
 asked everything, without sampling; stories (and questions) of even number train the score (`penstock route train`), the others are

@@ -1,5 +1,5 @@
 # What a wheel has beside the Python files, the module and the library (src/python): the models that the program falls back to,
-# and what a C++ program needs that links the library (docs/library.md).
+# and what a C++ program needs that links the library (docs/guide/library.md).
 include(CMakePackageConfigHelpers)
 option(PENSTOCK_WHEEL_MODELS "The built-in models come with the wheel" ON)
 if(PENSTOCK_WHEEL_MODELS)

@@ -1,4 +1,4 @@
-// The code of docs/library.md as one program.
+// The code of docs/guide/library.md as one program.
 // Usage: guide MODEL [CHAT_MODEL]
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks README.md, CONTRIBUTING.md and docs/: width of lines, length of pages, words of history, links and anchors.
+"""Checks README.md, CONTRIBUTING.md and docs/: width of lines, length of pages, words of history, links, anchors, and mentions in code.
 
     tools/check_docs.py          exit code 1 and one line per violation
     tools/check_docs.py --words  the pages by length, and the sum
@@ -9,6 +9,7 @@ file. A page that a script writes whole says so in its first lines: <!-- generat
 """
 import pathlib
 import re
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -20,9 +21,11 @@ LONG = {
     "docs/add-an-architecture.md": "a table with a row for each difference between models",
     "docs/design.md": "the tree, the layers and the table of additions, which three checks read",
 }
+# Pages that a script writes whole without the comment.
+MADE = {"docs/performance.md": "tools/make_performance.py"}
 FOREIGN = {"build", "dist", "node_modules"}  # folders with files of others
 HISTORY = [
-    r"no longer", r"previously", r"formerly", r"up to now", r"until now", r"back then",
+    r"no longer", r"previously", r"formerly", r"up to now", r"until now",
     r"(?<!\bis )(?<!\bare )(?<!\bbe )(?<!\bwas )(?<!\bwere )(?<!\bbeen )(?<!\bgets )(?<!\bgot )used to",
     r"(?:was|were|has been|have been) (?:changed|improved|mended|renamed|rewritten)",
     r"(?:since|as of|before|until) version", r"(?:in|by) (?:earlier|older|former|previous) versions", r"the (?:old|former) (?:code|way|page)",
@@ -30,7 +33,8 @@ HISTORY = [
 ]
 HISTORY_PATTERN = re.compile(r"\b(?:" + "|".join(HISTORY) + r")\b|\(to come\)", re.I)
 HASH = re.compile(r"(?<![\w/.#-])(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,40}(?![\w/.-])")
-LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(<?([^()\s>]+(?:\([^()\s]*\)[^()\s>]*)?)>?(?:\s+\"[^\"]*\")?\)|\b(?:src|srcset|href)=\"([^\"]+)\"|"
+IMAGE = re.compile(r"!\[[^\]]*\]\(([^()\s]+)\)")  # may stand inside a link's text
+LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(<?([^()\s>]+(?:\([^()\s]*\)[^()\s>]*)?)>?(?:\s+\"[^\"]*\")?\)|\b(?:src|srcset|href)=\"([^\"]+)\"|"
                   r"^\[[^\]]+\]:\s+(\S+)", re.M)
 
 
@@ -51,8 +55,8 @@ def is_page(name):
     return name in ("README.md", "CONTRIBUTING.md") or (name.startswith("docs/") and not name.startswith("docs/adr/"))
 
 
-def is_generated(text):
-    return GENERATED in "\n".join(text.splitlines()[:5])
+def is_generated(name, text):
+    return name in MADE or GENERATED in "\n".join(text.splitlines()[:5])
 
 
 def without_code(text):
@@ -96,7 +100,9 @@ def line_of(text, position):
 def links(path, text):
     """(line, target) of each link to a file of the project."""
     prose = re.sub(r"`[^`\n]*`", lambda span: "x" * len(span[0]), without_code(text))
-    for found in LINK.finditer(prose):
+    pictures = list(IMAGE.finditer(prose))
+    prose = IMAGE.sub(lambda picture: "x" * len(picture[0]), prose)
+    for found in [*pictures, *LINK.finditer(prose)]:
         target = next(filter(None, found.groups())).split()[0]
         if not re.match(r"[a-z][a-z0-9+.-]*:|//|/", target):
             yield line_of(prose, found.start()), target
@@ -126,12 +132,36 @@ def history(name, text):
             yield f"{name}:{number}: \"{found[0]}\" tells history (a page says what is true)"
 
 
+def sources():
+    """The files of the project that git knows, without those of docs/ and without goldens and notebooks."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    for name in listed.stdout.split("\0"):
+        if name and name not in ("README.md", "CONTRIBUTING.md") and not name.startswith(("docs/", "bench/notes/", "bench/results/", "tests/golden/")) and name != "tests/tools/check_docs_test.py":
+            yield name
+
+
+def lost_mentions():
+    """Comments and messages that name a page which is not there."""
+    for name in sources():
+        path = ROOT / name
+        if not path.is_file() or path.suffix in {".gguf", ".safetensors", ".bin", ".png"}:
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            for page in re.findall(r"(?<![\w/.])docs/[\w/-]+\.md\b", line):
+                if not (ROOT / page).exists():
+                    yield f"{name}:{number}: {page}: there is no such page"
+            for adr in re.findall(r"(?<![\w/.])docs/adr/(\d{4})\b", line):
+                if not list(ROOT.glob(f"docs/adr/{adr}-*.md")):
+                    yield f"{name}:{number}: docs/adr/{adr}: there is no such decision"
+
+
 def violations():
     total = 0
+    yield from lost_mentions()
     for path in markdown_files():
         name, text = name_of(path), path.read_text()
         yield from broken_links(path, text)
-        if not is_page(name) or is_generated(text):
+        if not is_page(name) or is_generated(name, text):
             continue
         n_words = len(text.split())
         total += n_words
@@ -147,7 +177,7 @@ def violations():
 
 
 def show_words():
-    pages = [(len(text.split()), name, is_generated(text)) for path in markdown_files()
+    pages = [(len(text.split()), name, is_generated(name, text)) for path in markdown_files()
              if is_page(name := name_of(path)) for text in [path.read_text()]]
     for count, name, made in sorted(pages, reverse=True):
         print(f"{count:7,} {name}{'  (generated)' if made else ''}")

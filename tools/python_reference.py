@@ -1,15 +1,10 @@
-#!/usr/bin/env python3
-"""Writes the reference in docs/python.md from the signatures and docstrings of the installed package. Usage: python_reference.py [--check]."""
+"""The page docs/reference/python.md (tools/make_reference.py) from the signatures and docstrings of the installed package."""
 import dataclasses
 import inspect
 import re
-import sys
-from pathlib import Path
 
 import penstock
 
-DOC = Path(__file__).resolve().parent.parent / "docs/python.md"
-BEGIN, END = "<!-- reference: tools/python_reference.py -->\n", "<!-- end of the reference -->"
 CLASSES = ["LLM", "AsyncLLM", "LLMEngine", "EngineArgs", "SamplingParams", "StructuredOutputsParams", "BeamSearchParams", "PoolingParams", "PoolerConfig",
            "RequestOutput", "CompletionOutput", "Logprob", "RequestStateStats", "Tokenizer", "openai_server", "EngineError",
            "get_include", "get_cmake_dir"]
@@ -51,7 +46,7 @@ def reference():
     parts = []
     for name in CLASSES:
         thing = getattr(penstock, name)
-        parts.append(f"### {name}\n")
+        parts.append(f"## {name}\n")
         if inspect.isfunction(thing):
             parts.append(f"```text\n{name}{plain(str(inspect.signature(thing)))}\n\n{indented(thing.__doc__)}\n```\n")
             continue
@@ -62,20 +57,3 @@ def reference():
             lines += ["", signature, *("    " + line if line else "" for line in indented(doc).splitlines())]
         parts.append("```text\n" + "\n".join(lines).strip() + "\n```\n")
     return "\n".join(parts)
-
-
-def main():
-    text = DOC.read_text()
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    wanted = text[:begin] + reference() + text[end:]
-    if wanted == text:
-        return 0
-    if "--check" in sys.argv:
-        print(f"{DOC.name}: the reference is not what the package says; run tools/python_reference.py")
-        return 1
-    DOC.write_text(wanted)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,5 +1,5 @@
 // Every way to write calls with every kind of reply, whole and cut at every place.
-// docs/reference/tool-calls.md and tests/golden/call_replies.jsonl are made here
+// docs/reference/call-formats.md and tests/golden/call_replies.jsonl are made here
 // (PENSTOCK_WRITE_REFERENCE=1 writes them).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -639,7 +639,7 @@ TEST(CallMatrix, EveryFormatReadsEveryKindOfReply) {
     }
     table += "\n";
   }
-  expect_in_file(tests_dir().parent_path() / "docs" / "reference" / "tool-calls.md", "| format |",
+  expect_in_file(tests_dir().parent_path() / "docs" / "reference" / "call-formats.md", "| format |",
                  table);
   add_others(replies);
   expect_in_file(tests_dir() / "golden" / "call_replies.jsonl", "", replies.lines());

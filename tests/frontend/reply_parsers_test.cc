@@ -434,7 +434,7 @@ TEST(ReplyParsers, KnownReplies) {
   }
 }
 
-// vLLM's names, but for those of formats that are not read (docs/reference/tool-calls.md).
+// vLLM's names, but for those of formats that are not read (docs/reference/call-formats.md).
 TEST(ReplyParsers, VllmsNamesAreKnown) {
   for (const char* name : {"apertus",
                            "cohere_command3",

@@ -179,7 +179,7 @@ TEST_P(GoldenModels, EmulatedCudaGivesTheSame) {
     ASSERT_FALSE(model);
     EXPECT_NE(model.error().message.find("expected backend cpu"), std::string::npos)
         << model.error().message;
-    GTEST_SKIP() << "refused there";
+    return;
   }
   ASSERT_TRUE(model) << model.error().message;
   Runner runner = runner_of(**model, **made);

@@ -1,4 +1,4 @@
-"""The examples of docs/python.md and the README run as they stand; each in a process of its own."""
+"""The examples in Python of the README and the guides run as they stand; each in a process of its own."""
 import json
 import pathlib
 import re
@@ -8,10 +8,12 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/e2e"))
+from lora_model import write_adapter  # noqa: E402
 
 
 def blocks():
-    for name in ("README.md", "docs/python.md"):
+    for name in ("README.md", "docs/guide/python.md", "docs/guide/adapters.md"):
         text = (ROOT / name).read_text()
         for match in re.finditer(r"^```python\n(.*?)^```$", text, re.M | re.S):
             yield pytest.param(match[1], id=f"{name}:{text.count(chr(10), 0, match.start()) + 1}")
@@ -21,6 +23,8 @@ def blocks():
 def test_example(code, tmp_path, script_folder):
     (tmp_path / "chat-model").symlink_to(script_folder)
     (tmp_path / "embedding-model").symlink_to(ROOT / "tests/golden/sentences/mean_normalized")
+    (tmp_path / "base-model").symlink_to(ROOT / "models/penstock-stories-1m-bf16")
+    write_adapter(tmp_path / "formal-lora", tmp_path / "base-model")
     result = subprocess.run([sys.executable, "-W", "error::SyntaxWarning", "-c", code], cwd=tmp_path, capture_output=True,
                             text=True, timeout=120)
     assert result.returncode == 0, result.stderr

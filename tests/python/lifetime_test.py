@@ -117,7 +117,7 @@ def resident():
 
 
 def test_nothing_leaks():
-    """Opens and requests, after a first round that fills pools; many more with PENSTOCK_LEAK_ROUNDS (docs/python.md)."""
+    """Opens and requests, after a first round that fills pools; many more with PENSTOCK_LEAK_ROUNDS."""
     rounds = int(os.environ.get("PENSTOCK_LEAK_ROUNDS", "1"))
 
     def opens(n):

@@ -16,6 +16,7 @@
 #include "hub/hub.h"
 #include "model/arch/archs.h"
 #include "model/arch/read_config.h"
+#include "quant/quant_type.h"
 
 namespace penstock {
 namespace {
@@ -128,8 +129,8 @@ void print_table(const std::vector<ModelRow>& rows) {
   }
 }
 
-// Prints the table of architectures in README.md (read by tools/architecture_table.py): those with
-// a Hugging Face model_type.
+// Prints the table of architectures (read by tools/make_reference.py): those with a Hugging Face
+// model_type.
 void print_architectures() {
   std::vector<const Architecture*> rows(architectures().begin(), architectures().end());
   std::erase_if(rows, [](const Architecture* row) { return row->hf_types.empty(); });
@@ -147,11 +148,26 @@ void print_architectures() {
   }
 }
 
+// Prints the table of encodings (read by tools/make_reference.py).
+void print_encodings() {
+  fmt::print("| encoding | elements per block | bits per weight | GGUF type | encoder |\n"
+             "|---|--:|--:|--:|---|\n");
+  for (const QuantTypeInfo& info : quant_types()) {
+    constexpr double kBitsPerByte = 8;
+    fmt::print("| `{}` | {} | {:.4g} | {} | {} |\n", info.name, info.block_size,
+               kBitsPerByte * info.block_bytes / info.block_size,
+               info.ggml_id < 0 ? "–" : std::to_string(info.ggml_id),
+               can_quantize(info.type) ? "yes" : "");
+  }
+}
+
 struct ModelsCommand {
   explicit ModelsCommand(CLI::App& app) {
     app.add_flag("--architectures", architectures,
                  "print the architectures that are known as a Markdown table: model, model_type, "
                  "GGUF's name");
+    app.add_flag("--encodings", encodings,
+                 "print the encodings of weights that are known as a Markdown table");
     app.add_flag("--json", json,
                  "print one JSON object {models: [{name, source, path, format, architecture, type, "
                  "parameters, bytes, context, runs, problem}]}");
@@ -160,6 +176,10 @@ struct ModelsCommand {
   int run() const {
     if (architectures) {
       print_architectures();
+      return kExitOk;
+    }
+    if (encodings) {
+      print_encodings();
       return kExitOk;
     }
     const auto settings = hub_settings();
@@ -179,7 +199,7 @@ struct ModelsCommand {
     return kExitOk;
   }
 
-  bool json = false, architectures = false;
+  bool json = false, architectures = false, encodings = false;
 };
 
 }  // namespace

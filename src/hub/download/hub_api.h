@@ -1,4 +1,4 @@
-// The API of a hub's server, besides the files' contents (docs/models.md lists the requests).
+// The API of a hub's server, besides the files' contents (docs/guide/models.md lists the requests).
 #pragma once
 #include <chrono>
 #include <functional>

@@ -1,4 +1,4 @@
-// Shared parts of the routes of Ollama's API (see docs/api.md of Ollama).
+// Shared parts of the routes of Ollama's API (see api.md among its docs).
 #pragma once
 #include <chrono>
 #include <cstdint>

@@ -217,7 +217,7 @@ Json response_tool_choice() {
 Json response_item() {
   const char* const types =
       "message, function_call, function_call_output, mcp_call, mcp_approval_response, ...: "
-      "docs/api.md";
+      "docs/guide/agents.md";
   return open({{"type", field({"string"}, types)}, {"role", field({"string"}, "of a message")}});
 }
 
