@@ -1,4 +1,4 @@
-// Perplexities of models with each type of KV cache, as a table of docs/numerics.md: also with keys and
+// Perplexities of models with each type of KV cache, as a table of bench/results: also with keys and
 // values of 4 bits that are rounded as they are, without the rotation that the engine always takes.
 // Usage: bench_cache_quality TEXT MODEL...; TEXT: documents parted by <|endoftext|>, each scored by
 // itself in one step of a batch-invariant CPU backend, up to 512 tokens.

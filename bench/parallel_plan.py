@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What `penstock plan` says of large models on many hosts, as the table in docs/parallel.md: the fastest way to use all ranks.
+"""What `penstock plan` says of large models on many hosts, as the table in bench/notes/2026-11-parallel.md: the fastest way to use all ranks.
 
-    bench/parallel_plan.py build/release/penstock [docs/images/parallel-plan.svg] > table.md
+    bench/parallel_plan.py build/release/penstock [bench/notes/images/parallel-plan.svg] > table.md
 
 A host is two sockets, a rank each: 300 GB/s and 4 TFLOP/s of a rank, 1.5 TiB of a host. Weights in Q4_K, 2,048 tokens of a sequence.
 """

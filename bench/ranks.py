@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two ranks beside two threads on the same two CPUs: the tables of docs/parallel.md ("What it gives").
+"""Two ranks beside two threads on the same two CPUs: the tables of bench/notes/2026-11-parallel.md ("What it gives").
 
     bench/ranks.py build/release                     # Q4_K_M and BF16, three rounds: an hour
     bench/ranks.py build/release --types bf16 --rounds 1 --keep rounds.json      # one more round of those in the file

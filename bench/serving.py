@@ -23,6 +23,8 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
+sys.path.insert(0, str(HERE / "peers"))
+import results as files  # noqa: E402
 
 
 def read_trace(args, length_scale, max_length, most=None):
@@ -153,6 +155,23 @@ def table(results):
     return "\n".join(lines)
 
 
+KEYS = ("output_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "between_p50_ms", "between_p99_ms")  # of bench/results, as COLUMNS begin
+
+
+def save_results(args, results):
+    """The medians as a file of bench/results."""
+    versions = {"llama_cpp": (args.peer_python, "import llama_cpp; print(llama_cpp.__version__)"),
+                "openvino": (args.openvino_python, "import openvino_genai as g; print(g.__version__)")}
+    peers = {peer: files.version(python, program) for peer, (python, program) in versions.items() if python}
+    model = args.model.stem if args.model else f"{args.shape} {args.type}"
+    rows = [{"model": model, "load": group, "program": name,
+             **{key: statistics.median(column(run) for run in runs) for key, column in zip(KEYS, COLUMNS.values())}}
+            for (group, name), runs in results.items() if runs]
+    hide = [(args.peer_python, "peer/bin/python"), (args.openvino_python, "openvino/bin/python"), (args.trace, pathlib.Path(args.trace).name),
+            (args.penstock, "build/release/penstock")]
+    files.write(args.results, files.report(args.threads, peers, rows, [pair for pair in hide if pair[0]]))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--penstock", default=ROOT / "build/release/penstock", type=pathlib.Path)
@@ -176,6 +195,7 @@ def main():
     parser.add_argument("--only", default="", help="rows whose load and name contain this")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/serving.json")
+    parser.add_argument("--results", type=pathlib.Path, help="also the medians as a file of bench/results (load-<machine>-<date>.json)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -202,6 +222,8 @@ def main():
             args.out.parent.mkdir(parents=True, exist_ok=True)
             args.out.write_text(json.dumps(saved, indent=1) + "\n")
     print(table(results))
+    if args.results:
+        save_results(args, results)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `penstock plan` says of two ranks with a slow link between them, beside what they take: the table of docs/parallel.md.
+"""What `penstock plan` says of two ranks with a slow link between them, beside what they take: the table of bench/notes/2026-11-parallel.md.
 
     bench/shaped_links.py build/release [--delay-us 50 500] [--gbps 1 10]        # as root; -DPENSTOCK_BENCH=ON; half a minute for each delay
 

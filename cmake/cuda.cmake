@@ -1,5 +1,5 @@
 # The CUDA backend's kernels, src/ops/cuda/kernels/*.cu: by nvcc for GPUs, and by the C++ compiler for the emulated device that
-# the tests run them on (docs/cuda.md).
+# the tests run them on (docs/design/cuda.md).
 #
 # nvcc is called by rules of our own: this CMake knows neither C++20 for nvcc nor the architectures of its release, and would
 # link whatever uses the library as CUDA programs. Without nvcc the program has no CUDA backend; all else is the same.

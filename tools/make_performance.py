@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes docs/performance.md and its plots (docs/images/performance-*.svg) from bench/results/*.json.
+"""Writes docs/performance.md and its plots (docs/images/performance-*.svg), docs/measurements.md, and README's table of speed
+from bench/results/*.json.
 
-Usage: make_performance.py [--check]      --check: writes nothing; exit code 1 if the page or a plot is not what the files give.
+Usage: make_performance.py [--check]      --check: writes nothing; exit code 1 if one of them is not what the files give.
 
 Names of files: KIND-MACHINE-…json. MACHINE is a key of MACHINES; kinds are
   cpu, ready   what bench/peers/compare.py and ready.py give: rows of a test, of Penstock and its peers
   load         bench/serving.py: rows of a load, a model and a way to batch
-  table        any other measurement: title, columns, rows
+  table        any other measurement: topic (a key of TOPICS), title, columns, rows; for docs/measurements.md
   cuda         what scripts/visit_cuda gives of a GPU
 All others are left alone. bench/results/README.md has the schema.
 """
@@ -22,16 +23,23 @@ MACHINES = {  # in the page's order
     "zen5": "AMD EPYC, Zen 5", "zen4": "AMD EPYC, Zen 4", "zen3": "AMD EPYC, Zen 3", "amx": "Intel Xeon with AMX",
     "avx512": "Intel Xeon without AMX", "avxvnni": "AVX-VNNI, as laptops have it", "h200": "NVIDIA H200", "cpu": "On any processor",
 }
+TOPICS = {  # in the order of docs/measurements.md
+    "speculation": "What does speculation bring?", "ranks": "What do several processes bring?",
+    "offload": "How fast are experts that lie in a file?", "cache": "What do narrow caches cost, and what does a cache on disk bring?",
+    "sparse": "What does sparse attention bring?", "quantization": "What does quantizing cost?", "adapters": "What do adapters cost?",
+    "vectors": "How fast are vectors?", "tokenizers": "How fast are tokenizers?", "python": "What does Python cost?",
+}
 PEERS = {"llama_cpp": "llama.cpp", "ik": "ik_llama.cpp", "openvino": "OpenVINO GenAI", "vllm": "vLLM"}
 COLOURS = {"llama_cpp": "#3d85c6", "ik": "#c07f16", "openvino": "#8466c4", "vllm": "#3a9a68"}
 GREY = "#7b828b"  # text that is read on white and on black
+README_BEGIN, README_END = "<!-- speeds: tools/make_performance.py -->", "<!-- end of speeds -->"
 TYPES = ["bf16", "q8_0", "q4_k_m", "q4_0", "w8a8", "mxfp4"]
 COLUMNS = ["prefill 128", "prefill 512", "prefill 2048", "decode", "decode at 1024", "decode at 4096", "8 sequences", "16 sequences",
            "64 sequences", "first token, s", "memory, MiB"]
 LOWER_IS_BETTER = ("load", "peak", "ready", "first token")
 TOP = {"cpu", "threads", "date", "peers", "command", "rows"}
 MAY = {"build", "note", "turns"}
-OF_KIND = {"cpu": set(), "ready": set(), "load": set(), "table": {"title", "columns"}}
+OF_KIND = {"cpu": set(), "ready": set(), "load": set(), "table": {"topic", "title", "columns"}}
 LOAD = {"model": str, "load": str, "program": str, "output_tokens_per_s": float, "ttft_p50_s": float, "ttft_p99_s": float,
         "between_p50_ms": float, "between_p99_ms": float}
 
@@ -72,6 +80,7 @@ def check(file, kind, data):
     expect(isinstance(data["command"], (str, list)) and data["command"], file, "command", "a command or a list of them", data["command"])
     expect(set(data["peers"]) <= set(PEERS), file, "peers", f"some of {sorted(PEERS)}", data["peers"])
     expect(isinstance(data["rows"], list) and data["rows"], file, "rows", "a list", data["rows"])
+    expect(kind != "table" or data["topic"] in TOPICS, file, "topic", f"one of {list(TOPICS)}", data.get("topic"))
     for i, row in enumerate(data["rows"]):
         where = f"rows[{i}]"
         if kind == "load":
@@ -92,8 +101,6 @@ def of_a_gpu(data):
         theirs = {(one["test"], one["depth"]): one["tokens_per_second"] for one in programs["llama.cpp"]}
         for one in programs["penstock"]:
             key = one["test"], one["depth"]
-            if key[0].startswith("decode") and not key[1]:
-                continue  # the later visits have no such test: their "decode at 1,024" stands for it
             rows.append({"model": model, "column": column(*key), "penstock": one["tokens_per_second"], "llama_cpp": theirs[key]})
     for model, result in data.get("models", {}).items():
         for one in result["model"]["decode"]:
@@ -161,7 +168,9 @@ class Machine:
         return sorted({model for model, column in self.ours if "prefill" in column or "decode" in column}, key=order)
 
     def columns(self):
-        return [column for column in COLUMNS if any(key[1] == column for key in self.ours)]
+        """Those that have a number. Of a GPU "decode at 1,024" stands for decoding, since later visits measure no other."""
+        there = {column for _, column in self.ours}
+        return [column for column in COLUMNS if column in there and not (column == "decode" and "decode at 1024" in there)]
 
 
 def shown(value):
@@ -247,7 +256,8 @@ def loads(files):
     return table(head, rows) if rows else ""
 
 
-METHOD = """# How fast is it?
+METHOD = """<!-- generated by tools/make_performance.py -->
+# How fast is it?
 
 A table and a plot for each machine, beside other engines on the same files. `tools/make_performance.py` writes this
 page from [bench/results](../bench/results/README.md), where machine, build, versions, command and date stand.
@@ -261,7 +271,8 @@ page from [bench/results](../bench/results/README.md), where machine, build, ver
 - NVIDIA Hopper: [H200](#nvidia-h200). No speed was ever taken on ARM or on another GPU.
 
 Decoding goes by the speed of memory: tokens per second are at most its GB/s over the model's GB. A processor with twice
-the memory channels decodes about twice as fast. Prompts go by cores.
+the memory channels decodes about twice as fast. Prompts go by cores. What speculation, ranks, narrow caches, quantizing
+and other features cost and bring is in [measurements](measurements.md).
 
 ## How is it measured?
 
@@ -288,7 +299,7 @@ def section(key, files):
     """One machine's section, and its plot or None."""
     machine, heading = Machine(files), MACHINES[key]
     newest = next((file[3] for file in reversed(files) if file[1] in ("cpu", "cuda")), files[-1][3])
-    parts, svg = [f"## {heading}", "" if key == "cpu" else f"{newest.get('cpu') or newest.get('machine')}" + (f", {newest['threads']} threads." if newest.get("threads") else ".")], None
+    parts, svg = [f"## {heading}", f"{newest.get('cpu') or newest.get('machine')}" + (f", {newest['threads']} threads." if newest.get("threads") else ".")], None
     if machine.ours:
         parts.append(speeds(machine))
     rows = bars(machine)
@@ -297,25 +308,59 @@ def section(key, files):
         parts.append(f"![{heading}: speed as a multiple of each peer's](images/performance-{key}.svg)")
     if served := loads(files):
         parts += ["Whole loads:", served]
-    for _, kind, _, data in files:
-        if kind == "table":
-            cell = lambda value: "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-            parts += [wrapped(f"**{data['title']}**" + (f" ({data['note']}):" if data.get("note") else ":")),
-                      table(data["columns"], [[cell(value) for value in row] for row in data["rows"]])]
     return "\n\n".join([*filter(None, parts), sources(files)]) + "\n", svg
+
+
+MEASUREMENTS = """<!-- generated by tools/make_performance.py -->
+# What do features cost and bring?
+
+Measurements of one feature each, from [bench/results](../bench/results/README.md), where the commands stand. Speeds of
+models on each machine are in [performance](performance.md).
+"""
+
+
+def measurements(files):
+    """The page of the files of kind table, by topic."""
+    cell = lambda value: "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    parts = [MEASUREMENTS.strip()]
+    for topic, question in TOPICS.items():
+        own = [file for file in files if file[1] == "table" and file[3]["topic"] == topic]
+        if own:
+            parts.append(f"## {question}")
+        for name, _, machine, data in own:
+            threads = f", {data['threads']} thread{'s' if data['threads'] > 1 else ''}" if data["threads"] else ""
+            said = "; ".join(filter(None, ["" if machine == "cpu" else f"{MACHINES[machine]}{threads}", data.get("note")]))
+            parts += [wrapped(f"**{data['title']}**" + (f" ({said}):" if said else ":")),
+                      table(data["columns"], [[cell(value) for value in row] for row in data["rows"]]), f"From [{name.removesuffix('.json')}](../bench/results/{name})."]
+    return "\n\n".join(parts) + "\n"
+
+
+def readme_with_speeds(text, files):
+    """README with its table made anew: of five machines the newest pair with llama.cpp, in Q4_K_M."""
+    rows = []
+    for key, heading in MACHINES.items():
+        pairs = Machine([file for file in files if file[2] == key]).pairs
+        model = ("llama-3.1-8b" if key == "h200" else "llama-3.2-1b") + " q4_k_m"
+        two = [pairs.get((model, column, "llama_cpp")) for column in ("prefill 512", "decode")]
+        if all(two) and not key.startswith("avx"):
+            rows.append([heading + (", 8B" if key == "h200" else ""), *(cell for pair in two for cell in (shown(pair[0]), f"{pair[2]:.1f} x"))])
+    begin, end = text.index(README_BEGIN) + len(README_BEGIN), text.index(README_END)
+    head = ["machine", "prefill of 512", "beside llama.cpp", "decode", "beside llama.cpp"]
+    return f"{text[:begin]}\n\n{table(head, rows)}\n\n{text[end:]}"
 
 
 def make(folder):
     """{path from the root: content} of everything that the files give."""
     files, made, text = read(folder), {}, [METHOD]
+    made["README.md"] = readme_with_speeds((ROOT / "README.md").read_text(), files)
     for key in MACHINES:
-        own = [file for file in files if file[2] == key]
+        own = [file for file in files if file[2] == key and file[1] != "table"]
         if own:
             content, svg = section(key, own)
             text.append(content)
             if svg:
                 made[f"docs/images/performance-{key}.svg"] = svg
-    made["docs/performance.md"] = "\n".join(text)
+    made["docs/performance.md"], made["docs/measurements.md"] = "\n".join(text), measurements(files)
     return made
 
 

@@ -53,7 +53,17 @@ def same(found, described, where):
 
 def help_of(program, command):
     text = subprocess.run([program, *command.split(), "--help"], capture_output=True, text=True, check=True).stdout
-    return text.split("\nWith no command")[0]
+    return flat(text.split("\nWith no command")[0])
+
+
+def flat(text):
+    """A --help with its groups of options, which stand two columns further to the right, as sections like the others."""
+
+    def section(match):
+        how = re.search(r"^  \[(Exactly|At most) 1 ", match[2], re.M)
+        head = f"{match[1].capitalize()}, {how[1].lower()} one" if how else match[1].capitalize()
+        return f"{head}:\n" + re.sub(r"^  ", "", match[2].split("  Options:\n")[1], flags=re.M)
+    return re.sub(r"^\[Option Group: (.*)\]\n((?:  .*\n)+)", section, text + "\n", flags=re.M)
 
 
 def split_option(text):
@@ -78,7 +88,7 @@ def groups_of(text):
     while at < len(lines):
         line = lines[at]
         at += 1
-        if re.fullmatch(r"[A-Z][\w ]*:", line):
+        if re.fullmatch(r"[A-Z][\w, ]*:", line):
             rows = groups.setdefault(line[:-1], [])
         elif rows is not None and re.match(r"  \S", line):
             apart = at < len(lines) and lines[at].startswith(" " * MEANING_AT)

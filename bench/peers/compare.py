@@ -10,8 +10,8 @@ known shape), runs them alternately, and prints and saves a table of ratios.
 vLLM's build for the CPU, --ik-folder the folder of ik_llama.cpp's programs (llama-bench, and llama-batched-bench for
 several sequences; see ik_llama_cpp.py for its build); each peer runs where its option is given. vLLM reads no GGUF: the
 types bf16 and w8a8 are also written as a Hugging Face directory for it, and of w8a8 (compressed-tensors) we read that directory as well.
---cases names other combinations (llama-3.2-1b:q8_0,qwen2.5-0.5b:q4_k_m); --docs docs/benchmarks.md also writes the
-section "Kernels and models" of that file and a plot of the ratios under docs/images.
+--cases names other combinations (llama-3.2-1b:q8_0,qwen2.5-0.5b:q4_k_m). With --out bench/results/cpu-<machine>-<date>.json the
+result is one of those that tools/make_performance.py puts into docs/performance.md.
 
 Pairs go round all files, so that a slow minute of the machine does not fall on one of them; --max-minutes ends the
 rounds before the pair that would not fit, and the table says how many pairs each figure has. Each figure is the
@@ -20,13 +20,10 @@ start and as they are in the file, and the better of the two counts, test by tes
 exit of a run without tests; of llama.cpp only its own load call. Peak memory is the process' largest resident size in the run of all tests.
 """
 import argparse
-import datetime
 import json
 import os
 import pathlib
-import platform
 import re
-import shlex
 import shutil
 import statistics
 import subprocess
@@ -35,6 +32,7 @@ import tempfile
 import time
 
 import ik_llama_cpp
+import results as files
 from options import numbers
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -170,8 +168,8 @@ class Case:
         print(f"{self.shape} {self.kind}: files there, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
         start = time.monotonic()
         order = [(run_penstock, self.ours)] + [(peer.run_case, self.theirs[peer.key]) for peer in self.peers]
-        results = [(runs, side(args, self)) for side, runs in (order if len(self.ours) % 2 == 0 else order[::-1])]
-        for runs, result in results:
+        done = [(runs, side(args, self)) for side, runs in (order if len(self.ours) % 2 == 0 else order[::-1])]
+        for runs, result in done:
             runs.append(result)
         self.seconds = time.monotonic() - start
         print(f"{self.shape} {self.kind}: round {len(self.ours)}, {self.seconds:.0f} s", file=sys.stderr, flush=True)
@@ -199,11 +197,6 @@ class Case:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def cpu_name():
-    match = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    return match.group(1) if match else platform.processor()
-
-
 def describe(report):
     peers = "; ".join(f"{peer.name} {report['peers'][peer.key]}" for peer in PEERS if peer.key in report["peers"])
     return f"{report['cpu']}, {report['threads']} threads; {report['date']}; {peers}."
@@ -224,56 +217,6 @@ def table(report):
     return "\n".join(lines) + "\n"
 
 
-PLOTTED = {"llama_cpp": "#2b6cb0", "ik": "#b7791f"}  # colours of the peers that read the same files
-
-
-def plot(report):
-    """The ratios of the speeds as bars, one for each peer that is plotted, an SVG image."""
-    peers = [peer for peer in PEERS if peer.key in PLOTTED and any(peer.key in row for row in report["rows"])]
-    rows = [(row, peer) for row in report["rows"] if not row["test"].startswith(("load", "peak")) for peer in peers if peer.key in row]
-    left, right, step, top = 330, 70, 20, 44
-    width, height = 860, top + step * len(rows) + 16
-    scale = (width - left - right) / max([1.0] + [row[f"{peer.key}_ratio"] for row, peer in rows])
-    one = left + scale
-    legend = ", ".join(f'<tspan style="fill:{PLOTTED[peer.key]}">{peer.name}</tspan>' for peer in peers)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
-             f'font-size="12"><rect width="100%" height="100%" fill="#fff"/>',
-             f'<text x="{left}" y="18" font-size="14">Tokens per second, as a multiple of {legend}</text>']
-    for i, (row, peer) in enumerate(rows):
-        y, ratio = top + i * step, row[f"{peer.key}_ratio"]
-        name = f"{row['shape']} {row['type']}, {row['test']}"
-        parts.append(f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{name}</text>'
-                     f'<rect x="{left}" y="{y}" width="{ratio * scale:.1f}" height="15" fill="{PLOTTED[peer.key]}"/>'
-                     f'<text x="{left + ratio * scale + 5:.1f}" y="{y + 12}">{ratio:.2f}</text>')
-    parts.append(f'<line x1="{one:.1f}" x2="{one:.1f}" y1="{top - 8}" y2="{height - 10}" stroke="#c53030" '
-                 f'stroke-dasharray="4 3"/><text x="{one:.1f}" y="{top - 12}" fill="#c53030" '
-                 f'text-anchor="middle">1</text></svg>')
-    return "\n".join(parts) + "\n"
-
-
-SECTION = "## Kernels and models"
-
-
-def write_docs(path, report):
-    """Replaces the section in the file, or adds it; other sections stay as they are."""
-    image = path.parent / "images" / "benchmarks-models.svg"
-    image.parent.mkdir(parents=True, exist_ok=True)
-    image.write_text(plot(report))
-    text = path.read_text() if path.exists() else "# Benchmarks\n"
-    section = (f"{SECTION}\n{describe(report)} Weights are random, of the named shape. Speeds are tokens per second, "
-               f"medians of alternating runs; of llama.cpp the better of flash attention on and off. Load time is a "
-               f"whole process of Penstock against the load call alone of llama.cpp.\n\n{table(report)}\n"
-               f"![Speed as a multiple of llama.cpp]({image.relative_to(path.parent)})\n\n"
-               f"Written by:\n```\n{report['command']}\n```\n")
-    start = re.search(rf"^{re.escape(SECTION)}$", text, re.M)
-    if start is None:
-        path.write_text(text.rstrip("\n") + "\n\n" + section)
-        return
-    following = re.search(r"^## ", text[start.end():], re.M)
-    rest = "\n" + text[start.end() + following.start():] if following else ""
-    path.write_text(text[:start.start()] + section + rest)
-
-
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--penstock", default=ROOT / "build/release/penstock", type=pathlib.Path)
@@ -290,13 +233,13 @@ def parse_args():
     parser.add_argument("--batches", type=numbers, default=[1], help="sequences decoding together: 1,2,4,8,16,32")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--max-minutes", type=float, default=float("inf"), help="fewer pairs rather than longer")
-    parser.add_argument("--docs", type=pathlib.Path, help="write the section of this file and its plot too")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--files", default=ROOT / "build/peers", type=pathlib.Path, help="where the GGUF files go")
     parser.add_argument("--keep", action="store_true", help="keep them")
     parser.add_argument("--out", default=ROOT / "build/peers/results.json", type=pathlib.Path,
-                        help="JSON; the table goes beside it as .md")
+                        help="JSON; outside of bench/results the table goes beside it as .md")
     args = parser.parse_args()
+    args.out = args.out.resolve()
     if not any(getattr(args, peer.option) for peer in PEERS):
         parser.error("none of --peer-python, --ik-folder, --openvino-python and --vllm-python is given")
     return args
@@ -316,10 +259,10 @@ def peer_versions(args):
 
 
 def save(args, report):
-    args.out.write_text(json.dumps(report, indent=1) + "\n")
-    args.out.with_suffix(".md").write_text(describe(report) + "\n\n" + table(report))
-    if args.docs and report["rows"]:
-        write_docs(args.docs, report)
+    files.write(args.out, report)
+    text = describe(report) + "\n\n" + table(report)
+    if args.out.parent != ROOT / "bench/results":
+        args.out.with_suffix(".md").write_text(text)
 
 
 def main():
@@ -331,13 +274,9 @@ def main():
     named = args.cases or joined(f"{shape}:{kind}" for shape in args.shapes.split(",")
                                  for kind in args.types.split(","))
     cases = [Case(args, *case.split(":")) for case in named.split(",")]
-    command = shlex.join(["bench/peers/compare.py", *sys.argv[1:]])
-    for peer in PEERS:
-        if peer.key in versions:
-            place = peer.option.split("_")[0]
-            command = command.replace(str(getattr(args, peer.option)), f"{place}/bin" + ("/python" if "python" in peer.option else ""))
-    report = {"cpu": cpu_name(), "threads": args.threads, "peers": versions,
-              "date": datetime.date.today().isoformat(), "command": command, "rows": []}
+    places = [(peer, peer.option.split("_")[0]) for peer in PEERS if peer.key in versions]
+    report = files.report(args.threads, versions, [], [(getattr(args, peer.option), f"{place}/bin" + ("/python" if "python" in peer.option else ""))
+                                                         for peer, place in places])
     for _ in range(args.pairs):
         for case in cases:
             # In a case's first pair its length is not known yet: the time that is left may be overrun by one pair.

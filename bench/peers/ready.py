@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import statistics
@@ -22,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import results as files
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROMPT = list(range(100, 116))
@@ -120,6 +123,17 @@ def drop_from_page_cache(files):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def rows_of(model, medians, rounds):
+    """Rows of bench/results of one file."""
+    shape, kind = re.fullmatch(r"(.+?)-([a-z]+\d\w*)", model.stem).groups() if re.fullmatch(r".+?-[a-z]+\d\w*", model.stem) else (model.stem, "")
+    other, rows = medians.get("llama.cpp"), []
+    for i, what in ((0, "ready{}, s"), (1, "first token{}, s"), (3, "peak memory until the first token{}, MiB")):
+        for name, way in (("without packed weights", ""), ("packed weights on disk", " with packed weights on disk")):
+            row = {"shape": shape, "type": kind, "test": what.format(way), "pairs": rounds, "penstock": medians[name][i]}
+            rows.append(row | ({"llama_cpp": other[i], "llama_cpp_ratio": other[i] / medians[name][i]} if other else {}))
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=pathlib.Path)
@@ -129,7 +143,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cache", type=pathlib.Path, help="folder of packed weights (default: a temporary one)")
     parser.add_argument("--cold", action="store_true", help="drop the files from the page cache before every start")
-    args = parser.parse_args()
+    parser.add_argument("--out", type=pathlib.Path, help="also a file of bench/results (ready-<machine>-<date>.json); models are SHAPE-TYPE.gguf")
+    args, rows = parser.parse_args(), []
     print("| file | | ready, s | first token, s | processor, s | peak MiB | llama.cpp / this: ready | first token |")
     print("|---|---|---|---|---|---|---|---|")
     for model in args.models:
@@ -142,18 +157,23 @@ def main():
                 ways["read from end to end"] = lambda: read_file(model)
             for start in ways.values():
                 start()  # also makes the packed file and brings all files into memory
-            results = {name: [] for name in ways}
+            runs_of = {name: [] for name in ways}
             for _ in range(args.rounds):
                 for name, start in ways.items():
                     if args.cold:
                         packed = pathlib.Path(args.cache or folder)
                         drop_from_page_cache([model, *(path for path in packed.rglob("*") if path.is_file())])
-                    results[name].append(start())
-            medians = {name: [statistics.median(run[i] for run in runs) for i in range(4)] for name, runs in results.items()}
+                    runs_of[name].append(start())
+            medians = {name: [statistics.median(run[i] for run in runs) for i in range(4)] for name, runs in runs_of.items()}
+            rows += rows_of(model, medians, args.rounds)
             for name, (ready, first, cpu, peak) in medians.items():
                 other = medians.get("llama.cpp")
                 ratios = f"{other[0] / ready:.2f} | {other[1] / first:.2f}" if other else " | "
                 print(f"| {model.name} | {name} | {ready:.3f} | {first:.2f} | {cpu:.2f} | {peak:.0f} | {ratios} |", flush=True)
+    if args.out:
+        version = "import llama_cpp; print(llama_cpp.__version__)"
+        peers = {"llama_cpp": files.version(args.peer_python, version)} if args.peer_python else {}
+        files.write(args.out, files.report(args.threads, peers, rows, [(args.peer_python, "peer/bin/python")]))
 
 
 if __name__ == "__main__":

@@ -502,7 +502,7 @@ def _kv_transfer_config(opening: Opening, name: str, value: Any) -> None:
 
 
 _TEXT_ONLY = _refused("models are given text or token ids")
-_ONE_HOST = "engines of several hosts are started by penstock serve --hosts (docs/parallel.md)"
+_ONE_HOST = "engines of several hosts are started by penstock serve --hosts (docs/guide/gpus-and-ranks.md)"
 
 # The rule of each argument. Rules run in the order of this table.
 RULES: Dict[str, Rule] = {
@@ -514,7 +514,7 @@ RULES: Dict[str, Rule] = {
     "hf_config_path": _refused("the configuration lies beside the weights; hf_overrides changes it"),
     "hf_overrides": _hf_overrides, "config_format": _only("auto", "hf", "mistral"),
     "model_impl": _only("auto", "vllm"), "model_loader_extra_config": _gpu, "safetensors_load_strategy": _nothing,
-    "ignore_patterns": _refused("what is downloaded is chosen by the model's name (docs/models.md)"),
+    "ignore_patterns": _refused("what is downloaded is chosen by the model's name (docs/guide/models.md)"),
     "safetensors_prefetch_num_threads": _nothing, "safetensors_prefetch_block_size": _nothing, "engram_config": _gpu,
     "model_weights": _refused("weights lie beside the configuration"),
     "model_class_overrides": _refused("models are no classes of Python"),

@@ -2,7 +2,7 @@
 
 The effect of each argument is defined by its rule in penstock._engine_rules: it is applied, refused with an error, or ignored if it
 does not affect the results here, with one warning if users may expect an effect. Every setting of Penstock's engine
-(docs/serving.md lists them: threads, preset, packed_cache, policy, ...) is an argument too.
+(docs/reference/flags.md lists them: threads, preset, packed_cache, policy, ...) is an argument too.
 """
 from __future__ import annotations
 

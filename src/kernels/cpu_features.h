@@ -12,7 +12,7 @@ struct CpuFeatures {
   // TILE, INT8, BF16, with the permission to use the tile state granted
   bool amx = false;
   // A thread reads memory fastest as one stream: AMD from Zen 5 on. Others read fastest as several
-  // streams far apart (docs/kernels.md).
+  // streams far apart (docs/design/kernels.md).
   bool one_stream = false;
 };
 

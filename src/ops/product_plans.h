@@ -13,7 +13,7 @@ struct ProductPlan {
   int rows;  // from so many on
   // "f32", "int8", "int8-tiles", "int8-row-tiles" or "bf16-tiles".
   std::string path;
-  // "streams", "panel", "unpacked", ... (docs/kernels.md)
+  // "streams", "panel", "unpacked", ... (docs/design/kernels.md)
   std::string strategy;
   int block;  // most rows that are multiplied together
   // of 16 weight rows that are multiplied together

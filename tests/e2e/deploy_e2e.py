@@ -217,8 +217,8 @@ class SplitKubernetes(unittest.TestCase):
 
 
 class SeveralHosts(unittest.TestCase):
-    """The examples of docs/parallel.md."""
-    TEXT = (SOURCE / "docs" / "parallel.md").read_text()
+    """The examples of docs/guide/gpus-and-ranks.md."""
+    TEXT = (SOURCE / "docs" / "guide" / "gpus-and-ranks.md").read_text()
 
     def block(self, start):
         """The first fenced block that begins so."""

@@ -116,7 +116,7 @@ std::string told(const Processor& processor, PanelType type, bool one_scale) {
   return all;
 }
 
-// What docs/kernels.md has measured. A plan that changes is measured anew.
+// What bench/notes/2026-11-kernels.md has measured. A plan that changes is measured anew.
 const std::map<std::string, std::map<std::string, std::string>>& expected_plans() {
   // By processor: encodings, and their plans.
   static const std::map<std::string, std::map<std::string, std::string>> all = {

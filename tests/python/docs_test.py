@@ -13,7 +13,7 @@ from lora_model import write_adapter  # noqa: E402
 
 
 def blocks():
-    for name in ("README.md", "docs/guide/python.md", "docs/guide/adapters.md"):
+    for name in ("README.md", "docs/guide/python.md", "docs/guide/adapters.md", "docs/guide/speculation.md"):
         text = (ROOT / name).read_text()
         for match in re.finditer(r"^```python\n(.*?)^```$", text, re.M | re.S):
             yield pytest.param(match[1], id=f"{name}:{text.count(chr(10), 0, match.start()) + 1}")

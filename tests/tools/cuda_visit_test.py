@@ -53,7 +53,7 @@ class Visit(unittest.TestCase):
                 self.assertIn("expected speeds beside llama.cpp's", plot(file).stderr)
             self.assertEqual(plot(beside[-1]).returncode, 0)
             peers = results[beside[-1]]["peers"]
-            self.assertEqual(image.read_text().count('fill="#2b6cb0"'), sum(len(row["penstock"]) for row in peers.values()))
+            self.assertEqual(image.read_text().count('rx="2"'), sum(len(row["penstock"]) for row in peers.values()))
 
     def test_what_cannot_be(self):
         self.assertIn("expected device, limits, products, wide [TYPE], stream [TYPE [OUTxIN]], attention, draws or model SHAPE TYPE [SEQUENCESxDEPTH], got nothing", measured("nothing", code=1))

@@ -17,6 +17,10 @@ class Reference(unittest.TestCase):
         done = subprocess.run([sys.executable, ROOT / "tools/make_reference.py", "--check", "--program", PROGRAM], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
+    def test_pictures_are_those_of_the_script(self):
+        done = subprocess.run([sys.executable, ROOT / "tools/draw_server_docs.py", "--check"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+
     def test_every_page_is_made(self):
         self.assertEqual({path.stem for path in make_reference.FOLDER.glob("*.md")}, set(make_reference.PAGES))
 

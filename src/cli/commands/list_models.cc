@@ -150,8 +150,9 @@ void print_architectures() {
 
 // Prints the table of encodings (read by tools/make_reference.py).
 void print_encodings() {
-  fmt::print("| encoding | elements per block | bits per weight | GGUF type | encoder |\n"
-             "|---|--:|--:|--:|---|\n");
+  fmt::print(
+      "| encoding | elements per block | bits per weight | GGUF type | encoder |\n"
+      "|---|--:|--:|--:|---|\n");
   for (const QuantTypeInfo& info : quant_types()) {
     constexpr double kBitsPerByte = 8;
     fmt::print("| `{}` | {} | {:.4g} | {} | {} |\n", info.name, info.block_size,

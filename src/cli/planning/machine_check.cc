@@ -98,7 +98,8 @@ Finding numa_nodes() {
   Finding found{nodes > 1 ? "NUMA" : "", fmt::format("{} nodes", nodes), ""};
   if (nodes > 1) {
     found.advice = fmt::format(
-        "--tensor-parallel-size {}: a rank for each node reads its own memory (docs/parallel.md)",
+        "--tensor-parallel-size {}: a rank for each node reads its own memory "
+        "(docs/guide/gpus-and-ranks.md)",
         nodes);
   }
   return found;

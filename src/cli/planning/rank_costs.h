@@ -1,6 +1,6 @@
 // Estimates the time of a decode step, and of a single prompt, of a model on many ranks from the
 // model's shape and the machines' properties: tensor x pipeline x data parallelism
-// (docs/parallel.md, "What it would give").
+// (docs/design/parallel.md, "How long will a step take?").
 //
 // A rank reads its share of the weights and of the cache at its memory's bandwidth, or computes its
 // share of the operations, if that takes longer. Then the all-reduces (sums) follow. A sum of b

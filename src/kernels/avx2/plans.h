@@ -1,5 +1,5 @@
 // Plans of the matrix products with AVX2, also used with 256-bit VNNI (avxvnni/). Measurements:
-// docs/kernels.md.
+// bench/notes/2026-11-kernels.md.
 #pragma once
 #include "kernels/gemm_plan.h"
 

@@ -1,4 +1,4 @@
-// Plans of the matrix products with AVX-512 VNNI. Measurements: docs/kernels.md.
+// Plans of the matrix products with AVX-512 VNNI. Measurements: bench/notes/2026-11-kernels.md.
 #pragma once
 #include "kernels/gemm_plan.h"
 

@@ -232,7 +232,7 @@ struct Int8Panel {
   template <int N, int M, Fetch F>
   [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x,
                                          const int32_t& negative_sum) {
-    // measurements: docs/kernels.md
+    // measurements: bench/notes/2026-11-kernels.md
     constexpr bool kShuffling = Q::kBits == 8 ? M >= 3 && M < 8 : M >= 2;
     if constexpr (N == 8 && kShuffling && !Q::kIsCodebook && F.one_stream &&
                   ShufflesActivations<S>) {

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kPage = 4096;
 // Size of writes, aligned in file and map, so that file systems with large folios use huge pages
-// (docs/kernels.md).
+// (docs/design/kernels.md).
 constexpr int64_t kChunk = int64_t{4} << 20;
 constexpr int64_t kMapBytes = int64_t{1} << 30;     // of a map, unless a single weight is larger
 constexpr int64_t kDirtyBytes = int64_t{64} << 20;  // written but not yet on the disk

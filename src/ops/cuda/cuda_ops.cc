@@ -17,8 +17,9 @@ Result<std::unique_ptr<Ops>> make_cuda_ops(const OpsConfig& config) {
   return std::make_unique<cuda::CudaOps>(std::move(device), config, std::move(ranks));
 #else
   (void)config;
-  return make_error(ErrorCode::kInvalidArgument,
-                    "backend cuda: this program was built without a CUDA compiler (docs/cuda.md)");
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      "backend cuda: this program was built without a CUDA compiler (docs/design/cuda.md)");
 #endif
 }
 
