@@ -11,6 +11,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/file_time.h"
 #include "base/kept_map.h"
 #include "base/regular_file.h"
 
@@ -68,7 +69,7 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   MappedFile file;
   file.size_ = static_cast<size_t>(info.st_size);
   file.stamp_ = {static_cast<uint64_t>(info.st_size), static_cast<uint64_t>(info.st_ino),
-                 int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+                 nanoseconds_of(info.st_mtim)};
   if (file.size_ > 0) {
     void* data = mmap(nullptr, file.size_, PROT_READ, MAP_SHARED, opened.number(), 0);
     const int error = errno;

@@ -18,6 +18,7 @@
 #include "quantize/plan/imatrix.h"
 #include "quantize/write/convert.h"
 #include "quantize/write/encode.h"
+#include "quantize/write/output.h"
 #include "quantize/write/parts.h"
 
 namespace penstock {
@@ -42,7 +43,7 @@ class Run {
   Status open();
   void fit_layout();
   void fit_group_size();
-  Status check_output() const;
+  Status check_place() const;
   Status outside_part(int index);
   Status layer_part(int layer);
   Result<std::vector<EncodedTensor>> encode(const MappedTensor& tensor, std::vector<float> values,
@@ -92,22 +93,16 @@ std::string Run::fingerprint() const {
                             error ? 0 : written.time_since_epoch().count());
 }
 
-Status Run::check_output() const {
-  std::error_code error;
-  if (fs::equivalent(job_.in, job_.out, error))
-    return errorf(ErrorCode::kInvalidArgument, "{}: the output is the input", job_.out.string());
-  if (job_.force || !fs::exists(job_.out, error)) return {};
-  if (naming_ == Naming::kHuggingFace && fs::is_directory(job_.out, error) &&
-      fs::is_empty(job_.out, error))
-    return {};
-  return errorf(ErrorCode::kInvalidArgument, "{}: exists already (--force replaces it)",
-                job_.out.string());
+Status Run::check_place() const {
+  const fs::path also_read[] = {job_.imatrix, job_.calibration};
+  return check_output({job_.out, naming_ == Naming::kHuggingFace, job_.force}, source_.get(),
+                      also_read);
 }
 
 Status Run::open() {
   naming_ = output_naming(job_.out);
   ASSIGN_OR_RETURN(source_, open_weights(job_.in));
-  RETURN_IF_ERROR(check_output());
+  RETURN_IF_ERROR(check_place());
   ASSIGN_OR_RETURN(config_, read_config(*source_));
   RETURN_IF_ERROR(read_activations(*source_, config_));
   if (naming_ == Naming::kGguf && find_architecture(config_.arch)->directories_only)

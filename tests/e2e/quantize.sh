@@ -46,7 +46,37 @@ refused() {  # expected exit code, expected words, arguments…
 }
 refused 2 "--force" quantize "$model" "$dir/q4.gguf" --type q4_0
 refused 2 "the output is the input" quantize "$dir/q4.gguf" "$dir/q4.gguf" --type q4_0 --force
-refused 2 "the output is the model" imatrix "$dir/q4.gguf" "$dir/q4.gguf" --calibration "$text"
+refused 2 "the output is the input" imatrix "$dir/q4.gguf" "$dir/q4.gguf" --calibration "$text" --force
+refused 2 "--force" imatrix "$model" "$dir/q4.gguf" --calibration "$text"
+# What is read is never written over, nor what is no earlier output: shards, the imatrix, the text, folders around the input.
+mkdir -p "$dir/around" "$dir/notes" "$dir/other.gguf.parts"
+cp -r "$dir/f16" "$dir/around/in"
+cp -r "$dir/f16" "$dir/with_folders"
+mkdir "$dir/with_folders/.git"
+for notes in notes/thesis.txt thesis.gguf other.gguf.parts/thesis.txt; do cp "$text" "$dir/$notes"; done
+refused 2 "is in the output" quantize "$dir/around/in" "$dir/around" --type int4 --force
+refused 2 "with a config.json" quantize "$model" "$dir/notes" --type int4 --force
+refused 2 "it has .git" quantize "$model" "$dir/with_folders" --type int4 --force
+refused 2 "the output is the input" quantize "$dir/around/in" "$dir/around/in/model.safetensors" --type int4 --force
+refused 2 "expected a directory" quantize "$dir/around/in" "$dir/around/in/config.json" --type int4 --force
+refused 2 "the output is the input" quantize "$model" "$dir/i.gguf" --type q4_0 --imatrix "$dir/i.gguf" --force
+refused 2 "expected a GGUF file" quantize "$model" "$dir/thesis.gguf" --type q4_0 --force
+mkfifo "$dir/fifo.gguf"
+refused 2 "expected a GGUF file" imatrix "$model" "$dir/fifo.gguf" --calibration "$text" --force
+refused 2 "expected a GGUF file" bench --shape tiny --write-gguf "$dir/fifo.gguf"
+refused 2 "expected a GGUF file" quantize "$model" "$dir/fifo.gguf" --type q4_0 --force
+refused 2 "expected a directory" quantize "$model" /dev/null --type int4 --force
+test -p "$dir/fifo.gguf" && test -c /dev/null
+refused 2 "pieces of an output" quantize "$model" "$dir/other.gguf" --type q4_0
+refused 2 "the output is the input" imatrix "$model" "$dir/thesis.gguf" --calibration "$dir/thesis.gguf" --force
+refused 2 "the output is the input" imatrix "$dir/around/in" "$dir/around/in/model.safetensors" --calibration "$text" --force
+refused 2 "expected a GGUF file" bench --shape tiny --write-gguf "$dir/notes/thesis.txt"
+refused 2 "expected an SVG file" eval-quant "$model" "$dir/q4.gguf" -f "$text" --max-windows 1 --no-speed --plot "$dir/thesis.gguf"
+for notes in notes/thesis.txt thesis.gguf other.gguf.parts/thesis.txt; do cmp "$text" "$dir/$notes"; done
+diff -r "$dir/f16" "$dir/around/in"
+test -d "$dir/with_folders/.git"
+"$PENSTOCK" quantize "$model" "$dir/q4.gguf" --type q4_0 --force > "$dir/out"
+"$PENSTOCK" quantize "$model" "$dir/int8" --type int8 --force > "$dir/out"
 refused 2 "q4_k_m" quantize "$model" "$dir/x.gguf" --type int4
 refused 2 "calibration" quantize "$model" "$dir/x" --type int4 --method awq
 refused 3 "nowhere" quantize "$dir/nowhere" "$dir/x.gguf" --type q4_0

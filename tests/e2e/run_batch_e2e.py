@@ -108,6 +108,20 @@ class Mistakes(Case):
         self.assertIn("expected a result", self.run_batch(code=4))
         self.output.write_text('{"custom_id": "b"}\n')
         self.assertIn("is no line of", self.run_batch(code=2))
+        # Another program's file is left as it is: the input itself, another input, and what only looks like one's results.
+        one = line("a").encode()
+        for content, code, words in ((b"my notes", 4, "expected a result"), (one, 4, "expected a result"), (one + b"\n" + one, 4, "expected a result"),
+                                     (b'{"custom_id": "b"}\n{"my": "notes"', 2, "is no line of")):
+            self.output.write_bytes(content)
+            self.assertIn(words, self.run_batch(code=code))
+            self.assertEqual(self.output.read_bytes(), content)
+        self.output.unlink()
+        self.output.hardlink_to(self.input)
+        self.input.write_bytes(one)
+        self.assertIn("the output is the input", self.run_batch(code=2))
+        self.assertEqual(self.input.read_bytes(), one)
+        self.output.unlink()
+        self.write([line("a")])
         self.output.write_text('{"custom_id": "a", "response": [1]}\n')
         self.assertIn("1 lines: 0 completed, 1 failed", self.run_batch())
         self.output.unlink()

@@ -287,6 +287,21 @@ TEST(SeeingModel, PixelsBehindTheLastPatchAreLeftOut) {
   EXPECT_FALSE(encoder->check(tiny));
 }
 
+// The last part of the message that is continued is a picture, which has no text.
+TEST(SeeingModel, AMessageThatEndsInAPictureIsNotContinued) {
+  const Seeing model("qwen2_vl");
+  Conversation conversation;
+  conversation.messages = talks_of("qwen2_vl")[0]["messages"];
+  Json& content = conversation.messages.back()["content"];
+  content = Json::array({content[0]});
+  ASSERT_NE(content[0]["type"], "text");
+  conversation.options = {.add_generation_prompt = false, .continue_final_message = true};
+  const auto task = model.chat->read(std::move(conversation));
+  ASSERT_FALSE(task);
+  EXPECT_EQ(task.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(task.error().message, HasSubstr("continue_final_message"));
+}
+
 // The files of the facade's messages.
 TEST(SeeingModel, ReadsImagesOfTheFacade) {
   const Json talk = talks_of("qwen3_vl")[0];

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "base/base64.h"
@@ -194,6 +195,41 @@ TEST(WatchingModel, TypedPlaceholdersStayText) {
   const auto soft = model.session->tokenizer().find("<|video_pad|>");
   EXPECT_EQ(std::ranges::count(task.prompt, *soft), task.pictures.runs[0].count);
   EXPECT_EQ(std::ranges::count(task.prompt, *model.session->tokenizer().find("<|image_pad|>")), 0);
+}
+
+// A long video leaves the encoder to others between its views.
+TEST(WatchingModel, OthersTakeTurnsWithAVideo) {
+  const SensingModel model(watching("qwen2_vl"));
+  Json part = part_of_first("qwen2_vl");
+  std::string url = part["video_url"]["url"];
+  const std::string frame = url.substr(url.rfind(','));
+  for (int i = 0; i < 15; ++i) url += frame;
+  part["video_url"]["url"] = url;
+  const auto video = model.read(asked(part)).value().pictures.pictures;
+  ASSERT_GE(video.at(0).plan.views.size(), 4u);
+  const Json talks = golden_talks(watching("qwen2_vl"));
+  Eyes& eyes = *model.session->eyes();
+  std::promise<void> waiting, over;
+  std::vector<std::string> order;
+  const auto add = [&](std::vector<PlannedPicture> pictures, const std::string& tenant) {
+    const auto done = [&, tenant](const Result<PictureRows>& rows) {
+      EXPECT_TRUE(rows) << rows.error().message;
+      if (tenant == "gate") waiting.get_future().wait();  // until both others wait
+      order.push_back(tenant);
+      if (order.size() == 3) over.set_value();
+    };
+    EXPECT_TRUE(eyes.submit({.pictures = std::move(pictures), .tenant = tenant}, done));
+  };
+  add(model.read(talks[0]["messages"]).value().pictures.pictures, "gate");
+  add(video, "video");
+  add(model.read(talks[1]["messages"]).value().pictures.pictures, "picture");
+  waiting.set_value();
+  over.get_future().wait();
+  EXPECT_EQ(order, (std::vector<std::string>{"gate", "picture", "video"}));
+  // The rows are those of a video that nobody interrupts.
+  const SensingModel other(watching("qwen2_vl"));
+  EXPECT_EQ(eyes.encode({.pictures = video}).value()[0]->values,
+            other.session->eyes()->encode({.pictures = video}).value()[0]->values);
 }
 
 // Frames are decoded view by view, and a damaged one ends its request.

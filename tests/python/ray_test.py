@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+import tracemalloc
 import urllib.error
 import urllib.request
 
@@ -127,6 +128,23 @@ def test_pieces_and_beginnings():
     assert "hello" in prompt_beginning(b'{"messages": [{"role": "user", "content": "hello"}]}')
     for body in (b"", b"not json", b"[1]", b'{"model": "x"}'):
         assert prompt_beginning(body) == ""
+
+
+def test_bodies_that_cost_much_to_parse():
+    """The event loop of all requests reads them."""
+    for deep in (b"[" * 100_000, b'{"prompt": ' + b"[" * 100_000, b'{"prompt": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001, b'{"prompt": ' + b"9" * 9000):
+        assert prompt_beginning(deep) == ""
+    long = json.dumps({"model": "x", "messages": [{"role": "user", "content": "hello " * 300_000}]}).encode()
+    assert prompt_beginning(long).startswith('[{"role": "user", "content": "hello ')
+    many = b'{"model": "x", "prompt": [' + b"[]," * 8_000_000 + b"[]]}"
+    damaged = b"[" + many + b"," * 5_000_000
+    tracemalloc.start()
+    begin = time.process_time()
+    for body in (many, damaged):
+        assert prompt_beginning(body).startswith("[[],[]")
+    assert time.process_time() - begin < 1
+    assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    tracemalloc.stop()
 
 
 class Waiting:

@@ -129,6 +129,7 @@ TEST(RouteScore, IsKeptInAFile) {
   EXPECT_EQ((*read)(vectors[0]), (*score)(vectors[0]));
   EXPECT_EQ(read->threshold, 0.7);
   EXPECT_EQ(read->dimensions(), 2u);
+  EXPECT_TRUE(score->save(file));  // an earlier score is replaced
   const auto fails = [&](const char* text) {
     std::ofstream(file) << text;
     return RouteScore::load(file).error().code;
@@ -139,6 +140,10 @@ TEST(RouteScore, IsKeptInAFile) {
       fails(
           R"({"format": "penstock-route-score", "version": 1, "bias": 0, "threshold": 1, "weights": ["x"]})"),
       ErrorCode::kCorruptFile);
+  // Another file is not, such as the examples.
+  const auto size = fs::file_size(file);
+  EXPECT_EQ(score->save(file).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(fs::file_size(file), size);
   fs::remove(file);
   EXPECT_EQ(RouteScore::load(file).error().code, ErrorCode::kNotFound);
 }

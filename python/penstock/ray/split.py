@@ -176,7 +176,7 @@ class SplitIngress(Ingress):
 def _stored(reply: bytes) -> bool:
     try:
         return int(json.loads(reply).get("stored_tokens", 0)) > 0
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         return False
 
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "cli/console/svg.h"
 #include "cli/console/terminal.h"
 #include "cli/options/models.h"
 #include "cli/quality/recoded_source.h"
@@ -437,11 +437,7 @@ Status Ladder::run(EngineConfig config, const std::string& shape, int repetition
   ASSIGN_OR_RETURN(const auto rungs, ladder.run([&](const LadderRung& rung) {
     if (!json) print_rung(rung);
   }));
-  if (!svg.empty()) {
-    std::ofstream file(svg);
-    file << ladder_svg(title, rungs);
-    if (!file.flush()) return errorf(ErrorCode::kIo, "--svg {}: cannot be written", svg);
-  }
+  if (!svg.empty()) RETURN_IF_ERROR(write_svg(svg, ladder_svg(title, rungs)));
   if (!json) {
     print_bars(rungs);
     fmt::print("\nspeculation: {}\n", ladder.speculation_note());

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -21,6 +20,7 @@
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
 #include "cli/console/input.h"
+#include "cli/console/svg.h"
 #include "cli/console/terminal.h"
 #include "cli/options/flags.h"
 #include "cli/options/models.h"
@@ -29,6 +29,7 @@
 #include "model/arch/read_config.h"
 #include "model/sources/synthetic.h"
 #include "ops/ops.h"
+#include "quantize/write/output.h"
 #include "text/tokenizer.h"
 
 namespace penstock {
@@ -345,6 +346,8 @@ Result<std::unique_ptr<Engine>> BenchCommand::open() {
 
 int BenchCommand::write() const {
   if (shape.empty()) return fail({ErrorCode::kInvalidArgument, "--write-gguf: needs --shape"});
+  if (const Status free = check_output({.path = write_gguf, .replace = true}, nullptr, {}); !free)
+    return fail(free.error());
   const auto source = make_synthetic_source(shape, type);
   if (!source) return fail(source.error());
   const Status written = penstock::write_gguf(**source, write_gguf);
@@ -474,9 +477,8 @@ int BenchCommand::serve(Engine& engine, const std::string& name) const {
   engine.stop();
   if (!report) return fail(report.error());
   if (!load.svg.empty()) {
-    std::ofstream file(load.svg);
-    file << plot_svg(*report, name);
-    if (!file.flush()) return fail({ErrorCode::kIo, load.svg + ": cannot be written"});
+    if (const Status written = write_svg(load.svg, plot_svg(*report, name)); !written)
+      return fail(written.error());
   }
   if (json) {
     fmt::print("{}\n", report_json(*report).dump());

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -11,6 +10,7 @@
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
 #include "cli/console/input.h"
+#include "cli/console/svg.h"
 #include "cli/console/terminal.h"
 #include "cli/options/models.h"
 #include "cli/quality/eval_plot.h"
@@ -235,9 +235,8 @@ int EvalQuantCommand::run() {
     std::vector<PlotPoint> points;
     for (const Line& line : lines)
       points.push_back({line.name, line.bytes / (1 << 20), line.decode, increase(line, lines[0])});
-    std::ofstream out(plot, std::ios::binary);
-    out << plot_svg(points);
-    if (!out.flush()) return fail({ErrorCode::kIo, plot + ": cannot be written"});
+    if (const Status written = write_svg(plot, plot_svg(points)); !written)
+      return fail(written.error());
   }
   if (!json) {
     print_table(lines, worst, sequences->size());

@@ -10,6 +10,7 @@
 #include "cli/quality/calibration_text.h"
 #include "quantize/methods/layer_method.h"
 #include "quantize/quantize.h"
+#include "quantize/write/output.h"
 
 namespace penstock {
 namespace {
@@ -21,22 +22,29 @@ struct ImatrixCommand {
         ->required();
     calibration.add_flags(app);
     app.add_option("-t,--threads", threads, "threads; 0 is as many as the process may use");
+    app.add_flag("--force", force, "replace the output");
   }
   int run();
+  Status check_place(const std::filesystem::path& found) const;
 
   CalibrationText calibration;
   std::string model, output;
   int threads = 0;
+  bool force = false;
 };
+
+Status ImatrixCommand::check_place(const std::filesystem::path& found) const {
+  ASSIGN_OR_RETURN(const auto source, open_weights(found));
+  const std::filesystem::path also_read[] = {calibration.file()};
+  return check_output({.path = output, .replace = force}, source.get(), also_read);
+}
 
 int ImatrixCommand::run() {
   if (!calibration.given())
     return fail({ErrorCode::kInvalidArgument, "--calibration: expected a text"});
   auto found = find_model(model);
   if (!found) return fail(found.error());
-  std::error_code error;
-  if (std::filesystem::equivalent(*found, output, error))
-    return fail({ErrorCode::kInvalidArgument, output + ": the output is the model"});
+  if (const Status free = check_place(*found); !free) return fail(free.error());
   QuantizeJob job;
   job.in = *found;
   job.threads = threads;

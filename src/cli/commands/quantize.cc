@@ -75,6 +75,7 @@ int QuantizeCommand::run() {
   job.in = *found;
   job.out = output;
   job.imatrix = imatrix;
+  job.calibration = calibration.file();
   job.gguf_tokenizer = tokenizer_to_gguf;
   job.tokenizer_files = tokenizer_to_files;
   if (calibration.given()) {

@@ -17,8 +17,8 @@ constexpr size_t kMostProbeOutput = size_t{1} << 20;
 
 // Returns the final text of a message: its content, or its last part.
 std::string last_text(const Json& message) {
-  const Json* content = &message["content"];
-  if (content->is_array() && !content->empty()) content = &content->back()["text"];
+  const Json* content = &get_field(message, "content");
+  if (content->is_array() && !content->empty()) content = &get_field(content->back(), "text");
   return content->is_string() ? content->get<std::string>() : std::string();
 }
 

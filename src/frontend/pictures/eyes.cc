@@ -78,10 +78,6 @@ tl::unexpected<Error> out_of_memory() {
   return make_error(ErrorCode::kResourceExhausted, "memory ran out");
 }
 
-}  // namespace
-
-namespace {
-
 Status check_rows(const PictureEncoder& encoder, int levels, const WeightSource& tower,
                   const EngineInfo& info) {
   if (encoder.row_size() == info.model_dim && levels == info.embedding_levels) return {};
@@ -107,6 +103,17 @@ Identity hash_of(const ImageProcessorFiles& files, const std::string& apart) {
        {&files.config, &files.image_processor, &files.processor, &files.video_processor})
     settings += dumped(*file) + '\n';
   return hash_of(settings + apart);
+}
+
+template <class Processor>
+std::optional<PromptMark> mark_of(const Processor* processor) {
+  if (processor == nullptr) return std::nullopt;
+  return PromptMark{processor->placeholder(), processor->soft_token()};
+}
+
+std::optional<PromptMark> mark_of(const Ear* ear) {
+  if (ear == nullptr) return std::nullopt;
+  return PromptMark{ear->placeholder(), ear->soft_token(), ear->soft_token_is_text()};
 }
 
 }  // namespace
@@ -176,21 +183,6 @@ Result<std::unique_ptr<Eyes>> Eyes::open(Towers towers, const WeightSource& towe
   eyes->settings_ = settings, eyes->why_not_ = std::move(why_not);
   return eyes;
 }
-
-namespace {
-
-template <class Processor>
-std::optional<PromptMark> mark_of(const Processor* processor) {
-  if (processor == nullptr) return std::nullopt;
-  return PromptMark{processor->placeholder(), processor->soft_token()};
-}
-
-std::optional<PromptMark> mark_of(const Ear* ear) {
-  if (ear == nullptr) return std::nullopt;
-  return PromptMark{ear->placeholder(), ear->soft_token(), ear->soft_token_is_text()};
-}
-
-}  // namespace
 
 Eyes::Eyes(Eye eye, Hearing hearing, const EngineInfo& info, const Limits& limits)
     : files_(std::move(eye.files)),
@@ -437,7 +429,7 @@ void Eyes::finish(std::list<Open>::iterator open, Result<PictureRows> result,
   lock.lock();
 }
 
-// Each turn encodes one picture.
+// Each turn encodes one picture or sound, or one view of a video.
 void Eyes::work() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -460,10 +452,9 @@ void Eyes::work() {
       continue;
     }
     tenants_.at(call.tenant).last_turn = ++n_turns_;
-    const PlannedPicture& picture = call.pictures[open->rows.size()];
-    auto rows = rows_of_locked(picture, goes_on, lock);
+    auto rows = next_rows_locked(*open, goes_on, lock);
     if (rows) {
-      open->rows.push_back(*std::move(rows));  // there is room
+      if (*rows != nullptr) open->rows.push_back(*std::move(rows));  // there is room
     } else {
       finish(open, tl::unexpected(std::move(rows).error()), lock);
     }
@@ -472,13 +463,17 @@ void Eyes::work() {
 
 // Looks up kept rows and keeps new ones with the lock, and computes without it. Only the encoding
 // thread erases calls, so that the picture stays.
-Result<std::shared_ptr<const EmbeddingRows>> Eyes::rows_of_locked(
-    const PlannedPicture& picture, const GoesOn& goes_on, std::unique_lock<std::mutex>& lock) {
-  if (auto kept = find_kept(picture)) return kept;
+Result<std::shared_ptr<const EmbeddingRows>> Eyes::next_rows_locked(
+    Open& open, const GoesOn& goes_on, std::unique_lock<std::mutex>& lock) {
+  const PlannedPicture& picture = open.call.pictures[open.rows.size()];
+  if (auto kept = find_kept(picture)) {
+    open.video.reset();
+    return kept;
+  }
   lock.unlock();
-  auto rows = rows_of(picture, goes_on);
+  auto rows = rows_of(picture, open.video, goes_on);
   lock.lock();
-  if (rows) keep(*rows);
+  if (rows && *rows != nullptr) keep(*rows);
   return rows;
 }
 
@@ -509,9 +504,16 @@ void Eyes::keep(const std::shared_ptr<const EmbeddingRows>& rows) {
 }
 
 Result<std::shared_ptr<const EmbeddingRows>> Eyes::rows_of(const PlannedPicture& picture,
+                                                           std::optional<VideoRows>& video,
                                                            const GoesOn& goes_on) {
   try {
-    Result<EmbeddingRows> rows = compute(picture, goes_on);
+    if (picture.picture.video != nullptr) {
+      if (!video) video.emplace(*picture.picture.video, picture.plan, limits_.image);
+      if (Status seen = add_view(picture, *video, goes_on); !seen)
+        return at_place(picture.picture, std::move(seen).error());
+      if (!video->complete()) return nullptr;
+    }
+    Result<EmbeddingRows> rows = compute(picture, video, goes_on);
     if (!rows) return at_place(picture.picture, std::move(rows).error());
     rows->identity = picture.identity;
     const auto finite = [](float value) { return std::isfinite(value); };
@@ -570,26 +572,25 @@ Result<EmbeddingRows> Eyes::compute_picture(const PlannedPicture& planned, const
   return rows;
 }
 
-Result<EmbeddingRows> Eyes::compute_video(const PlannedPicture& planned, const GoesOn& goes_on) {
+Status Eyes::add_view(const PlannedPicture& planned, VideoRows& video, const GoesOn& goes_on) {
+  if (video.complete()) return {};
   const VideoProcessor& processor =
       planned.video_processor != nullptr ? *planned.video_processor : *videos_;
-  VideoReader reader(*planned.picture.video, planned.plan, limits_.image);
-  std::vector<EmbeddingRows> steps;
-  for (const ImageView& view : planned.plan.views) {
-    RETURN_IF_ERROR(goes_on());
-    ASSIGN_OR_RETURN(const std::vector<Image> frames, reader.next());
-    const std::vector<float> pixels = processor.pixels(view, frames);
-    const PicturePixels seen = view_of(view, processor.layout(), pixels);
-    ASSIGN_OR_RETURN(steps.emplace_back(), encoder_->encode({&seen, 1}, goes_on));
-  }
-  return joined(steps, planned.plan.stitched, encoder_->newline());
+  const ImageView& view = video.view();
+  ASSIGN_OR_RETURN(const std::vector<Image> frames, video.frames());
+  const std::vector<float> pixels = processor.pixels(view, frames);
+  const PicturePixels seen = view_of(view, processor.layout(), pixels);
+  ASSIGN_OR_RETURN(EmbeddingRows rows, encoder_->encode({&seen, 1}, goes_on));
+  return video.add(std::move(rows));
 }
 
-Result<EmbeddingRows> Eyes::compute(const PlannedPicture& planned, const GoesOn& goes_on) {
-  ASSIGN_OR_RETURN(EmbeddingRows rows, planned.picture.is_sound ? compute_sound(planned, goes_on)
-                                       : planned.picture.video != nullptr
-                                           ? compute_video(planned, goes_on)
+Result<EmbeddingRows> Eyes::compute(const PlannedPicture& planned, std::optional<VideoRows>& video,
+                                    const GoesOn& goes_on) {
+  ASSIGN_OR_RETURN(EmbeddingRows rows, video ? video->joined(encoder_->newline())
+                                       : planned.picture.is_sound
+                                           ? compute_sound(planned, goes_on)
                                            : compute_picture(planned, goes_on));
+  video.reset();
   if (rows.n_rows == planned.plan.n_soft) return rows;
   return errorf(ErrorCode::kUnsupported,
                 "expected {} rows of the tower for its tokens in the prompt, got {}",

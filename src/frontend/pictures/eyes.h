@@ -22,6 +22,7 @@
 #include "frontend/pictures/ear.h"
 #include "frontend/pictures/picture.h"
 #include "frontend/pictures/picture_prompt.h"
+#include "frontend/pictures/video_frames.h"
 
 namespace penstock {
 
@@ -105,6 +106,7 @@ class Eyes {
     Call call;
     Done done;
     PictureRows rows;
+    std::optional<VideoRows> video;  // the next picture, if it is a video that was begun
     std::stop_source cancelled;
     size_t bytes = 0;       // of its files
     int64_t row_bytes = 0;  // of its rows that were not kept when it came
@@ -155,14 +157,16 @@ class Eyes {
   std::shared_ptr<const EmbeddingRows> find_kept(const PlannedPicture& picture);
   void keep(const std::shared_ptr<const EmbeddingRows>& rows);
   using GoesOn = std::function<Status()>;  // an error: the call has ended
+  // Both return null while views of a video are missing.
   Result<std::shared_ptr<const EmbeddingRows>> rows_of(const PlannedPicture& picture,
+                                                       std::optional<VideoRows>& video,
                                                        const GoesOn& goes_on);
-  Result<std::shared_ptr<const EmbeddingRows>> rows_of_locked(const PlannedPicture& picture,
-                                                              const GoesOn& goes_on,
-                                                              std::unique_lock<std::mutex>& lock);
-  Result<EmbeddingRows> compute(const PlannedPicture& picture, const GoesOn& goes_on);
+  Result<std::shared_ptr<const EmbeddingRows>> next_rows_locked(Open& open, const GoesOn& goes_on,
+                                                                std::unique_lock<std::mutex>& lock);
+  Status add_view(const PlannedPicture& planned, VideoRows& video, const GoesOn& goes_on);
+  Result<EmbeddingRows> compute(const PlannedPicture& picture, std::optional<VideoRows>& video,
+                                const GoesOn& goes_on);
   Result<EmbeddingRows> compute_picture(const PlannedPicture& picture, const GoesOn& goes_on);
-  Result<EmbeddingRows> compute_video(const PlannedPicture& video, const GoesOn& goes_on);
   Result<EmbeddingRows> compute_sound(const PlannedPicture& sound, const GoesOn& goes_on);
 
   const ImageProcessorFiles files_;  // of pictures

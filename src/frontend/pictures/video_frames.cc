@@ -54,12 +54,12 @@ Result<ImagePlan> plan_video(const VideoFrames& video, const VideoProcessor& pro
   return processor.plan(info);
 }
 
-Result<std::vector<Image>> VideoReader::next() {
-  const size_t n = plan_.frames.size() / plan_.views.size();
+Result<std::vector<Image>> VideoRows::frames() const {
+  const size_t n = plan_.frames.size() / plan_.views.size(), first = views_.size() * n;
   std::vector<Image> frames;
-  for (size_t i = 0; i < n; ++i, ++at_) {
-    const int frame = plan_.frames[at_];
-    if (i > 0 && frame == plan_.frames[at_ - 1]) {
+  for (size_t i = 0; i < n; ++i) {
+    const int frame = plan_.frames[first + i];
+    if (i > 0 && frame == plan_.frames[first + i - 1]) {
       frames.push_back(frames.back());
       continue;
     }
@@ -68,6 +68,18 @@ Result<std::vector<Image>> VideoReader::next() {
     frames.push_back(*std::move(image));
   }
   return frames;
+}
+
+Status VideoRows::add(EmbeddingRows rows) {
+  const StitchedGrid& grid = plan_.stitched;
+  if (grid.rows > 0) {
+    if (rows.n_rows != grid.rows * grid.cols)
+      return errorf(ErrorCode::kUnsupported, "expected {} x {} features of a frame, got {}",
+                    grid.rows, grid.cols, rows.n_rows);
+    rows = shrunk(rows, grid);
+  }
+  views_.push_back(std::move(rows));
+  return {};
 }
 
 std::string name_of(const VideoFrames& video, const ImagePlan& plan, const HashOfText& hash) {
@@ -82,28 +94,20 @@ std::string name_of(const VideoFrames& video, const ImagePlan& plan, const HashO
   return name;
 }
 
-Result<EmbeddingRows> joined(std::vector<EmbeddingRows>& views, const StitchedGrid& grid,
-                             std::span<const float> newline) {
+EmbeddingRows VideoRows::joined(std::span<const float> newline) const {
   EmbeddingRows result;
-  if (views.empty()) return result;
-  for (EmbeddingRows& view : views) {
-    if (grid.rows == 0) continue;
-    if (view.n_rows != grid.rows * grid.cols)
-      return errorf(ErrorCode::kUnsupported, "expected {} x {} features of a frame, got {}",
-                    grid.rows, grid.cols, view.n_rows);
-    view = shrunk(view, grid);
-  }
-  result.levels = views[0].levels;
+  if (views_.empty()) return result;
+  result.levels = views_[0].levels;
   const auto levels = static_cast<size_t>(result.levels);
-  for (const EmbeddingRows& view : views) result.n_rows += view.n_rows;
+  for (const EmbeddingRows& view : views_) result.n_rows += view.n_rows;
   for (size_t level = 0; level < levels; ++level) {
-    for (const EmbeddingRows& view : views) {
+    for (const EmbeddingRows& view : views_) {
       const size_t n = view.values.size() / levels;
       const auto first = view.values.begin() + static_cast<ptrdiff_t>(level * n);
       result.values.insert(result.values.end(), first, first + static_cast<ptrdiff_t>(n));
     }
   }
-  if (grid.newline_behind) {
+  if (plan_.stitched.newline_behind) {
     result.values.insert(result.values.end(), newline.begin(), newline.end());
     ++result.n_rows;
   }

@@ -1,4 +1,4 @@
-// Frames of a video: their headers, their pixels view by view, and the rows of all views.
+// Frames of a video: their headers, and the rows of its views.
 #pragma once
 #include <array>
 #include <functional>
@@ -22,26 +22,28 @@ Result<ImagePlan> plan_video(const VideoFrames& video, const VideoProcessor& pro
 using HashOfText = std::function<std::array<uint64_t, 2>(std::string_view)>;
 std::string name_of(const VideoFrames& video, const ImagePlan& plan, const HashOfText& hash);
 
-// Decodes the frames of a plan's views, one view after the other.
-class VideoReader {
+// Rows of a video, view by view.
+class VideoRows {
  public:
-  // REQUIRES: video and plan outlive the reader.
-  VideoReader(const VideoFrames& video, const ImagePlan& plan, const ImageLimits& limits)
+  // REQUIRES: video and plan outlive it.
+  VideoRows(const VideoFrames& video, const ImagePlan& plan, const ImageLimits& limits)
       : video_(video), plan_(plan), limits_(limits) {}
 
-  // REQUIRES: called at most once for each view. Errors: those of decode_image().
-  Result<std::vector<Image>> next();
+  bool complete() const { return views_.size() == plan_.views.size(); }
+  // The view that is next. REQUIRES: !complete().
+  const ImageView& view() const { return plan_.views[views_.size()]; }
+  // Decodes its frames. Errors: those of decode_image().
+  Result<std::vector<Image>> frames() const;
+  // Takes its rows, shrunk if the plan's grid says so. Error: kUnsupported (a view that is not the grid's).
+  Status add(EmbeddingRows rows);
+  // Returns the rows of all views, level by level, with a newline behind the last if the grid says so.
+  EmbeddingRows joined(std::span<const float> newline) const;
 
  private:
   const VideoFrames& video_;
   const ImagePlan& plan_;
   const ImageLimits limits_;
-  size_t at_ = 0;  // in ImagePlan::frames
+  std::vector<EmbeddingRows> views_;
 };
-
-// Returns the rows of all views, level by level: each shrunk if the grid says so, with a newline behind the
-// last. Error: kUnsupported (a view that is not the grid's).
-Result<EmbeddingRows> joined(std::vector<EmbeddingRows>& views, const StitchedGrid& grid,
-                             std::span<const float> newline);
 
 }  // namespace penstock

@@ -31,8 +31,11 @@ std::vector<Kept> packed_files(const fs::path& folder) {
       continue;
     std::error_code gone;
     const uint64_t bytes = entry->file_size(gone);
-    const fs::file_time_type used = gone ? fs::file_time_type() : entry->last_write_time(gone);
-    if (!gone) files.push_back({entry->path(), bytes, used});
+    if (gone) continue;
+    // A time that has no number (far in the future, as of a wrong clock) counts as the oldest.
+    std::error_code no_time;
+    const fs::file_time_type used = entry->last_write_time(no_time);
+    files.push_back({entry->path(), bytes, no_time ? fs::file_time_type::min() : used});
   }
   return files;
 }

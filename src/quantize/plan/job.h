@@ -18,12 +18,13 @@ struct QuantizeJob {
   std::filesystem::path in, out;
   RecipeOptions recipe;
   int threads = 0;
-  bool force = false;  // replaces existing output
+  bool force = false;  // replaces an earlier output (write/output.h)
 
   // Calibration: token sequences, in order, for methods, static activations and
   // --imatrix.
   std::vector<std::vector<TokenId>> samples;
-  std::filesystem::path imatrix;  // importance to read; "": none
+  std::filesystem::path calibration;  // file of the samples, which is never written over; "": none
+  std::filesystem::path imatrix;      // importance to read; "": none
 
   // Convert the tokenizer to the other format (metadata keys of GGUF, or files of a directory).
   // Called once, if the formats of `in` and `out` differ.

@@ -21,8 +21,19 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kJobFile = "job.txt";
+constexpr const char* kPartial = ".partial";
 constexpr size_t kMostJobBytes = size_t{64} << 20;
 constexpr uint64_t kMostShardBytes = uint64_t{4} << 30;
+
+// Whether nothing is in the folder, but what is left of a job's file whose writing was cut off.
+bool has_no_parts(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().filename().string() != std::string(kJobFile) + kPartial) return false;
+  }
+  return !error;
+}
 
 template <class Writer>
 Status write_tensors(const fs::path& path, Writer& writer, std::span<const EncodedTensor> tensors) {
@@ -38,7 +49,7 @@ Status write_tensors(const fs::path& path, Writer& writer, std::span<const Encod
 
 Status write_file(const fs::path& path, std::span<const std::byte> bytes) {
   fs::path partial = path;
-  partial += ".partial";
+  partial += kPartial;
   const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   bool ok = fd >= 0;
   for (size_t at = 0; ok && at < bytes.size();) {
@@ -66,9 +77,14 @@ Result<PartStore> PartStore::open(const fs::path& out, const std::string& finger
   store.folder_ = out;
   store.folder_ += ".parts";
   std::error_code error;
-  if (fs::exists(store.folder_, error) &&
-      read_regular_file(store.folder_ / kJobFile, kMostJobBytes).value_or("") != fingerprint)
-    fs::remove_all(store.folder_, error);
+  if (fs::exists(store.folder_, error)) {
+    const auto job = read_regular_file(store.folder_ / kJobFile, kMostJobBytes);
+    if (!job && !has_no_parts(store.folder_))
+      return errorf(ErrorCode::kInvalidArgument,
+                    "{}: expected pieces of an output, with a {}, or nothing there",
+                    store.folder_.string(), kJobFile);
+    if (job.value_or("") != fingerprint) fs::remove_all(store.folder_, error);
+  }
   fs::create_directories(store.folder_, error);
   if (error)
     return errorf(file_error(error.value()), "{}: {}", store.folder_.string(), error.message());

@@ -14,7 +14,8 @@ namespace penstock {
 
 class PartStore {
  public:
-  // Opens the folder OUT.parts and removes pieces of other jobs. Errors: kIo.
+  // Opens the folder OUT.parts and removes pieces of other jobs. Errors: kIo, kInvalidArgument (there is
+  // something else of that name).
   static Result<PartStore> open(const std::filesystem::path& out, const std::string& fingerprint,
                                 Naming naming);
 

@@ -13,6 +13,7 @@
 #include <boost/asio/use_future.hpp>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "base/regular_file.h"
 #include "server/services/served_models.h"
@@ -66,6 +67,9 @@ Result<std::unique_ptr<BatchFile>> BatchFile::open(const std::string& input,
     return errorf(ErrorCode::kInvalidArgument, "{}", text_of(input, batch->mistakes_));
   if (batch->places_.empty())
     return errorf(ErrorCode::kInvalidArgument, "{}: expected at least one line", input);
+  std::error_code absent;
+  if (std::filesystem::equivalent(input, output, absent))
+    return errorf(ErrorCode::kInvalidArgument, "{}: the output is the input", output);
   ASSIGN_OR_RETURN(batch->results_, BatchResults::open(output, output));
   RETURN_IF_ERROR(batch->check_results());
   return batch;

@@ -40,6 +40,16 @@ StoredBatch batch_of(const DatabaseRow& row) {
   return batch;
 }
 
+// Lines of an input have a url.
+bool is_result(const nlohmann::json& line) {
+  return line.is_object() && line.contains("custom_id") && line["custom_id"].is_string() &&
+         !line.contains("url");
+}
+
+tl::unexpected<Error> no_result(const fs::path& path, size_t place) {
+  return errorf(ErrorCode::kCorruptFile, "{}: byte {}: expected a result", path.string(), place);
+}
+
 tl::unexpected<Error> batch_disk_error(const fs::path& path) {
   return errorf(ErrorCode::kIo, "{}: {}", path.string(), std::strerror(errno));
 }
@@ -75,9 +85,7 @@ BatchResults::~BatchResults() {
 
 Status BatchResults::take(const File& file, std::string_view text, size_t place) {
   const auto line = bounded_json(text);
-  if (!line.is_object() || !line.contains("custom_id") || !line["custom_id"].is_string())
-    return errorf(ErrorCode::kCorruptFile, "{}: byte {}: expected a result", file.path.string(),
-                  place);
+  if (!is_result(line)) return no_result(file.path, place);
   done_.insert(line["custom_id"].get<std::string>());
   const auto response = line.find("response");
   const bool answered = response != line.end() && response->is_object() &&
@@ -112,14 +120,25 @@ Status BatchResults::read(File& file) {
     }
     rest.erase(0, begin);
   }
-  if (!rest.empty() && ::ftruncate(file.descriptor, file.bytes) != 0)
+  file.ragged = !rest.empty();
+  // The beginning of a result, or one without its end, and nothing else is cut off.
+  const auto whole = bounded_json(rest);
+  if (file.ragged && (rest[0] != '{' || (whole.is_object() && !is_result(whole))))
+    return no_result(file.path, static_cast<size_t>(file.bytes));
+  return {};
+}
+
+Status BatchResults::trim(File& file) {
+  if (file.ragged && ::ftruncate(file.descriptor, file.bytes) != 0)
     return batch_disk_error(file.path);
+  file.ragged = false;
   return {};
 }
 
 Status BatchResults::append(bool failed, const std::string& custom_id, std::string line) {
   File& file = files_[failed ? last_ : 0];
   line += '\n';
+  RETURN_IF_ERROR(trim(file));
   for (size_t done = 0; done < line.size();) {
     const ssize_t n = ::pwrite(file.descriptor, line.data() + done, line.size() - done,
                                file.bytes + static_cast<int64_t>(done));
@@ -140,6 +159,7 @@ Status BatchResults::append(bool failed, const std::string& custom_id, std::stri
 
 Status BatchResults::sync() {
   for (File& file : files_) {
+    RETURN_IF_ERROR(trim(file));
     if (!std::exchange(file.dirty, false)) continue;
     if (::fdatasync(file.descriptor) != 0) return batch_disk_error(file.path);
   }

@@ -82,9 +82,11 @@ class BatchResults {
     int descriptor = -1;
     int64_t bytes = 0;
     bool dirty = false;
+    bool ragged = false;  // behind the last line is the beginning of one, which trim() cuts off
   };
   BatchResults() = default;
   Status read(File& file);
+  static Status trim(File& file);
   Status take(const File& file, std::string_view line, size_t place);
 
   std::array<File, 2> files_;

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file_error.h"
+#include "base/file_time.h"
 #include "base/json_text.h"
 #include "base/regular_file.h"
 #include "server/keys/ledger/api_keys.h"
@@ -85,7 +86,7 @@ json to_json(const ApiKeyRecord& record) {
 std::pair<int64_t, int64_t> stamp_of(const std::string& path) {
   struct stat info{};
   if (stat(path.c_str(), &info) != 0) return {-1, -1};
-  return {int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec, info.st_size};
+  return {nanoseconds_of(info.st_mtim), info.st_size};
 }
 
 }  // namespace

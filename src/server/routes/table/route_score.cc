@@ -3,6 +3,7 @@
 #include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -155,6 +156,11 @@ Result<RouteScore> RouteScore::load(const std::string& file) {
 Status RouteScore::save(const std::string& file) const {
   const Json fields = {{"format", kFormat},      {"version", 1},  {"embedder", embedder},
                        {"threshold", threshold}, {"bias", bias_}, {"weights", weights_}};
+  std::error_code error;
+  if (std::filesystem::is_regular_file(file, error) &&
+      std::filesystem::file_size(file, error) > 0 && !load(file))
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: not replaced: expected a route's score there, got another file", file);
   std::ofstream out(file, std::ios::binary);
   out << fields.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
   out.close();
