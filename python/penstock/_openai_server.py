@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -39,7 +40,8 @@ def openai_server(model: str = "", *, port: int = 0, start_timeout: float = 600.
         port: TCP port; 0: any free one.
         start_timeout: maximum seconds until the server is ready.
         drain_seconds: maximum seconds for running requests to finish when the block or this process ends.
-        options: flags of `penstock serve`, with underscores; True: a flag without a value.
+        options: flags of `penstock serve`, with underscores; True: a flag without a value. Without api_key the server wants none,
+            whatever PENSTOCK_API_KEY is.
 
     Raises:
         EngineError: the server ended, or was not ready in time; with its last output.
@@ -51,13 +53,16 @@ def openai_server(model: str = "", *, port: int = 0, start_timeout: float = 600.
     for name, value in options.items():
         command += _option(name, value)
     said = tempfile.TemporaryFile()
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
+    # A key that is meant for another server would close this one to its user.
+    key, environment = str(options.get("api_key") or "none"), {name: os.environ[name] for name in os.environ if name != "PENSTOCK_API_KEY"}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, env=environment)
     try:
         base = f"http://127.0.0.1:{command[command.index('--port') + 1]}"
         _wait(process, base, start_timeout, said)
-        with urllib.request.urlopen(base + "/v1/models", timeout=10) as reply:
+        request = urllib.request.Request(base + "/v1/models", headers={"Authorization": f"Bearer {key}"})
+        with urllib.request.urlopen(request, timeout=10) as reply:
             name = json.load(reply)["data"][0]["id"]
-        yield RunningServer(base + "/v1", "none", name, process)
+        yield RunningServer(base + "/v1", key, name, process)
     finally:
         process.terminate()
         try:

@@ -240,6 +240,8 @@ class Pooler:
         """Returns for each prompt the request's name, the result of `compute` and the tokens; prompts with equal parameters share
         calls of it."""
         params, names, use_tqdm, lora, options = call
+        rest = dict(options or {})
+        prompt_name = rest.pop("prompt_name", None) if with_prompt else ""
         each = self._params(params, len(prompts), task)
         adapters = self._adapters.for_each(lora, len(prompts))
         if self._skip_tokenizer and any(prompt.token_ids is None for prompt in prompts):
@@ -249,7 +251,7 @@ class Pooler:
         bar = progress(use_tqdm, len(prompts), "Processed prompts")
         try:
             for places, one, adapter in _alike(each, adapters):
-                ids = self._model.encode([prompts[i].content for i in places], with_prompt, *self._truncation(one, options))
+                ids = self._model.encode([prompts[i].content for i in places], prompt_name, *self._truncation(one, rest))
                 self._check_length(ids)
                 with self._lock:
                     part = compute(ids, one, self._adapters.get(adapter), _teller(bar))

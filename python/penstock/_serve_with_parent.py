@@ -23,4 +23,7 @@ if __name__ == "__main__":
     # The server waits for its signals by sigwait: no other thread may take them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     threading.Thread(target=_watch, args=(float(sys.argv[1]),), daemon=True).start()
-    sys.exit(_core.run(["penstock", "serve", *sys.argv[2:]]))
+    code = _core.run(["penstock", "serve", *sys.argv[2:]])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # the interpreter's own end would wait a second for the thread that reads

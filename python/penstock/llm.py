@@ -318,8 +318,9 @@ class LLM:
 
     def embed(self, prompts: Any, *, use_tqdm: UseTqdm = True, pooling_params: PoolingParamsOrList = None,
               lora_request: Any = None, tokenization_kwargs: Optional[Dict[str, Any]] = None) -> List[EmbeddingRequestOutput]:
-        """Returns a vector for each prompt. pooling_params, lora_request: one for all prompts, or a list. With the pooler_config's
-        task "token_embed": what encode() returns."""
+        """Returns a vector for each prompt. pooling_params, lora_request: one for all prompts, or a list. tokenization_kwargs:
+        truncation, truncate_prompt_tokens, prompt_name (of the checkpoint's prompts; "": none). With the pooler_config's task
+        "token_embed": what encode() returns."""
         pooler = self._pooling()
         call = pooling_params, self._names, use_tqdm, lora_request, tokenization_kwargs
         if pooler.default_task == "token_embed":

@@ -85,11 +85,13 @@ class PyEmbeddingModel {
     return fields;
   }
 
-  // Returns the ids of each input.
-  nb::list encode(const nb::list& inputs, bool with_prompt, bool truncate, int truncate_to) {
+  // Returns the ids of each input. prompt_name: of the checkpoint's prompts; empty: none, no
+  // value: the checkpoint's default.
+  nb::list encode(const nb::list& inputs, std::optional<std::string> prompt_name, bool truncate,
+                  int truncate_to) {
     const std::vector<Prompt> prompts = prompts_of(inputs);
-    EmbedOptions options{.truncate = truncate, .truncate_to = truncate_to};
-    if (!with_prompt) options.prompt_name = std::string();
+    const EmbedOptions options{
+        .prompt_name = std::move(prompt_name), .truncate = truncate, .truncate_to = truncate_to};
     auto tokens = [&] {
       const WithoutGil without_gil;
       return model_->encode(prompts, options);
@@ -239,7 +241,7 @@ void define_embedding_model(nb::module_& module) {
   nb::class_<PyEmbeddingModel>(module, "EmbeddingModel")
       .def(nb::init<const nb::dict&>(), "config"_a)
       .def("info", &PyEmbeddingModel::info)
-      .def("encode", &PyEmbeddingModel::encode, "inputs"_a, "with_prompt"_a, "truncate"_a,
+      .def("encode", &PyEmbeddingModel::encode, "inputs"_a, "prompt_name"_a.none(), "truncate"_a,
            "truncate_to"_a)
       .def("encode_pairs", &PyEmbeddingModel::encode_pairs, "pairs"_a, "truncate"_a,
            "truncate_to"_a)

@@ -116,6 +116,9 @@ class Usage(unittest.TestCase):
         self.assertIn('.SH "keys add"\nmake a key', page)
         self.assertIn("\n.TP\n.B \\-m, \\-\\-model", page)
         self.assertEqual(penstock("completion", "csh")[0], 2)
+        api = json.loads(penstock("completion", "openapi")[1])
+        self.assertEqual(api["openapi"], "3.1.0")
+        self.assertIn("messages", api["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"])
 
     def test_pull_without_a_name_suggests_models_that_fit(self):
         fitting = penstock_json("doctor", "--json")["models"]
@@ -131,6 +134,62 @@ class Usage(unittest.TestCase):
         for command in ("pull", "run", "serve", "doctor"):
             self.assertIn(f"\n  penstock {command} ", err)
         self.assertNotIn("penstock doctor", penstock("generate", "-n", 1)[2])
+
+    def test_what_the_story_says_can_be_typed(self):
+        _, _, err = penstock()
+        lines = re.findall(r"^  penstock (\w+(?: \S+/\S+)?)  ", err, re.M)
+        self.assertEqual([line.split()[0] for line in lines], ["pull", "run", "serve", "doctor"])
+        self.assertIn("org/name:Q4_K_M", lines[1])
+        for line in lines:
+            if " " in line:
+                code, _, said = penstock(*line.split(), env={"HF_HUB_OFFLINE": "1", "HF_HOME": "/nonexistent"})
+                self.assertEqual(code, 3, said)
+                self.assertIn("org/name", said)
+            else:
+                self.assertEqual(penstock(line, "--help")[0], 0)
+
+    def test_a_model_needs_no_flag(self):
+        model = MODELS / "penstock-stories-1m-q8_0.gguf"
+        arguments = ("-p", "Once upon a time", "-n", 5, "--temperature", 0)
+        self.assertEqual(penstock("run", model, *arguments)[:2], penstock("run", "-m", model, *arguments)[:2])
+        self.assertEqual(penstock("run", model, "-m", model)[0], 2)
+
+    def test_a_short_name_is_told_what_it_may_mean(self):
+        for command in ("pull", "run"):
+            code, _, err = penstock(command, "Qwen-3")
+            self.assertNotEqual(code, 0)
+            self.assertRegex(err, r"did you mean Qwen/Qwen3-\S+")
+        self.assertNotIn("did you mean", penstock("pull", "no-such-model-9")[2])
+
+    def terminal(self, *arguments, until):
+        """What the program writes to a terminal, up to and with a text; then it is interrupted."""
+        here, there = pty.openpty()
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdin=there, stdout=there, stderr=there, env={**os.environ, "NO_COLOR": "1"})
+        os.close(there)
+        written, end = "", time.monotonic() + 60
+        try:
+            while until not in written and time.monotonic() < end:
+                if select.select([here], [], [], 1)[0]:
+                    written += os.read(here, 65536).decode(errors="replace")
+            self.assertIn(until, written)
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            finally:
+                process.kill()
+                os.close(here)
+        return written
+
+    def test_a_terminal_is_told_what_to_do(self):
+        written = self.terminal("run", until="> ")
+        self.assertIn("To chat: penstock run NAME", written)
+        fitting = penstock("pull")[1].decode().splitlines()[1].split()[0]
+        self.assertIn(fitting.split("/")[0], written)
+        model = MODELS / "penstock-stories-1m-q8_0.gguf"
+        self.assertNotIn("To chat", self.terminal("run", model, until="> "))
+        self.assertIn("Open it in a browser", self.terminal("serve", "--port", 0, until="penstock serve NAME"))
+        self.assertNotIn("penstock serve NAME", self.terminal("serve", "--port", 0, model, until="Ctrl-C ends it."))
 
     def test_sampling_flags_come_from_the_list(self):
         text = penstock("generate", "--help")[1].decode()

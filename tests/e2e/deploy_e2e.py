@@ -12,6 +12,9 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
 
 import yaml
 
@@ -261,40 +264,139 @@ class SeveralHosts(unittest.TestCase):
                 self.check_command(command, n)
 
 
+def exported_metrics():
+    """{name: its labels} of a server that has answered a request."""
+    with Serving() as server:
+        status, _, _ = server.request("/v1/completions", {"prompt": "Once", "max_tokens": 3, "ignore_eos": True})
+        assert status == 200
+        text, end = "", time.monotonic() + 60
+        while not re.search(r"\npenstock:generation_tokens_total\S* 3\n", text) and time.monotonic() < end:
+            text = server.get("/metrics")[2].decode()  # a reply can be there before it is counted
+    exported = {}
+    for line in text.splitlines():
+        match = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ", line)
+        if match:
+            exported.setdefault(match[1], set()).update(re.findall(r'(\w+)="', match[2] or ""))
+    return exported
+
+
+def check_queries(test, queries, exported, labels_of_prometheus=frozenset()):
+    """Names and labels of queries are exported ones. Returns the names."""
+    used = set()
+    for query in queries:
+        test.assertEqual(query.count("("), query.count(")"), query)
+        for name, selector in re.findall(r"\b((?:penstock:|vllm:|process_)\w+)(?:\{([^}]*)\})?", query):
+            used.add(name)
+            test.assertIn(name, exported, query)
+            labels = set(re.findall(r"(\w+)\s*[=!]~?", selector))
+            for by in re.findall(r"by \(([\w, ]+)\)", query):
+                labels |= set(by.replace(" ", "").split(","))
+            test.assertEqual(labels - exported[name] - labels_of_prometheus, set(), query)
+    return used
+
+
+def board_queries():
+    """The dashboard's queries under each prefix of names."""
+    board = json.loads((DEPLOY / "grafana" / "penstock.json").read_text())
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    prefixes = next(one for one in board["templating"]["list"] if one["name"] == "prefix")["query"].split(",")
+    return board, [query.replace("${prefix}", prefix) for prefix in prefixes for query in queries]
+
+
+def alert_rules():
+    [group] = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())["groups"]
+    return group["rules"]
+
+
 class Grafana(unittest.TestCase):
     def test_queries_use_exported_metrics(self):
-        board = json.loads((DEPLOY / "grafana" / "penstock.json").read_text())
-        queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-        queries += [one["definition"] for one in board["templating"]["list"] if "definition" in one]
-        self.assertGreater(len(queries), 20)
-        prefixes = next(one for one in board["templating"]["list"] if one["name"] == "prefix")["query"].split(",")
-        self.assertEqual(prefixes, ["penstock", "vllm"])
-        queries = [query.replace("${prefix}", prefix) for prefix in prefixes for query in queries]
-        with Serving() as server:
-            status, _, _ = server.request("/v1/completions", {"prompt": "Once", "max_tokens": 3, "ignore_eos": True})
-            self.assertEqual(status, 200)
-            text, end = "", time.monotonic() + 60
-            while not re.search(r"\npenstock:generation_tokens_total\S* 3\n", text) and time.monotonic() < end:
-                text = server.get("/metrics")[2].decode()  # a reply can be there before it is counted
-            exported = {}
-            for line in text.splitlines():
-                match = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ", line)
-                if match:
-                    exported.setdefault(match[1], set()).update(re.findall(r'(\w+)="', match[2] or ""))
-        used = set()
-        for query in queries:
-            self.assertEqual(query.count("("), query.count(")"), query)
-            for name, selector in re.findall(r"\b((?:penstock|vllm):\w+)(?:\{([^}]*)\})?", query):
-                used.add(name)
-                self.assertIn(name, exported, query)
-                labels = set(re.findall(r"(\w+)\s*[=!]~?", selector))
-                by = re.search(r"by \(([\w, ]+)\)", query)
-                labels |= set(by.group(1).replace(" ", "").split(",")) if by else set()
-                self.assertEqual(labels - exported[name], set(), query)
+        board, queries = board_queries()
+        definitions = [one["definition"] for one in board["templating"]["list"] if "definition" in one]
+        queries += [definition.replace("${prefix}", prefix) for definition in definitions for prefix in ("penstock", "vllm")]
+        self.assertGreater(len(queries), 40)
+        used = check_queries(self, queries, exported_metrics())
         self.assertGreater(sum(name.startswith("penstock:") for name in used), 30)
         self.assertGreater(sum(name.startswith("vllm:") for name in used), 20)
         ids = [panel["id"] for panel in board["panels"]]
         self.assertEqual(len(ids), len(set(ids)))
+
+
+class Prometheus(unittest.TestCase):
+    """Prometheus' own programs, of Debian's package."""
+    PROGRAMS = SOURCE / "build" / "prometheus" / "usr" / "bin"
+    OF_TARGETS = frozenset({"job", "instance"})
+
+    @classmethod
+    def setUpClass(cls):
+        subprocess.run([SOURCE / "scripts" / "install_prometheus"], check=True)
+
+    def test_alerts_use_exported_metrics(self):
+        rules = alert_rules()
+        used = check_queries(self, [rule["expr"] for rule in rules], exported_metrics(), self.OF_TARGETS)
+        self.assertGreater(len(used), 15)
+        flags = {flag for rule in rules for flag in re.findall(r"--[a-z-]+", rule["annotations"].get("description", ""))}
+        self.assertEqual(flags - serve_flags(), set())
+
+    def test_alerts_fire_when_they_should(self):
+        cases = SOURCE / "tests" / "e2e" / "alerts.yaml"
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "cases.yaml"
+            file.write_text(cases.read_text().replace("ALERTS", str(DEPLOY / "prometheus" / "alerts.yaml")))
+            done = subprocess.run([self.PROGRAMS / "promtool", "test", "rules", file], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        firing = {test["alertname"] for one in yaml.safe_load(cases.read_text())["tests"] for test in one["alert_rule_test"] if test["exp_alerts"]}
+        self.assertEqual(firing, {rule["alert"] for rule in alert_rules()})
+
+    def test_a_prometheus_reads_a_server(self):
+        """Every query of the dashboard and every alert is evaluated; of an idle server none fires."""
+        with tempfile.TemporaryDirectory() as folder, Serving("--api-key", "k") as server:
+            server.key = "k"
+            self.assertEqual(server.request("/v1/completions", {"prompt": "Once", "max_tokens": 3})[0], 200)
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+            config = pathlib.Path(folder) / "prometheus.yml"
+            config.write_text(json.dumps({
+                "global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(DEPLOY / "prometheus" / "alerts.yaml")],
+                "scrape_configs": [{"job_name": "penstock", "authorization": {"credentials": "k"},
+                                    "static_configs": [{"targets": [f"127.0.0.1:{server.port}"]}]}]}))
+            with open(pathlib.Path(folder) / "log", "w+") as log:
+                process = subprocess.Popen([self.PROGRAMS / "prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/data",
+                                            f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
+                try:
+                    self.check_prometheus(f"http://127.0.0.1:{port}/api/v1/", log)
+                finally:
+                    process.terminate()
+                    process.wait(30)
+
+    def check_prometheus(self, base, log):
+        def get(path, **parameters):
+            try:
+                with urllib.request.urlopen(base + path + "?" + urllib.parse.urlencode(parameters), timeout=10) as reply:
+                    return json.load(reply)["data"]
+            except urllib.error.HTTPError as error:
+                with error:
+                    if error.code == 503:  # it starts
+                        return {"result": []}
+                    self.fail(f"{parameters}: {error.read().decode()}")
+
+        def counted():
+            try:
+                return [float(one["value"][1]) for one in get("query", query="penstock:generation_tokens_total")["result"]] == [3]
+            except OSError:
+                return False
+        end = time.monotonic() + 60
+        while not counted():
+            log.seek(0)
+            self.assertLess(time.monotonic(), end, log.read()[-2000:])
+            time.sleep(0.2)
+        for query in board_queries()[1]:
+            filled = query.replace("$__rate_interval", "1m").replace("${model:regex}", ".*").replace("$model", ".*")
+            self.assertNotIn("$", filled)
+            self.assertIn("result", get("query", query=filled), query)
+        evaluated = []
+        while len(evaluated) < len(alert_rules()) and time.monotonic() < end:
+            evaluated = [rule for group in get("rules")["groups"] for rule in group["rules"] if rule["health"] == "ok"]
+        self.assertEqual([(rule["name"], rule["state"]) for rule in evaluated], [(rule["alert"], "inactive") for rule in alert_rules()])
 
 
 if __name__ == "__main__":

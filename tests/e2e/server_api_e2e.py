@@ -3,6 +3,7 @@
 import gzip
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import threading
@@ -11,7 +12,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import script_model
 from lora_model import write_adapter
-from serving import SMALL_MODEL, SOURCE, Server
+from serving import PROGRAM, SMALL_MODEL, SOURCE, Server
 
 PROMPT = "Once upon a time"
 LONGEST_BODY = 200_000
@@ -385,6 +386,10 @@ class Names(unittest.TestCase):
         self.assertEqual(script.get(f"/models/{script.model}")["id"], script.model)
         self.assertEqual(script.post("/messages", {"model": script.model, **said("x"), "max_tokens": 0}, 400)["type"], "error")
         self.assertEqual(script.request("GET", "/completions")[0], 405)
+
+    def test_the_description_needs_no_server(self):
+        done = subprocess.run([PROGRAM, "completion", "openapi"], capture_output=True, check=True)
+        self.assertEqual(json.loads(done.stdout), script.get("/openapi.json"))
 
     def test_a_root_path(self):
         body = {"prompt": PROMPT, "max_tokens": 3, "temperature": 0}

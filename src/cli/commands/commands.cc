@@ -35,7 +35,8 @@ constexpr Command kCommands[] = {
     {"doctor", "what this machine has, and what to do about it", add_doctor},
     {"grammar", "test what a schema, regex or grammar allows, and measure its speed", add_grammar},
     {"render", "print the prompt that a chat template makes of a conversation", add_render},
-    {"completion", "completions for bash, zsh and fish, and the manual page", add_completion},
+    {"completion", "completions for bash, zsh and fish, the manual page, the API's description",
+     add_completion},
     {"rank", "compute beside another process, which starts this", add_rank},
 };
 

@@ -1,4 +1,5 @@
-// penstock completion: prints what is generated of the command line: completions, the manual page.
+// penstock completion: prints what is generated of the command line and of the endpoints: completions,
+// the manual page, the description of the API.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
@@ -8,6 +9,7 @@
 #include "cli/console/command_line.h"
 #include "cli/console/exit_codes.h"
 #include "penstock/version.h"
+#include "server/endpoints/openapi.h"
 
 namespace penstock {
 namespace {
@@ -16,12 +18,16 @@ struct CompletionCommand {
   explicit CompletionCommand(CLI::App& app) : program(*app.get_parent()) {
     app.add_option("shell", shell,
                    "bash, zsh or fish: a script that completes commands, flags and their values; "
-                   "man: the manual page")
+                   "man: the manual page; openapi: the server's API in OpenAPI 3.1")
         ->required()
-        ->check(CLI::IsMember({"bash", "zsh", "fish", "man"}));
+        ->check(CLI::IsMember({"bash", "zsh", "fish", "man", "openapi"}));
   }
 
   int run() const {
+    if (shell == "openapi") {
+      std::puts(api_description(false).c_str());
+      return kExitOk;
+    }
     const std::vector<CommandText> commands = command_texts(program);
     const std::string text = shell == "bash"  ? bash_completion(commands)
                              : shell == "zsh" ? zsh_completion(commands)

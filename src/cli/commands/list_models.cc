@@ -13,6 +13,7 @@
 #include "cli/console/terminal.h"
 #include "cli/options/models.h"
 #include "formats/weight_source.h"
+#include "frontend/embedding_model.h"
 #include "hub/hub.h"
 #include "model/arch/archs.h"
 #include "model/arch/read_config.h"
@@ -29,6 +30,7 @@ struct ModelRow {
   FoundModel found;
   std::string format;  // "GGUF" or "Hugging Face"; "": the model cannot be opened
   std::string arch, type;
+  bool pools = false;  // gives vectors, classes or scores instead of text
   int64_t parameters = 0;
   int context = 0;
   std::string problem;  // why the model cannot run here; "": it can
@@ -76,6 +78,7 @@ ModelRow describe(FoundModel found) {
   row.arch = config->arch;
   row.parameters = config->n_parameters();
   row.context = config->max_seq_len;
+  row.pools = is_made_for_pooling(row.found.path.string()).value_or(false);
   const int64_t needed = needed_memory(**source, *config), memory = total_memory();
   if (needed > memory) {
     row.problem = fmt::format("needs {} of memory, this machine has {}",
@@ -111,8 +114,8 @@ nlohmann::json row_json(const ModelRow& row) {
           {"path", row.found.path.string()}, {"format", row.format},
           {"architecture", row.arch},        {"type", row.type},
           {"parameters", row.parameters},    {"bytes", row.found.bytes},
-          {"context", row.context},          {"runs", row.problem.empty()},
-          {"problem", row.problem}};
+          {"context", row.context},          {"runner", row.pools ? "pooling" : "generate"},
+          {"runs", row.problem.empty()},     {"problem", row.problem}};
 }
 
 void print_table(const std::vector<ModelRow>& rows) {
@@ -171,7 +174,7 @@ struct ModelsCommand {
                  "print the encodings of weights that are known as a Markdown table");
     app.add_flag("--json", json,
                  "print one JSON object {models: [{name, source, path, format, architecture, type, "
-                 "parameters, bytes, context, runs, problem}]}");
+                 "parameters, bytes, context, runner, runs, problem}]}");
   }
 
   int run() const {

@@ -41,7 +41,7 @@ struct PullCommand {
     }
     for (const std::string& name : names) {
       const auto found = download_newest(name);
-      if (!found) return fail(found.error());
+      if (!found) return fail(with_similar_models(found.error(), name));
       std::printf("%s\n", found->path.c_str());
       std::fflush(stdout);
     }

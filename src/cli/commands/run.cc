@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory.h"
 #include "cli/commands/commands.h"
 #include "cli/console/exit_codes.h"
 #include "cli/console/input.h"
@@ -16,6 +17,7 @@
 #include "cli/options/flags.h"
 #include "cli/options/models.h"
 #include "cli/options/structured_flags.h"
+#include "cli/planning/known_models.h"
 #include "penstock/llm.h"
 
 namespace penstock {
@@ -175,9 +177,19 @@ class Chat {
   std::vector<ChatImage> images_;  // of the next message
 };
 
+// Tells that the built-in model tells stories, and which models to chat with fit here.
+void suggest_models() {
+  constexpr int kMost = 3;
+  const std::string models = fitting_models(available_memory(), 0, kMost);
+  fmt::print("{}\n",
+             dim("This is the built-in model, which tells stories. To chat: penstock run NAME"));
+  if (!models.empty()) fmt::print("{}", dim("Of these, which fit this machine:\n" + models));
+}
+
 struct RunCommand {
   explicit RunCommand(CLI::App& app) : sampling(app) {
     add_engine_flags(app, config);
+    app.add_option("MODEL", positional, "the model, as --model takes it")->excludes("--model");
     structured.add_to(app);
     app.add_option("--system", system, "system message");
     app.add_option("-p,--prompt", first, "first message, sent before the first line is read");
@@ -193,10 +205,12 @@ struct RunCommand {
   }
 
   int run() {
+    if (!positional.empty()) config.model = positional;
     const std::string name = config.model;
     const auto outputs = structured.read();
     if (!outputs) return fail(outputs.error());
-    if (const Status found = find_models(config); !found) return fail(found.error());
+    if (const Status found = find_models(config); !found)
+      return fail(with_similar_models(found.error(), name));
     auto pictures = read_images(images, sounds);
     if (!pictures) return fail(pictures.error());
     auto llm = LLM::open(config);
@@ -213,6 +227,7 @@ struct RunCommand {
           (*llm)->has_chat_template()
               ? "; /help lists the commands"
               : ": no chat template, it goes on from what you type; /help lists the commands");
+      if (name.empty()) suggest_models();
     }
     if (!first.empty()) chat.say(first);
     std::string line;
@@ -231,7 +246,7 @@ struct RunCommand {
   EngineConfig config;
   SamplingFlags sampling;
   StructuredFlags structured;
-  std::string system, first;
+  std::string positional, system, first;
   std::vector<std::string> images, sounds;
 };
 

@@ -27,11 +27,18 @@
 namespace penstock {
 namespace {
 
+// What is said to somebody who sits at a terminal.
+constexpr const char* kServing =
+    "Open it in a browser; clients of OpenAI's API take the same address with /v1. Ctrl-C ends it.";
+constexpr const char* kBuiltIn =
+    "This is the built-in model, which tells stories. penstock serve NAME serves another; penstock "
+    "pull lists models that fit this machine.";
+
 struct ServeCommand {
   explicit ServeCommand(CLI::App& app) : app(app) {
     add_engine_flags(app, model.engine);
     app.remove_option(app.get_option("--model"));
-    app.add_option("-m,--model", models,
+    app.add_option("-m,--model,MODEL", models,
                    "GGUF file, Hugging Face directory or name; may be repeated to serve several "
                    "models, as NAME=MODEL to set a model's name")
         ->group("Engine");
@@ -411,6 +418,9 @@ int ServeCommand::run() {
     fmt::print(stderr, "serving {} at {}://{}:{}\n", fmt::join(names, ","),
                config.http.tls_certificate.empty() ? "http" : "https", config.http.host,
                (*server)->port());
+    if (!stderr_is_terminal()) return;
+    fmt::print(stderr, "{}\n", dim(kServing));
+    if (models.empty() && models_config.empty()) fmt::print(stderr, "{}\n", dim(kBuiltIn));
   });
   running.set(nullptr);
   if (served) return kExitOk;

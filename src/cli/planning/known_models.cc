@@ -1,11 +1,14 @@
 #include "cli/planning/known_models.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
 #include <vector>
 
+#include "base/ascii.h"
+#include "base/memory.h"
 #include "cli/console/terminal.h"
 
 namespace penstock {
@@ -37,6 +40,13 @@ constexpr KnownModel kKnownModels[] = {
      3'400 * kMB, 73'728},
 };
 
+// Returns the letters and digits, in lower case.
+std::string bare(std::string_view text) {
+  std::string letters = ascii_lower(text);
+  std::erase_if(letters, [](char c) { return !is_ascii_alnum(c); });
+  return letters;
+}
+
 }  // namespace
 
 std::span<const KnownModel> known_models() { return kKnownModels; }
@@ -63,6 +73,24 @@ std::string fitting_models(int64_t memory, double read_bytes_per_second, int mos
     table += fmt::format("; {}\n", model.about);
   }
   return table;
+}
+
+Error with_similar_models(Error error, std::string_view name) {
+  constexpr int kMost = 3;
+  const std::string wanted = bare(name);
+  if (wanted.size() < 3 || name.find('/') != std::string_view::npos) return error;
+  std::vector<const char*> fitting;
+  const char* smallest = nullptr;
+  for (const KnownModel& model : known_models()) {
+    if (bare(model.name).find(wanted) == std::string::npos) continue;
+    if (smallest == nullptr) smallest = model.name;
+    if (needed_memory(model) <= available_memory()) fitting.insert(fitting.begin(), model.name);
+  }
+  if (fitting.empty() && smallest != nullptr) fitting.push_back(smallest);
+  if (fitting.size() > kMost) fitting.resize(kMost);
+  if (!fitting.empty())
+    error.message += fmt::format("; did you mean {}?", fmt::join(fitting, ", "));
+  return error;
 }
 
 }  // namespace penstock

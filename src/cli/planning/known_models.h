@@ -3,6 +3,9 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
+
+#include "penstock/result.h"
 
 namespace penstock {
 
@@ -27,5 +30,10 @@ int64_t needed_memory(const KnownModel& model);
 // name, size of the download, memory, and what it is. With read_bytes_per_second > 0 also the most
 // tokens per second that reading the weights allows. "": none fits.
 std::string fitting_models(int64_t memory, double read_bytes_per_second, int most);
+
+// Returns the error of a model that was not found, with up to three well-known names that have this
+// name in them (letters of either case, without punctuation): those that fit into free memory,
+// largest first, or the smallest one if none fits. Names of one or two letters are not looked for.
+Error with_similar_models(Error error, std::string_view name);
 
 }  // namespace penstock

@@ -1,4 +1,6 @@
 // GET /openapi.json, generated from the list of endpoints and their schemas.
+#include "server/endpoints/openapi.h"
+
 #include "base/ascii.h"
 #include "penstock/version.h"
 #include "server/api/api_request.h"
@@ -106,12 +108,15 @@ json document(bool strict) {
 
 }  // namespace
 
-net::awaitable<void> get_openapi(Services& services, Exchange& exchange) {
+const std::string& api_description(bool strict) {
   // As long as it takes to make it, once: a process may have servers of both kinds.
-  static const std::string open = dump(document(false)), strict = dump(document(true));
-  const std::string& common = services.config.strict_fields ? strict : open;
+  static const std::string open = dump(document(false)), closed = dump(document(true));
+  return strict ? closed : open;
+}
+
+net::awaitable<void> get_openapi(Services& services, Exchange& exchange) {
   HttpReply reply;
-  reply.body = common;
+  reply.body = api_description(services.config.strict_fields);
   if (const std::string& root = services.config.root_path; !root.empty()) {
     reply.body.pop_back();
     reply.body += R"(,"servers":[{"url":)" + dump(json(root)) + "}]}";
