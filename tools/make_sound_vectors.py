@@ -122,6 +122,31 @@ def add_pieces(add, samples):
         add(name, ear, n, extractor, in_blocks(exact(extractor, samples[:n], n), size))
 
 
+def add_gemma(add, samples):
+    n = 20777
+    for name, more in [("gemma4", {}), ("gemma4_emphasis", dict(preemphasis=0.9, fft_overdrive=True, input_scale_factor=0.5)),
+                       ("gemma4_neighbours", dict(preemphasis=0.9, preemphasis_htk_flavor=False, frame_length_ms=25.0, min_frequency=60.0))]:
+        extractor = transformers.Gemma4AudioFeatureExtractor(feature_size=32, **more)
+        exact, mask = extractor._extract_spectrogram(samples[:n].astype(numpy.float64), numpy.ones(n, numpy.int32))
+        other = extractor([samples[:n]], sampling_rate=RATE, return_tensors="np")
+        kept = other["input_features"][0][other["input_features_mask"][0]]
+        print(name, exact[mask].shape, "single precision is off by", abs(exact[mask] - kept).max())
+        settings = json.loads(extractor.to_json_string()) | {key: value for key, value in more.items() if key.endswith("_ms")}
+        add(name, {"model_type": "gemma4", "audio_config": {"subsampling_conv_channels": [32, 8]}}, n, settings, exact[mask][None])
+
+
+def add_gemma3n(add, samples):
+    n = 20777
+    extractor = transformers.Gemma3nAudioFeatureExtractor(feature_size=32)
+    padded = numpy.pad(samples[:n].astype(numpy.float64), (0, -n % 128))
+    exact, mask = extractor._extract_spectrogram(padded, (numpy.arange(len(padded)) < n).astype(numpy.int32))
+    assert mask.all()
+    other = extractor([samples[:n]], sampling_rate=RATE, return_tensors="np")["input_features"][0]
+    print("gemma3n", exact.shape, "single precision is off by", abs(exact - other).max())
+    add("gemma3n", {"model_type": "gemma3n", "audio_soft_tokens_per_image": 188, "audio_config": {"input_feat_size": 32}}, n, extractor,
+        exact[None])
+
+
 def write_features():
     samples = numpy.round(signal(1.3, RATE)[:, 0] * 32000).astype(numpy.int16)
     (OUT / "signal.i16").write_bytes(samples.tobytes())
@@ -146,6 +171,8 @@ def write_features():
     print("qwen3_asr", blocks.shape, "torch is off by", abs(blocks - other).max())
     add("qwen3_asr", {"model_type": "qwen3_asr", "audio_config": {"n_window": 50, "n_window_infer": 800}}, 17003, extractor, blocks)
     add_pieces(add, samples)
+    add_gemma(add, samples)
+    add_gemma3n(add, samples)
     (OUT / "features.json").write_text(json.dumps(cases, indent=1) + "\n")
 
 

@@ -322,6 +322,79 @@ class Granite(Model):
             "base_model_name_or_path": "", "task_type": "CAUSAL_LM"}, indent=1) + "\n")
 
 
+class Gemma4(Model):
+    """It sees, too. Products have bounds, which are drawn so that they are met."""
+
+    def inputs(self, text, sounds, pictures=()):
+        made = self.processor(text=text, audio=sounds or None, images=list(pictures) or None, sampling_rate=16000, return_tensors="pt")
+        return {key: value for key, value in made.items() if key != "num_soft_tokens_per_image"}
+
+    def features(self, samples):
+        made = self.extractor([samples], sampling_rate=16000, return_tensors="pt")
+        spectrum, mask = made["input_features"], made["input_features_mask"]
+        heard = self.model.model.get_audio_features(spectrum, mask, return_dict=True)
+        rows = heard.pooler_output[heard.attention_mask]
+        return [(len(rows), spectrum[:, :int(mask.sum())].transpose(1, 2), rows)]
+
+    def prepare(self):
+        for name, value in self.model.named_buffers():
+            if name.endswith(("input_min", "output_min", "input_max", "output_max")):
+                value.fill_((0.8 + torch.rand(())) * (-1 if name.endswith("_min") else 1))
+
+    def save(self, where):
+        self.model.save_pretrained(where)
+        self.processor.save_pretrained(where)
+
+
+class Gemma3n(Model):
+    """Sounds of a request are heard one by one: in transformers the longest one adds frames to the others."""
+
+    def spectrum(self, samples):
+        made = self.extractor([samples], sampling_rate=16000, return_tensors="pt")
+        assert made["input_features_mask"].all()
+        return made["input_features"]
+
+    def inputs(self, text, sounds):
+        for _ in sounds:
+            text = text.replace(self.sound_token, "[SOUND]", 1)
+        marks = self.tokenizer
+        places = f"\n\n{marks.boa_token}" + self.sound_token * self.model.config.audio_soft_tokens_per_image + f"{marks.eoa_token}\n\n"
+        ids = self.tokenizer(text.replace("[SOUND]", places), return_tensors="pt")
+        spectra = [self.spectrum(samples) for samples in sounds]
+        longest = max(one.shape[1] for one in spectra)
+        return {"input_ids": ids["input_ids"], "attention_mask": ids["attention_mask"],
+                "input_features": torch.cat([torch.nn.functional.pad(one, (0, 0, 0, longest - one.shape[1])) for one in spectra]),
+                "input_features_mask": torch.stack([torch.arange(longest) < one.shape[1] for one in spectra])}
+
+    def prepare(self):
+        core = self.model.model
+        together = core.get_audio_features
+
+        def one_by_one(spectra, silent, **more):
+            heard = [together(one[None, :int((~own).sum())], own[None, :int((~own).sum())], **more) for one, own in zip(spectra, silent)]
+            longest = max(one.pooler_output.shape[1] for one in heard)
+            pad = [longest - one.pooler_output.shape[1] for one in heard]
+            heard[0].pooler_output = torch.cat([torch.nn.functional.pad(one.pooler_output, (0, 0, 0, n)) for one, n in zip(heard, pad)])
+            heard[0].audio_mel_mask = torch.cat([torch.nn.functional.pad(one.audio_mel_mask, (0, n), value=True)
+                                                 for one, n in zip(heard, pad)])
+            return heard[0]
+        core.get_audio_features = one_by_one
+
+    def features(self, samples):
+        spectrum, core = self.spectrum(samples), self.model.model
+        n = spectrum.shape[1]
+        heard = core.get_audio_features(spectrum, torch.zeros(1, n, dtype=torch.bool), return_dict=True).pooler_output[0]
+        fill = core.embed_audio(input_ids=torch.tensor([[core.vocab_size - 1]]))[0]
+        behind = core.embed_audio(input_ids=torch.tensor([[self.tokenizer.convert_tokens_to_ids(self.tokenizer.eoa_token)]]))[0]
+        rows = torch.cat([heard, fill.expand(self.model.config.audio_soft_tokens_per_image - len(heard), -1), behind])
+        return [((n + 3) // 4, spectrum.transpose(1, 2), rows)]
+
+    def save(self, where):
+        super().save(where)
+        settings = {"audio_seq_length": self.model.config.audio_soft_tokens_per_image, "image_seq_length": 256, "processor_class": "Gemma3nProcessor"}
+        (where / "processor_config.json").write_text(json.dumps(settings, indent=1) + "\n")
+
+
 RANK, ALPHA = 4, 8
 
 
@@ -414,7 +487,62 @@ def granite_speech():
     return Granite(T.GraniteSpeechForConditionalGeneration(config), tokenizer, None, "<|audio|>")
 
 
-MODELS = {"granite_speech": granite_speech, "qwen2_audio": qwen2_audio, "voxtral": voxtral, "qwen3_asr": qwen3_asr,
+def gemma4():
+    marks = ["<|image>", "<|image|>", "<image|>", "<|audio>", "<|audio|>", "<audio|>", "<|video|>"]
+    tokenizer = tokenizer_of(chat_of_both("<|image|>", "<|audio|>"), marks, image_token=marks[1], boi_token=marks[0], eoi_token=marks[2],
+                             audio_token=marks[4], boa_token=marks[3], eoa_token=marks[5])
+    text = sizes(tokenizer, sliding_window=8, layer_types=["sliding_attention", "full_attention"] * 2, hidden_size_per_layer_input=6,
+                 vocab_size_per_layer_input=len(tokenizer), num_kv_shared_layers=0, enable_moe_block=False, use_double_wide_mlp=False,
+                 global_head_dim=16)
+    ids = {f"{key}_token_id": tokenizer.convert_tokens_to_ids(token) for key, token in [
+        ("image", marks[1]), ("boi", marks[0]), ("eoi", marks[2]), ("audio", marks[4]), ("boa", marks[3]), ("eoa", marks[5]),
+        ("video", marks[6])]}
+    config = T.Gemma4Config(
+        text_config=T.Gemma4TextConfig(**text),
+        vision_config=dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=3,
+                           head_dim=8, patch_size=4, pooling_kernel_size=3, position_embedding_size=40, use_clipped_linears=True),
+        audio_config=dict(hidden_size=24, num_hidden_layers=3, num_attention_heads=3, subsampling_conv_channels=[16, 6],
+                          conv_kernel_size=3, attention_chunk_size=4, attention_context_left=5, attention_logit_cap=2.0,
+                          gradient_clipping=3.0, output_proj_dims=20, residual_weight=0.4, rms_norm_eps=1e-5), **ids)
+    extractor = T.Gemma4AudioFeatureExtractor(feature_size=16)
+    one = Gemma4(T.Gemma4ForConditionalGeneration(config), tokenizer, extractor, marks[4])
+    one.processor = T.Gemma4Processor(
+        extractor, T.Gemma4ImageProcessor(patch_size=4, pooling_kernel_size=3, max_soft_tokens=70), tokenizer, T.Gemma4VideoProcessor(),
+        image_seq_length=70, chat_template=tokenizer.chat_template)
+    return one
+
+
+def gemma3n():
+    """Without weights of its tower that sees, a MobileNet of timm. Marks of pictures and sounds behind the words have embeddings apart."""
+    from transformers.models.gemma3n import modeling_gemma3n
+    made = modeling_gemma3n.AutoModel.from_config
+    modeling_gemma3n.AutoModel.from_config = lambda config, *rest, **more: torch.nn.Module() if "vision" in config.model_type else made(
+        config, *rest, **more)
+    tokenizer = tokenizer_of(chat("<audio_soft_token>"), ["<start_of_image>", "<start_of_audio>"], boi_token="<start_of_image>",
+                             boa_token="<start_of_audio>")
+    seen, heard = len(tokenizer), len(tokenizer) + 2
+    tokenizer.add_special_tokens({"extra_special_tokens": ["<end_of_image>", "<image_soft_token>", "<end_of_audio>", "<audio_soft_token>"]},
+                                 replace_extra_special_tokens=False)
+    for name, token in [("eoi_token", "<end_of_image>"), ("image_token", "<image_soft_token>"), ("eoa_token", "<end_of_audio>"),
+                        ("audio_token", "<audio_soft_token>")]:
+        setattr(tokenizer, name, token)
+    text = sizes(tokenizer, vocab_size=heard + 4, sliding_window=8, layer_types=["sliding_attention", "full_attention"] * 2,
+                 hidden_size_per_layer_input=6, vocab_size_per_layer_input=seen, num_kv_shared_layers=2, laurel_rank=6, tie_word_embeddings=True,
+                 activation_sparsity_pattern=[0.5, 0.0, 0.0, 0.0], altup_num_inputs=3, intermediate_size=[48] * 4)
+    config = T.Gemma3nConfig(
+        text_config=T.Gemma3nTextConfig(**text), vision_config=dict(hidden_size=8, vocab_size=2, vocab_offset=seen),
+        audio_config=dict(vocab_size=4, vocab_offset=heard, input_feat_size=18, hidden_size=24, conf_num_attention_heads=3,
+                          conf_num_hidden_layers=3, conf_conv_kernel_size=3, conf_attention_chunk_size=3, conf_attention_context_left=5,
+                          conf_attention_logit_cap=2.0, gradient_clipping=3.0, conf_residual_weight=0.4, rms_norm_eps=1e-5,
+                          sscp_conv_channel_size=[10, 6]),
+        audio_soft_tokens_per_image=20, boi_token_id=2, boa_token_id=3, eoi_token_id=seen, image_token_id=seen + 1, eoa_token_id=heard,
+        audio_token_id=heard + 1)
+    return Gemma3n(T.Gemma3nForConditionalGeneration(config), tokenizer, T.Gemma3nAudioFeatureExtractor(feature_size=18),
+                   "<audio_soft_token>")
+
+
+MODELS = {"gemma3n": gemma3n, "gemma4": gemma4, "granite_speech": granite_speech, "qwen2_audio": qwen2_audio,
+          "voxtral": voxtral, "qwen3_asr": qwen3_asr,
           "ultravox": lambda: ultravox(T.LlamaConfig, projector_ln_mid=True), "ultravox_post": lambda: ultravox(T.Qwen3Config),
           "qwen2_5_omni": qwen2_5_omni, "qwen3_omni": qwen3_omni}
 
@@ -438,7 +566,7 @@ def talks(name):
         for seconds, rate, kind, subtype in [(0.61, 16000, "WAV", "PCM_16"), (2.37, 22050, "MP3", "MPEG_LAYER_III"), (0.2, 8000, "FLAC", "PCM_16")]:
             yield [("user", ["What is this? ", Sound(seconds, rate, 1, kind, subtype, 4)])]
         return
-    if name.endswith("omni"):  # they see, too
+    if name.endswith("omni") or name == "gemma4":  # they see, too
         long = 1 if name == "qwen3_omni" else 0  # chunks of several sounds are filled up to the longest
         a, b = Sound(0.61 + long, 16000, 1, "WAV", "PCM_16", 1), Sound(0.93 + long, 22050, 2, "MP3", "MPEG_LAYER_III", 2)
         c = Sound(2.37, 8000, 1, "FLAC", "PCM_16", 3)
@@ -449,6 +577,13 @@ def talks(name):
         return
     if name == "granite_speech":  # without a sound there is no adapter
         yield [("user", ["Compare the two pictures. How many red circles are there? What is in this picture?"])]
+    if name == "gemma3n":  # hears at most three seconds here
+        a, b = Sound(0.61, 16000, 1, "WAV", "PCM_16", 1), Sound(0.93, 22050, 2, "MP3", "MPEG_LAYER_III", 2)
+        c = Sound(2.37, 8000, 1, "FLAC", "PCM_16", 3)
+        yield [("user", [a, "What is in this picture?"])]
+        yield [("user", ["Compare the two pictures. ", b, " and ", c, " How many red circles are there?"])]
+        yield [("user", [c, "What is this?"]), ("assistant", ["The first one shows a cat."]), ("user", ["How many?", a, b])]
+        return
     more = name == "voxtral" or name.startswith("ultravox")  # hear more than a window
     a, b = Sound(0.6, 16000, 1, "WAV", "PCM_16", 1), Sound(0.93, 22050, 2, "MP3", "MPEG_LAYER_III", 2)
     c = Sound(1.2 if more else 0.31, 8000, 1, "FLAC", "PCM_16", 3)

@@ -15,7 +15,7 @@ enum class Activation : uint8_t {
   // gpt-oss: min(x, m) sigmoid(a min(x, m)), of {a, m}; its gated form times clamp(up, -m, m) + 1
   kClampedSilu,
   kSigmoid,
-  kClamp,     // max(-m, min(x, m)), of {m}
+  kClamp,     // max(l, min(x, h)), of {l, h}
   kSoftplus,  // log(1 + exp(x))
   // Step 3.5: min(silu(x), m), of {m}; its gated form times clamp(up, -m, m)
   kBoundedSilu,

@@ -7,6 +7,8 @@ namespace penstock {
 
 // Each returns a processor; settings.status() says whether its settings were possible.
 using SoundFamilyMaker = std::unique_ptr<SoundProcessor> (*)(const FamilyInputs& inputs);
+std::unique_ptr<SoundProcessor> make_gemma3n_sounds(const FamilyInputs& inputs);
+std::unique_ptr<SoundProcessor> make_gemma4_sounds(const FamilyInputs& inputs);
 std::unique_ptr<SoundProcessor> make_granite_sounds(const FamilyInputs& inputs);
 std::unique_ptr<SoundProcessor> make_qwen2_audio_sounds(const FamilyInputs& inputs);
 std::unique_ptr<SoundProcessor> make_qwen3_asr_sounds(const FamilyInputs& inputs);

@@ -12,6 +12,8 @@ struct SoundFamily {
   SoundFamilyMaker make;
 };
 constexpr SoundFamily kFamilies[] = {
+    {"gemma3n", "Gemma3nAudioFeatureExtractor", make_gemma3n_sounds},
+    {"gemma4", "Gemma4AudioFeatureExtractor", make_gemma4_sounds},
     {"granite_speech", "GraniteSpeechFeatureExtractor", make_granite_sounds},
     {"qwen2_5_omni_thinker", "WhisperFeatureExtractor", make_qwen25_omni_sounds},
     {"qwen2_audio", "WhisperFeatureExtractor", make_qwen2_audio_sounds},

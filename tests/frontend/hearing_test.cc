@@ -50,7 +50,7 @@ TEST_P(HearingModels, GiveTheReferencesTokensAndProbabilities) {
 INSTANTIATE_TEST_SUITE_P(Tiny, HearingModels,
                          testing::Values("qwen2_audio", "voxtral", "qwen3_asr", "ultravox",
                                          "ultravox_post", "qwen2_5_omni", "qwen3_omni",
-                                         "granite_speech"),
+                                         "granite_speech", "gemma4", "gemma3n"),
                          [](const auto& info) { return std::string(info.param); });
 
 // The same sound as a data URL, and a mark that somebody types.

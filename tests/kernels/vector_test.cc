@@ -58,9 +58,8 @@ ActivationFunction function_of(Activation kind) {
   if (kind == Activation::kClampedSilu)
     std::copy(std::begin(clamped), std::end(clamped), f.parameters);
   if (kind == Activation::kSoftCappedSilu) f.parameters[0] = 0.7f, f.parameters[1] = 1.3f;
-  if (kind == Activation::kClamp || kind == Activation::kBoundedSilu ||
-      kind == Activation::kCappedSilu)
-    f.parameters[0] = 1.5f;
+  if (kind == Activation::kClamp) f.parameters[0] = -1.1f, f.parameters[1] = 1.5f;
+  if (kind == Activation::kBoundedSilu || kind == Activation::kCappedSilu) f.parameters[0] = 1.5f;
   return f;
 }
 
@@ -72,7 +71,7 @@ double exact(const ActivationFunction& f, double x) {
     case Activation::kClampedSilu: return std::min(x, n) / (1 + std::exp(-p * std::min(x, n)));
     case Activation::kSilu: return x / (1 + std::exp(-x));
     case Activation::kSigmoid: return 1 / (1 + std::exp(-x));
-    case Activation::kClamp: return std::max(-p, std::min(x, p));
+    case Activation::kClamp: return std::max(p, std::min(x, n));
     case Activation::kBoundedSilu: return std::min(x / (1 + std::exp(-x)), p);
     case Activation::kSoftCappedSilu: return p * std::tanh(x / p) / (1 + std::exp(-x));
     case Activation::kCappedSilu: return std::min(x, p) / (1 + std::exp(-std::min(x, p)));

@@ -92,6 +92,22 @@ TEST(SoundProcessorTest, TokensByLength) {
     EXPECT_EQ(granite->plan(n_samples)->n_soft, n_tokens) << n_samples;
   EXPECT_FALSE(granite->plan(256));
   EXPECT_EQ(granite->plan(300 * 16000 + 1).error().code, ErrorCode::kInvalidArgument);
+  // A token for four frames, each of which ends within the sound.
+  const auto gemma = processor_of(cases["gemma4"]);
+  for (const auto& [n_samples, n_tokens] :
+       {std::pair<int64_t, int>{161, 1}, {800, 1}, {801, 2}, {16000, 25}, {480'000, 750}})
+    EXPECT_EQ(gemma->plan(n_samples)->n_soft, n_tokens) << n_samples;
+  EXPECT_THAT(gemma->plan(160).error().message, HasSubstr("160 samples are too short"));
+  EXPECT_THAT(gemma->plan(480'001).error().message, HasSubstr("at most 30 seconds"));
+  ASSERT_EQ(gemma->plan(161)->prompt.size(), 3u);
+  EXPECT_EQ(gemma->plan(161)->prompt[0].text, "<|audio>");
+  EXPECT_EQ(gemma->plan(161)->prompt[2].text, "<audio|>");
+  // As many for all sounds, and one behind them.
+  const auto gemma3n = processor_of(cases["gemma3n"]);
+  for (const int64_t n_samples : {513, 16000, 480'000})
+    EXPECT_EQ(gemma3n->plan(n_samples)->n_soft, 189) << n_samples;
+  EXPECT_FALSE(gemma3n->plan(512));
+  EXPECT_FALSE(gemma3n->plan(480'001));
   const SoundPlan plan = qwen->plan(16000).value();
   ASSERT_EQ(plan.prompt.size(), 1u);
   EXPECT_EQ(plan.prompt[0].text, "<|AUDIO|>");
@@ -150,6 +166,28 @@ TEST(SoundProcessorTest, WhatIsNotKnownIsRefusedByName) {
     changed[key] = value;
     EXPECT_THAT(of_family("granite_speech", "melspec_kwargs", changed, false), HasSubstr(wanted));
   }
+  EXPECT_THAT(of_family("gemma3n", "shiny", 1, false), HasSubstr("\"shiny\" is not known"));
+  EXPECT_THAT(of_family("gemma3n", "image_mean", {0.5, 0.5, 0.5}, false), HasSubstr("it was made"));
+  EXPECT_THAT(of_family("gemma3n", "feature_size", 64, false),
+              HasSubstr("feature_size: expected 32"));
+  EXPECT_THAT(of_family("gemma3n", "audio_seq_length", 187, true),
+              HasSubstr("audio_seq_length: expected 188, got 187"));
+  EXPECT_THAT(of_family("gemma4", "shiny", 1, false), HasSubstr("\"shiny\" is not known"));
+  EXPECT_THAT(of_family("gemma4", "hop_length", 80, false),
+              HasSubstr("hop_length: expected 160, got 80"));
+  EXPECT_THAT(of_family("gemma4", "fft_length", 1024, false),
+              HasSubstr("fft_length: expected 512"));
+  EXPECT_THAT(of_family("gemma4", "feature_size", 64, false),
+              HasSubstr("feature_size: expected 32, as the tower reads, got 64"));
+  EXPECT_THAT(of_family("gemma4", "per_bin_mean", {1, 2}, false),
+              HasSubstr("per_bin_mean: expected null"));
+  EXPECT_THAT(of_family("gemma4", "dither", 0.1, false), HasSubstr("dither: expected 0"));
+  EXPECT_THAT(of_family("gemma4", "padding_side", "left", false), HasSubstr("expected right"));
+  EXPECT_THAT(of_family("gemma4", "frame_length_ms", 0.01, false), HasSubstr("1 to 16384 samples"));
+  EXPECT_THAT(of_family("gemma4", "mel_floor", 0, false), HasSubstr("mel_floor: expected more"));
+  EXPECT_THAT(of_family("gemma4", "max_frequency", 0, false), HasSubstr("more than min_frequency"));
+  EXPECT_THAT(of_family("gemma4", "audio_ms_per_token", 50, true),
+              HasSubstr("audio_ms_per_token: expected 40, got 50"));
   ImageProcessorFiles files;
   files.config = {{"model_type", "llama"}};
   EXPECT_THAT(make_sound_processor(files).error().message,

@@ -50,6 +50,7 @@ struct PictureRun {
   int picture = 0;           // index
   int first_row = 0;         // of the picture's rows
   int kind = 0;              // of PicturePrompt: 0 a picture's, 1 a sound's, 2 a video's
+  std::string token = {};    // in its places; "": the kind's soft token
 };
 
 // The pictures of one prompt and their places.

@@ -178,7 +178,8 @@ Result<std::string> PicturePrompt::filled(std::string_view text,
       runs.push_back({.count = piece.n_soft,
                       .picture = static_cast<int>(n),
                       .first_row = row,
-                      .kind = static_cast<int>(place->kind)});
+                      .kind = static_cast<int>(place->kind),
+                      .token = piece.text == kind.soft_token ? "" : piece.text});
       row += piece.n_soft;
     }
     ++n;
@@ -262,11 +263,16 @@ Result<std::vector<TokenId>> PicturePrompt::tokens(const Tokenizer& tokenizer,
   std::array<std::optional<TokenId>, 3> soft;
   for (size_t k = 0; k < soft.size(); ++k)
     if (!kinds_[k].placeholder.empty()) soft[k] = tokenizer.find(kinds_[k].soft_token);
+  std::vector<TokenId> of_runs;
   for (const PictureRun& run : runs) {
     const auto kind = static_cast<size_t>(run.kind);
-    if (soft[kind]) continue;
+    const auto id = run.token.empty() ? soft[kind] : tokenizer.find(run.token);
+    if (id) {
+      of_runs.push_back(*id);
+      continue;
+    }
     return errorf(ErrorCode::kInvalidArgument, "the tokenizer has no token {} for features of {}s",
-                  kinds_[kind].soft_token, kinds_[kind].what);
+                  run.token.empty() ? kinds_[kind].soft_token : run.token, kinds_[kind].what);
   }
   std::vector<TokenId> result;
   size_t n_runs = 0;
@@ -290,7 +296,7 @@ Result<std::vector<TokenId>> PicturePrompt::tokens(const Tokenizer& tokenizer,
     for (const TokenId id : ids) {
       const auto kind = n_runs < runs.size() ? static_cast<size_t>(runs[n_runs].kind) : size_t{0};
       const bool ends = typed || n_runs == runs.size() || kinds_[kind].soft_is_text;
-      if (ends || id != soft[kind]) {
+      if (ends || id != of_runs[n_runs]) {
         result.push_back(id);
       } else {
         RETURN_IF_ERROR(add_run(id));
@@ -307,7 +313,7 @@ Result<std::vector<TokenId>> PicturePrompt::tokens(const Tokenizer& tokenizer,
     if (!meaning.is_run) {
       RETURN_IF_ERROR(add(meaning.text, true));
     } else if (n_runs < runs.size()) {
-      RETURN_IF_ERROR(add_run(*soft[meaning.kind]));
+      RETURN_IF_ERROR(add_run(of_runs[n_runs]));
     }
     text.remove_prefix(std::min(at + mark_.size() + 1, text.size()));
     if (text.empty()) break;

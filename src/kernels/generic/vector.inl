@@ -119,8 +119,7 @@ inline F activated(F x, const ActivationParameters& f) {
   if constexpr (A == Activation::kSoftCappedSilu)
     return Simd::mul(soft_capped(x, f.p[0]), sigmoid(x));
   if constexpr (A == Activation::kSoftplus) return softplus(x);
-  if constexpr (A == Activation::kClamp)
-    return Simd::max(Simd::sub(Simd::zero(), f.p[0]), Simd::min(x, f.p[0]));
+  if constexpr (A == Activation::kClamp) return Simd::max(f.p[0], Simd::min(x, f.p[1]));
   return x;
 }
 

@@ -303,7 +303,8 @@ void AttentionBlock::norm_heads(int i, const Heads& heads) {
   }
   if (s_.config.attention.clip == 0.0f) return;
   ActivationFunction clamp(Activation::kClamp);
-  clamp.parameters[0] = s_.config.attention.clip;
+  clamp.parameters[0] = -s_.config.attention.clip;
+  clamp.parameters[1] = s_.config.attention.clip;
   for (const Tensor& x : {heads.q, heads.k, heads.v}) s_.ops.activate(x, clamp);
 }
 

@@ -59,9 +59,7 @@ void configure_gemma4_tower(TowerReader& reader, TowerConfig& config) {
   vision.has({"", "default_output_length"});   // the processor's number of tokens
   vision.has({"", "global_head_dim"});         // of the text model: all layers here are of one kind
   vision.flag({"", "attention_bias"}, false);  // biases are read if they are there
-  if (vision.flag({"", "use_clipped_linears"}, false))
-    reader.fail(ErrorCode::kUnsupported,
-                "use_clipped_linears: expected false: linear layers with bounds are not computed");
+  config.clipped = vision.flag({"", "use_clipped_linears"}, false);
   config.patch_size = reader.side({"", "patch_size"}, 16);
   config.patch_dim = 3 * config.patch_size * config.patch_size;
   config.patch_scale = 2.0f, config.patch_shift = -1.0f;
@@ -99,7 +97,7 @@ void configure_gemma4_tower(TowerReader& reader, TowerConfig& config) {
 
 extern const TowerFamily kGemma4Tower = {
     .name = "gemma4",
-    .title = "Gemma 4 (without clipped linear layers)",
+    .title = "Gemma 4",
     .hf_types = {"gemma4"},
     .configure = configure_gemma4_tower,
     .hf_defaults = R"({"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16,

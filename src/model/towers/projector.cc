@@ -119,6 +119,7 @@ Status Projector::load_stage(TensorLoader& tensors, int& width, Stage& stage) {
     case ProjectorStage::Kind::kJoin: width *= places_; return {};
     case ProjectorStage::Kind::kHalves: width /= 2; return {};
     case ProjectorStage::Kind::kActivation:
+    case ProjectorStage::Kind::kFirst:
     case ProjectorStage::Kind::kMean:
     case ProjectorStage::Kind::kScale: return {};
   }
@@ -210,6 +211,14 @@ Tensor Projector::forward(Tensor x, Ops& ops) const {
       case ProjectorStage::Kind::kJoin:
         x = with_whole_units(x, places, ops).reshaped(places * x.cols);
         break;
+      case ProjectorStage::Kind::kFirst: {
+        const int cols = x.cols;
+        const Tensor units = with_whole_units(x, places, ops).reshaped(places * cols),
+                     out = fresh(units.rows, cols);
+        ops.copy(units.columns(0, cols), out);
+        x = out;
+        break;
+      }
       case ProjectorStage::Kind::kMean: {
         const int cols = x.cols;
         const Tensor units = x.reshaped(places * cols), out = fresh(units.rows, cols);

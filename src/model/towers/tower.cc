@@ -22,13 +22,16 @@ constexpr int kMostPatchSide = 1 << 12;    // of a frame
 constexpr int kMostPositions = 1 << 14;    // of a sound
 constexpr int64_t kMostPatches = 1 << 20;  // of a frame
 
-CacheSpec cache_of(const ModelConfig& layers) {
+CacheSpec cache_of(const TowerConfig& config) {
+  const ModelConfig& layers = config.layers;
   CacheSpec spec;
   spec.dtype = KvDType::kF32, spec.block_size = kBlock;
   spec.layers.push_back({.n_kv_heads = layers.n_kv_heads,
-                         .head_dim = layers.head_dim,
+                         .head_dim = layers.head_dim + config.usm.n_distances,
+                         .window = config.usm.seen,
                          .values_in_keys = 0,
-                         .both_ways = true});
+                         .both_ways = config.usm.seen == 0,
+                         .stored_value_dim = config.usm.seen > 0 ? layers.head_dim : 0});
   return spec;
 }
 
@@ -86,6 +89,7 @@ Status load_planes(TensorLoader& tensors, const TowerConfig& config, TowerWeight
 }
 
 Status load_inputs(TensorLoader& tensors, const TowerConfig& config, TowerWeights& out) {
+  if (config.usm.taps > 0) return {};
   if (!config.planes.convolutions.empty()) return load_planes(tensors, config, out);
   if (config.convolutions.empty()) {
     return load_flat_linear(tensors, config.patch_name, config.model_dim(), config.patch_dim,
@@ -170,10 +174,17 @@ Status load_tower(TensorLoader& tensors, const TowerConfig& config, TowerWeights
   if (config.conformer.taps > 0) {
     ASSIGN_OR_RETURN(out.conformer, Conformer::load(tensors, config));
   }
+  if (config.usm.taps > 0) {
+    ASSIGN_OR_RETURN(out.usm, UsmConformer::load(tensors, config));
+  }
   if (config.queries.window > 0) {
     ASSIGN_OR_RETURN(out.queries, QFormer::load(tensors, config));
   }
-  for (int i = 0; i < config.layers.n_layers && out.conformer == nullptr; ++i)
+  if (config.clipped) {
+    ASSIGN_OR_RETURN(out.clipped, ClippedLayers::load(tensors, config));
+  }
+  const bool blocks = out.conformer == nullptr && out.usm == nullptr && out.clipped == nullptr;
+  for (int i = 0; i < config.layers.n_layers && blocks; ++i)
     RETURN_IF_ERROR(load_layer(tensors, i, config.prefix + with_index(config.names.layer, i),
                                out.blocks.layers.emplace_back()));
   RETURN_IF_ERROR(out.projector.load(tensors, config.projector, config.unit_places(), dim));
@@ -207,6 +218,8 @@ Result<std::unique_ptr<Tower>> Tower::load(const WeightSource& source, Ops& ops,
   if (w.planes.weight != nullptr) tower->weight_bytes_ += w.planes.weight->packed_bytes();
   for (const Projector& deep : w.deep) tower->weight_bytes_ += deep.bytes();
   if (w.conformer != nullptr) tower->weight_bytes_ += w.conformer->bytes();
+  if (w.usm != nullptr) tower->weight_bytes_ += w.usm->bytes();
+  if (w.clipped != nullptr) tower->weight_bytes_ += w.clipped->bytes();
   if (w.queries != nullptr) tower->weight_bytes_ += w.queries->bytes();
   for (const LayerWeights& layer : w.blocks.layers) {
     for (const LinearWeights* linear :
@@ -292,7 +305,8 @@ int64_t Tower::working_bytes(const PictureGrid& grid) const {
   const int64_t values = 2 * layers.kv_dim() + 4 * dim + 4 * layers.q_dim() +
                          2 * int64_t{layers.widest_ffn()} + config_.patch_dim + 4 * dim +
                          (config_.convolutions.empty() ? 0 : 8 * config_.patch_dim + 6 * dim) +
-                         (config_.conformer.taps > 0 ? Conformer::row_values(config_) : 0);
+                         (config_.conformer.taps > 0 ? Conformer::row_values(config_) : 0) +
+                         (config_.usm.taps > 0 ? UsmConformer::row_values(config_) : 0);
   // The neighbours that the second convolution of a chunk reads, and as much around.
   const TowerPlanes& planes = config_.planes;
   const int64_t of_planes =
@@ -335,7 +349,8 @@ TowerPass::TowerPass(const Tower& tower, const PicturePatches& patches, int laye
     return found == config.deep.end() ? -1 : static_cast<int>(found - config.deep.begin());
   };
   if (!config.planes.convolutions.empty()) {
-    const int n_chunks = config.n_inputs(patches.grid) / config.planes.n_frames;
+    const int of_chunk = config.planes.n_positions,
+              n_chunks = (patches.grid.cols + of_chunk - 1) / of_chunk;
     for (int chunk = 0; chunk < n_chunks; ++chunk)
       pieces_.push_back({0, 0, false, -1, false, chunk});
   }
@@ -360,6 +375,17 @@ TowerPass::TowerPass(const Tower& tower, const PicturePatches& patches, int laye
 TowerPass::~TowerPass() = default;
 
 bool TowerPass::done() const { return frame_ == patches_.grid.n_frames; }
+
+// Fills up the sound's places behind its features.
+void TowerPass::add_tail() {
+  const std::span<const float> rows = tower_.weights_->usm->tail();
+  const auto dim = static_cast<size_t>(features_.dim);
+  for (size_t i = grid_->tokens.size(); i < static_cast<size_t>(features_.n_tokens); ++i) {
+    const bool last = i + 1 == static_cast<size_t>(features_.n_tokens);
+    std::ranges::copy(rows.subspan(last ? dim : 0, dim),
+                      features_.rows.begin() + static_cast<ptrdiff_t>(i * dim));
+  }
+}
 
 // Copies features of the frame's units to the places of its tokens.
 void TowerPass::give(Tensor projected, Ops& ops, std::vector<float>& out) const {
@@ -390,7 +416,7 @@ Status TowerPass::advance(Ops& ops) {
     return end_piece(ops);
   }
   const int n_rows = grid_->n_rows;
-  const CacheSpec spec = cache_of(config.layers);
+  const CacheSpec spec = cache_of(config);
   std::vector<int32_t> sequences = {n_rows};
   if (piece.windowed) sequences = grid_->windows;
   if (cache_ == nullptr) {
@@ -426,6 +452,10 @@ Status TowerPass::advance(Ops& ops) {
   }
   if (w.conformer != nullptr) {
     w.conformer->forward(piece.first, piece.end, x, n_rows, *cache_, ops);
+  } else if (w.clipped != nullptr) {
+    w.clipped->forward(piece.first, piece.end, w.blocks.ropes, x, *cache_, ops);
+  } else if (w.usm != nullptr) {
+    w.usm->forward(piece.first, piece.end, x, n_rows, *cache_, ops);
   } else {
     ForwardOptions options;
     options.stream = &x, options.first_layer = piece.first, options.n_layers = piece.end;
@@ -440,6 +470,7 @@ Status TowerPass::advance(Ops& ops) {
   }
   if (piece.last) {
     give(w.projector.forward(patches, ops), ops, features_.rows);
+    if (config.tail.count > 0) add_tail();
   } else {
     stream_.resize(static_cast<size_t>(n_rows) * static_cast<size_t>(config.model_dim()));
     ops.read_rows(x.row_range(0, n_rows), stream_);

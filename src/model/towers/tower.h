@@ -39,6 +39,7 @@ struct PictureFeatures {
 
 struct TowerWeights;
 struct PreparedGrid;
+struct UsmPast;
 
 class Tower {
  public:
@@ -110,6 +111,7 @@ class TowerPass {
   Tensor input_products(Ops& ops) const;
   void convolve_chunk(int chunk, Ops& ops);
   Status end_piece(Ops& ops);
+  void add_tail();
   void give(Tensor projected, Ops& ops, std::vector<float>& out) const;
 
   const Tower& tower_;
@@ -119,8 +121,9 @@ class TowerPass {
   std::unique_ptr<KvCache> cache_;
   int frame_ = 0;
   size_t piece_ = 0;
-  std::vector<float> stream_;  // [rows of a frame, model_dim]
-  std::vector<float> inputs_;  // [positions, model_dim] of the frame's chunks
+  std::vector<float> stream_;      // [rows of a frame, model_dim]
+  std::vector<float> inputs_;      // [positions, model_dim] of the frame's chunks
+  std::unique_ptr<UsmPast> past_;  // of the convolutions of a Universal Speech Model
   PictureFeatures features_;
 };
 

@@ -79,6 +79,43 @@ struct TowerConformer {
   std::string classes, of_classes;  // stems
 };
 
+// Rows of an embedder that stand in the places of a sound behind its features: id `fill` up to `count`
+// tokens, then `last`.
+struct TowerTail {
+  int count = 0;  // tokens, without the last one; 0: there are none
+  std::string prefix;
+  int rows = 0;  // of the embedder
+  int fill = 0, last = 0;
+};
+
+// Names in a Universal Speech Model; those of layers stand behind the layer's own.
+struct TowerUsmNames {
+  std::string plane = "layer{}.", first = "feed_forward1.", last = "feed_forward2.";
+  std::string attention_before = "norm_pre_attn", attention_behind = "norm_post_attn";
+  std::string attention = "self_attn.", output = "self_attn.post",
+              distances = "self_attn.relative_k_proj";
+  std::string norm = "norm_out";
+};
+
+// Layers of a Universal Speech Model (Gemma 3n and 4), behind convolutions over TowerPlanes.
+struct TowerUsm {
+  TowerUsmNames names;
+  int taps = 0;               // of the convolution over time; 0: layers are others
+  std::vector<int> channels;  // of the convolutions over planes
+  int seen = 0;               // positions that attention sees, its own included
+  int n_distances = 0;        // from 0 on, that have keys
+  float query_scale = 1.0f, key_scale = 1.0f;
+  float softcap = 0.0f;
+  float residual_weight = 0.5f;  // of feed-forwards
+  float bound = 0.0f;            // of what norms read
+  float eps = 1e-6f;             // of norms in convolutions
+  float plane_eps = 1e-6f;       // of norms behind convolutions over planes
+  // These are over all that the sound has had so far, and a convolution reads two later times instead of
+  // one on either side (Gemma 3n).
+  bool cumulative = false;
+  bool clipped = false;  // products have bounds in the file
+};
+
 // Learned queries for each window of a sound's positions, which become its tokens (Q-Former).
 struct TowerQueries {
   int window = 0;  // positions; 0: there are none
@@ -99,6 +136,7 @@ struct ProjectorStage {
     kActivation,
     kJoin,         // the rows of a unit, concatenated; zeros are behind the rows of the last one
     kMean,         // the mean of a unit's rows
+    kFirst,        // the first row of a unit
     kScale,        // x * factor
     kGated,        // activation(x gate^T) * (x up^T)
     kStandardize,  // (x - bias) * scale, element by element
@@ -154,7 +192,10 @@ struct TowerConfig {
   // Tokens have rows and columns as positions in the text model (M-RoPE).
   bool grid_positions = false;
   TowerPositions positions;
+  bool clipped = false;  // products of layers have bounds (ClippedLayers)
   TowerConformer conformer;
+  TowerUsm usm;
+  TowerTail tail;
   TowerQueries queries;  // instead of the projector
   // None, one, or two for different features of a head.
   std::vector<TowerRope> ropes;
@@ -186,6 +227,7 @@ struct TowerConfig {
   int unit_places() const { return unit * unit_rows(); }
   int units_in(int cols) const { return (cols + (fills_unit ? unit - 1 : 0)) / unit; }
   int n_tokens(const PictureGrid& grid) const {
+    if (tail.count > 0) return tail.count + 1;
     if (queries.window > 0)
       return grid.n_frames * ((grid.cols + queries.window - 1) / queries.window) * queries.count;
     return grid.n_frames * (grid.rows / unit_rows()) * units_in(grid.cols);
@@ -193,6 +235,7 @@ struct TowerConfig {
   // Numbers of patches, or of frames before convolutions, that each frame of a grid is given as; at most,
   // with ends_apart.
   int n_inputs(const PictureGrid& grid) const {
+    if (usm.taps > 0) return grid.cols * (planes.n_frames / planes.n_positions);
     if (!planes.convolutions.empty())
       return (grid.cols + planes.n_positions - 1) / planes.n_positions * planes.n_frames;
     if (convolutions.empty()) return grid.rows * grid.cols;

@@ -80,7 +80,21 @@ void TowerPass::convolve_chunk(int chunk, Ops& ops) {
   const TowerConfig& config = tower_.config_;
   const TowerPlanes& planes = config.planes;
   const TowerWeights& w = *tower_.weights_;
+  const auto add = [&](Tensor made) {
+    if (chunk == 0) inputs_.clear();
+    const size_t before = inputs_.size();
+    inputs_.resize(before + static_cast<size_t>(made.rows) * static_cast<size_t>(made.cols));
+    ops.read_rows(made, std::span(inputs_).subspan(before));
+  };
   const auto n_frames = static_cast<int>(n_given());
+  if (w.usm != nullptr) {
+    const int first_position = chunk * planes.n_positions;
+    const size_t size = n_given() * static_cast<size_t>(config.patch_dim);
+    if (chunk == 0) past_ = std::make_unique<UsmPast>();
+    return add(w.usm->positions(
+        patches_.values.subspan(static_cast<size_t>(frame_) * size, size), first_position,
+        std::min(planes.n_positions, patches_.grid.cols - first_position), *past_, ops));
+  }
   int n_times = std::min(planes.n_frames, n_frames - chunk * planes.n_frames),
       n_bands = config.patch_dim, n_channels = 1;
   const auto size = static_cast<size_t>(n_times) * static_cast<size_t>(n_bands);
@@ -113,10 +127,7 @@ void TowerPass::convolve_chunk(int chunk, Ops& ops) {
   ops.write_rows(rows, in);
   const LinearTarget target = w.planes.into(out);
   ops.linear(in, {&target, 1});
-  if (chunk == 0) inputs_.clear();
-  const size_t before = inputs_.size();
-  inputs_.resize(before + static_cast<size_t>(n) * static_cast<size_t>(config.model_dim()));
-  ops.read_rows(out, std::span(inputs_).subspan(before));
+  add(out);
 }
 
 // Returns the product of the frame's patches.

@@ -4,9 +4,11 @@
 #include <vector>
 
 #include "model/tensors/weights.h"
+#include "model/towers/clipped_layers.h"
 #include "model/towers/conformer.h"
 #include "model/towers/projector.h"
 #include "model/towers/q_former.h"
+#include "model/towers/usm_conformer.h"
 
 namespace penstock {
 
@@ -25,8 +27,10 @@ struct TowerWeights {
   std::vector<float> class_row, newline;
   Projector projector;
   std::vector<Projector> deep;
-  std::unique_ptr<Conformer> conformer;  // instead of blocks
-  std::unique_ptr<QFormer> queries;      // instead of the projector
+  std::unique_ptr<ClippedLayers> clipped;  // instead of blocks
+  std::unique_ptr<Conformer> conformer;    // instead of blocks
+  std::unique_ptr<UsmConformer> usm;       // instead of blocks and convolutions
+  std::unique_ptr<QFormer> queries;        // instead of the projector
 };
 
 }  // namespace penstock

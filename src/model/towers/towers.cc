@@ -11,7 +11,7 @@ extern const TowerFamily kAyaTower, kCohere2Tower, kGemma4Tower, kGlm4vTower, kL
     kOneVisionTower, kGemma3Tower, kIdefics3Tower, kLfm2VlTower, kLlama4Tower, kInternVlTower,
     kLlavaTower, kMistral3Tower, kQwen2VlTower, kQwen25VlTower, kQwen35Tower, kQwen3VlTower,
     kQwen2AudioTower, kQwen3AsrTower, kVoxtralTower, kWhisperTower, kUltravoxTower, kQwen25OmniEar,
-    kQwen25OmniEye, kQwen3OmniEar, kQwen3OmniEye, kGraniteSpeechTower;
+    kQwen25OmniEye, kQwen3OmniEar, kQwen3OmniEye, kGraniteSpeechTower, kGemma4Ear, kGemma3nEar;
 
 namespace {
 
@@ -21,7 +21,7 @@ constexpr const TowerFamily* kFamilies[] = {
     &kInternVlTower, &kLlavaTower,         &kMistral3Tower,   &kQwen2VlTower,   &kQwen25VlTower,
     &kQwen35Tower,   &kQwen3VlTower,       &kQwen2AudioTower, &kVoxtralTower,   &kQwen3AsrTower,
     &kWhisperTower,  &kUltravoxTower,      &kQwen25OmniEar,   &kQwen25OmniEye,  &kQwen3OmniEar,
-    &kQwen3OmniEye,  &kGraniteSpeechTower,
+    &kQwen3OmniEye,  &kGraniteSpeechTower, &kGemma4Ear,       &kGemma3nEar,
 };
 
 std::string text_of(const nlohmann::json& object, const char* key) {

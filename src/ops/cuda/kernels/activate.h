@@ -24,7 +24,7 @@ PENSTOCK_DEVICE float activated(const ActivationFunction& f, float x) {
       return v * sigmoid(p[0] * v);
     }
     case Activation::kSigmoid: return sigmoid(x);
-    case Activation::kClamp: return fmaxf(-p[0], fminf(x, p[0]));
+    case Activation::kClamp: return fmaxf(p[0], fminf(x, p[1]));
     case Activation::kSoftplus: return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
     case Activation::kBoundedSilu: return fminf(x * sigmoid(x), p[0]);
     case Activation::kSoftCappedSilu: return p[0] * tanhf(x / p[0]) * sigmoid(x);
