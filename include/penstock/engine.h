@@ -222,6 +222,9 @@ struct EngineInfo {
   int64_t offloaded_bytes = 0;
   // layers of a mixture on a GPU whose experts the CPU computes, "0-11 of 24"; "": none
   std::string cpu_experts;
+  // Bytes of the GPU for copies of the most used of them, and of the host for all of them in the
+  // GPU's form (expert_cache_memory).
+  int64_t expert_cache_bytes = 0, expert_twin_bytes = 0;
   int n_threads = 0;
   // Costs of one token: the numerators of the roofline.
   int64_t active_weight_bytes = 0;  // weight bytes that a decoded token reads

@@ -38,6 +38,9 @@ struct EngineConfig {
   // as do not fit the GPU. cpu_moe: all layers.
   int n_cpu_moe = -1;
   bool cpu_moe = false;
+  // Bytes of the GPU for copies of the most used of those experts; 0: none; -1: half of what the
+  // weights and a step leave
+  int64_t expert_cache_memory = -1;
   // PATTERN=CPU or =CUDA0, several with commas: where experts are by the names of their tensors
   std::string override_tensor;
   std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8, int4, fp8
@@ -136,6 +139,10 @@ struct EngineConfig {
       "of a mixture on a GPU: the first layers whose experts stay in the host's memory and are "
       "computed by the CPU; -1 is as many as do not fit the GPU");
     v("cpu_moe", c.cpu_moe, "of a mixture on a GPU: as n_cpu_moe, for all layers");
+    v("expert_cache_memory", c.expert_cache_memory,
+      "of a mixture on a GPU: bytes of it for copies of the most used experts that are the CPU's, "
+      "for which all of those lie in the host's memory once more; 0 is none, -1 half of what "
+      "weights and a step leave, if the host has the memory");
     v("override_tensor", c.override_tensor,
       "of a mixture on a GPU: PATTERN=CPU or PATTERN=CUDA0, several with commas: where a layer's "
       "experts are whose tensors (blk.0.ffn_up_exps.weight) the expression finds; before "

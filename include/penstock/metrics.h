@@ -97,7 +97,7 @@ struct Metrics {
   PositionCounter spec_decode_num_accepted_tokens_per_pos;
   Counter request_success_stop, request_success_length, request_success_abort,
       request_success_error;
-  Counter expert_bytes_read;
+  Counter expert_bytes_read, expert_choices, expert_cache_hits, expert_cache_moves;
   Counter step_seconds, schedule_seconds, forward_seconds, sample_seconds, draft_seconds;
   RankCounter rank_calls, rank_bytes, rank_seconds;
   RankGauge rank_resident_memory_bytes;
@@ -181,6 +181,10 @@ struct Metrics {
     v("request_success_error", m.request_success_error, "sequences that failed");
     v("expert_bytes_read", m.expert_bytes_read,
       "bytes of offloaded experts that were not in memory when a step chose them");
+    v("expert_choices", m.expert_choices,
+      "choices, by tokens, of experts that lie in the host's memory beside a GPU");
+    v("expert_cache_hits", m.expert_cache_hits, "those whose expert had a copy on the GPU");
+    v("expert_cache_moves", m.expert_cache_moves, "experts copied to the GPU");
     v("step_seconds", m.step_seconds, "time in steps");
     v("rank_calls", m.rank_calls, "operations between the rank and others");
     v("rank_bytes", m.rank_bytes, "bytes that the rank has shown the others");

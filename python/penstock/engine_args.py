@@ -121,6 +121,7 @@ class EngineArgs:
     experts_offload: Optional[bool] = None
     n_cpu_moe: Optional[int] = None
     cpu_moe: Optional[bool] = None
+    expert_cache_memory: Optional[int] = None
     override_tensor: Optional[str] = None
     enable_chunked_prefill: Optional[bool] = None
     prefill_chunk: Optional[int] = None

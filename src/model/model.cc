@@ -126,6 +126,16 @@ std::string packed_form(std::string_view recoding, const std::vector<bool>& host
                      how.stage.index, how.stage.count);
 }
 
+int64_t twin_bytes_of(const ModelWeights& weights) {
+  int64_t bytes = 0;
+  for (const LayerWeights& layer : weights.layers) {
+    for (const ExpertWeights* own : {&layer.experts.gate, &layer.experts.up, &layer.experts.down})
+      for (const auto& weight : own->weights)
+        if (weight->twin() != nullptr) bytes += weight->twin()->packed_bytes();
+  }
+  return bytes;
+}
+
 Status check_maps_experts(const WeightSource& source, const ModelConfig& config, const Ops& ops) {
   if (config.experts.count == 0) {
     return errorf(
@@ -216,6 +226,7 @@ void Model::set_weights(std::unique_ptr<ModelWeights> weights, Naming naming, Sh
   adapters_ = std::make_unique<AdapterSlots>(config_, naming, weights_->sites, layers());
   ExpertPlaces places;
   for (const LayerWeights& layer : weights_->layers) places.push_back(layer.experts.down.on_host);
+  twin_bytes_ = twin_bytes_of(*weights_);
   host_experts_ = std::ranges::find(places, true) == places.end() ? "" : describe(places);
   const WeightCounts counts = count_weights(config_, *weights_, shard);
   weight_bytes_ = counts.bytes;

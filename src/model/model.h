@@ -98,6 +98,8 @@ class Model {
   // Layers whose experts Ops::host() computes, as describe() names them (load/expert_places.h); "":
   // none.
   const std::string& host_experts() const { return host_experts_; }
+  // The part of the host's memory that holds them in the device's form (Weight::twin()).
+  int64_t twin_bytes() const { return twin_bytes_; }
   // Packed bytes read for one decoded token: the chosen share of the experts, no embedding lookup.
   int64_t active_weight_bytes() const { return active_weight_bytes_; }
   // Number of weights of 16 or 32 bits among them.
@@ -146,6 +148,7 @@ class Model {
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<AdapterSlots> adapters_;
   std::string host_experts_;
+  int64_t twin_bytes_ = 0;
   int64_t weight_bytes_ = 0;
   int64_t mapped_bytes_ = 0;
   int64_t offloaded_bytes_ = 0;

@@ -27,45 +27,19 @@
 #include "ops/cache_spec.h"
 #include "ops/encoded_params.h"
 #include "ops/limits.h"
+#include "ops/moe_params.h"
 #include "ops/ngram_params.h"
 #include "ops/recurrence_params.h"
 #include "ops/select_params.h"
 #include "ops/stream_params.h"
 #include "ops/tensor.h"
+#include "ops/weights.h"
 #include "parallel/shard.h"
 #include "parallel/wire.h"
 #include "quant/grouped_matrix.h"
 #include "quant/quant_type.h"
 
 namespace penstock {
-
-// A weight matrix in the backend's layout. It comes from Ops::pack and is used only with its
-// backend, or with others of the same name from make_ops() (engines share a model's weights).
-class Weight {
- public:
-  virtual ~Weight() = default;
-  virtual int rows() const = 0;  // output features
-  virtual int cols() const = 0;  // input features
-  virtual int64_t packed_bytes() const = 0;
-};
-
-// Lazy packing: a backend may pack weights in the first steps. After this many steps, every weight
-// that all steps use is packed.
-inline constexpr int kPackingSteps = 6;
-
-// A vector that operations read besides tensors: norm weights, biases, rope frequencies. It comes
-// from Ops::pack_vector and is used as a Weight is.
-class Vector {
- public:
-  virtual ~Vector() = default;
-  virtual int size() const = 0;
-};
-
-// A weight in a form for files: `description` is small, `bytes` are 64-byte aligned.
-struct StoredWeight {
-  std::string description;
-  std::span<const std::byte> bytes;
-};
 
 // K and V of all layers, and recurrent states. It knows shapes, not the owners of blocks.
 class KvCache {
@@ -97,16 +71,6 @@ struct NormedInput {
   Tensor values;                   // the shape of x
 };
 
-// Low-rank term that a LoRA adapter adds to a product x weight^T: (x a^T) b^T. Its scale is folded
-// into b.
-struct AdapterTerm {
-  // [rank, in]; null: the adapter does not change this product
-  const Weight* a = nullptr;
-  const Weight* b = nullptr;  // [out, rank]
-};
-// by slot; an adapter beyond its end leaves the product as it is
-using AdapterTerms = std::vector<AdapterTerm>;
-
 struct LinearTarget {
   const Weight* weight;  // [out, in]
   const Vector* bias;    // [out] or null
@@ -132,67 +96,6 @@ struct RopeParams {
   const Vector* long_inv_freq = nullptr;
   // [rotary_dim / 2] or null: which axis of Batch::axis_positions turns each pair, 0 to 2.
   const Vector* axes = nullptr;
-};
-
-inline constexpr int kMaxExpertGroups = 64;
-enum class RouterScore : uint8_t {
-  kSoftmax,       // softmax over all experts
-  kSigmoid,       // sigmoid of each logit
-  kSparseMixer,   // softmax of the experts not chosen yet and near the best (ExpertRouting::jitter)
-  kSqrtSoftplus,  // sqrt(log(1 + exp(logit))); backends with can_select()
-};
-
-// Choice and weights of a token's experts. Ties: the lower index.
-struct ExpertRouting {
-  int n_active = 2;
-  RouterScore score = RouterScore::kSoftmax;
-  // With several groups of equal size, experts are chosen from the best n_active_groups groups. The
-  // score of a group is that of its best expert, or the sum of its best two (group_top 2).
-  int n_groups = 1, n_active_groups = 1, group_top = 1;  // n_groups at most kMaxExpertGroups
-  // weights are divided by max(sum + sum_eps, sum_min)
-  bool normalize = true;
-  float sum_eps = 0.0f, sum_min = 0.0f;
-  // SparseMixer: near is (best - logit) / max(|logit|, best) <= 2 * jitter.
-  float jitter = 0.0f;
-  float scale = 1.0f;        // multiplies the weights last
-  bool weigh_input = false;  // weights multiply the experts' inputs, not their outputs
-  // The selection bias is added to logits, not to scores (Kolibri).
-  bool by_logit = false;
-  // Experts of groups left out compete as if their scores with the bias were 0, which others may be
-  // below (A.X K2); backends with has_all(). False: they are never chosen.
-  bool left_out_as_zero = false;
-  int per_matrix = 1;  // experts of equal e / per_matrix are one in MoeParams; each choice counts
-  bool operator==(const ExpertRouting&) const = default;
-};
-
-struct MoeParams {
-  // One of each per expert: down(act(gate x) * up x), or, without gates, down(act(up x)).
-  std::span<const std::unique_ptr<Weight>> gate, up, down;
-  // one per expert, or empty
-  std::span<const std::unique_ptr<Vector>> gate_bias, up_bias, down_bias;
-  // One per expert, or empty: terms of the sequences' adapters.
-  std::span<const AdapterTerms> gate_adapters, up_adapters, down_adapters;
-  ExpertRouting routing;
-  // [n_experts] or null: added to the scores when choosing, not when weighing.
-  const Vector* selection_bias = nullptr;
-  // [n_experts] or null: multiplies the weights last
-  const Vector* expert_scale = nullptr;
-  // [tokens of the vocabulary, n_active] or null: the experts of a token, whatever their scores, which
-  // weigh them. REQUIRES: can_select().
-  const Vector* token_experts = nullptr;
-  // [down's rows] or null: what each expert gives is multiplied by it and then divided by its root
-  // mean square, before the weights. REQUIRES: has_all(), no partial sums.
-  const Vector* result_scale = nullptr;
-  float result_eps = 0.0f;
-  // Experts behind those in `up` give nothing; false: their input.
-  bool idle_rest = false;
-  ActivationFunction activation;
-  // For a rank with a share of every expert's width: number of inputs of `down` before its own.
-  // They are zeros.
-  int down_lead = 0;
-  // the experts are in a mapped file and may not be in memory
-  bool mapped = false;
-  bool on_host = false;  // weights, vectors and adapters are of Ops::host(), which computes this
 };
 
 // Rows of a step's tensors: as many as the batch has, or more in backends with fixed sizes. Rows
@@ -257,6 +160,15 @@ class Ops {
   // Returns the backend beside a device that computes mixtures with experts in the host's memory
   // (MoeParams::on_host), made by the first call; null: there is none. Makes weights and vectors.
   virtual Ops* host() { return nullptr; }
+  // Whether weights that host() makes from now on get twins, of which the device keeps the most used
+  // in memory of its own (set_expert_room()). In batch-invariant runs it computes with all of them.
+  virtual void keep_twins(bool on) { (void)on; }
+  // Limits the device's memory for copies of the host's experts, and returns the limit: no more than
+  // takes all experts of which steps were computed, if there were any.
+  virtual int64_t set_expert_room(int64_t bytes) { return (void)bytes, 0; }
+  // Whether host() computes with this weight of its own, and not the device with its twin.
+  virtual bool host_computes(const Weight& weight) const { return (void)weight, true; }
+  virtual ExpertTraffic expert_traffic() const { return {}; }  // any thread
   // Measures limits. read_bytes: size of the memory that is read repeatedly, 0 = more than caches
   // hold. With the bytes that a model reads for a token it shows the effect of caches. Takes about
   // half a second and at most 512 MiB. Returns the best of several rounds; too low beside other
@@ -587,6 +499,9 @@ struct OpsConfig {
   Communicator* ranks = nullptr;
   WireType rank_wire = WireType::kF32;  // number format in which ranks exchange sums
   bool eager = false;                   // steps are not recorded and replayed
+  // cpu: makes twins of all weights and vectors; null: there are none. REQUIRES: it outlives the
+  // backend.
+  TwinMaker* twins = nullptr;
 };
 
 // Makes a backend of THE list (backends.cc), with a name from choose_backend().

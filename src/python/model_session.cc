@@ -97,6 +97,8 @@ nb::dict ModelSession::info() const {
   fields["weight_bytes"] = info.weight_bytes;
   fields["offloaded_bytes"] = info.offloaded_bytes;
   fields["cpu_experts"] = info.cpu_experts.c_str();
+  fields["expert_cache_bytes"] = info.expert_cache_bytes;
+  fields["expert_twin_bytes"] = info.expert_twin_bytes;
   fields["n_threads"] = info.n_threads;
   fields["eos_token_ids"] = list_of(info.eos_token_ids);
   return fields;

@@ -82,6 +82,12 @@ class Gpu(unittest.TestCase):
         self.assertTrue(whole["tokens_per_second"] > some["tokens_per_second"] > few["tokens_per_second"] > few["tokens_per_second_cpu_moe"])
         self.assertFalse(self.plan("--gpu-memory", "512MiB")["fits"])
 
+    def test_copies_of_experts(self):
+        rows = [self.plan("--gpu-memory", "8GiB", "--cpu-moe", *flag) for flag in ((), ("--expert-cache-memory", 0), ("--expert-cache-memory", 1 << 30))]
+        self.assertTrue(1 << 30 < rows[0]["expert_cache_bytes"] < 4 << 30, rows[0])
+        self.assertEqual([row["expert_cache_bytes"] for row in rows[1:]], [0, 1 << 30])
+        self.assertEqual(self.plan("--gpu-memory", "80GiB")["expert_cache_bytes"], 0)
+
     def test_predicted_is_what_reading_takes(self):
         asked = self.plan("--gpu-memory", "80GiB", "--n-cpu-moe", 12)
         all_layers = self.plan("--gpu-memory", "80GiB", "--cpu-moe")

@@ -31,6 +31,8 @@ struct CudaCase {
   int exit_layer = 0;       // spec_exit_layer
   const char* on_cpu = "";  // override_tensor
   const char* adapter = "lora/llama2";
+  // expert_cache_memory; unless it is 0, bits are those of an engine without experts on the CPU
+  int64_t copies = -1;
 };
 
 void PrintTo(const CudaCase& of, std::ostream* out) { *out << of.name; }
@@ -48,6 +50,7 @@ EngineConfig config_of(const CudaCase& of) {
   config.max_model_len = 48;
   config.spec = "off";
   config.override_tensor = of.on_cpu;
+  config.expert_cache_memory = of.copies;
   config.enable_prefix_caching = false;
   return config;
 }
@@ -153,7 +156,9 @@ class CudaOperations : public testing::TestWithParam<CudaCase> {
   }
   // Each by itself, without drafts and caches.
   static std::vector<Alone> one_by_one(int n) {
-    const auto engine = open(config_of(GetParam()));
+    EngineConfig config = config_of(GetParam());
+    if (GetParam().copies != 0) config.override_tensor = "";
+    const auto engine = open(config);
     std::vector<Alone> all;
     for (int i = 0; i < n; ++i) {
       Request request = random_request(mix_seed(7, static_cast<uint64_t>(i)), GetParam(),
@@ -226,6 +231,10 @@ TEST_P(CudaOperations, RandomOperationsChangeNoText) {
   const Metrics metrics = engine->metrics();
   if (GetParam().preempts) {
     EXPECT_GT(metrics.num_preemptions.value, 0);
+  }
+  if (*GetParam().on_cpu != '\0') {
+    EXPECT_EQ(metrics.expert_choices.value > 0, GetParam().copies != 0);
+    EXPECT_EQ(metrics.expert_cache_moves.value > 0, GetParam().copies != 0);
   }
   if (GetParam().spec != "off") {
     EXPECT_GT(metrics.spec_decode_num_draft_tokens.value, 0);
@@ -309,6 +318,35 @@ INSTANTIATE_TEST_SUITE_P(
                  .blocks = 6,
                  .exit_layer = 1,
                  .on_cpu = "blk.1.*exps=CPU"},
+        CudaCase{.name = "experts_by_the_cpu",
+                 .model = "models/qwen2_moe",
+                 .spec = "early-exit",
+                 .stores = true,
+                 .blocks = 6,
+                 .exit_layer = 1,
+                 .on_cpu = "blk.1.*exps=CPU",
+                 .copies = 0},
+        CudaCase{.name = "experts_in_few_slots",
+                 .model = "models/qwen2_moe",
+                 .spec = "ngram",
+                 .stores = true,
+                 .blocks = 6,
+                 .on_cpu = "exps=CPU",
+                 .copies = 1},
+        CudaCase{.name = "experts_in_few_slots_with_adapters",
+                 .model = "models/mixtral",
+                 .adapters = true,
+                 .preempts = false,
+                 .on_cpu = "exps=CPU",
+                 .adapter = "lora/mixtral.each/together",
+                 .copies = 1},
+        CudaCase{.name = "experts_by_the_cpu_with_adapters",
+                 .model = "models/mixtral",
+                 .adapters = true,
+                 .preempts = false,
+                 .on_cpu = "exps=CPU",
+                 .adapter = "lora/mixtral.each/together",
+                 .copies = 0},
         CudaCase{.name = "experts_on_cpu_with_adapters",
                  .model = "models/mixtral",
                  .adapters = true,

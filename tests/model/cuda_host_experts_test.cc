@@ -8,6 +8,7 @@
 #include "formats/weight_source.h"
 #include "kernels/philox.h"
 #include "model/arch/read_config.h"
+#include "model/mixtures.h"
 #include "model/runner.h"
 #include "ops/cuda/cuda_ops.h"
 #include "support/test_data.h"
@@ -16,48 +17,12 @@ namespace penstock {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::drawn_places;
 using testing::max_difference;
+using testing::MixtureCase;
+using testing::mixtures_for_devices;
 using testing::Rows;
 using testing::Runner;
-
-struct MixtureCase {
-  fs::path path;
-  std::string name;
-};
-void PrintTo(const MixtureCase& c, std::ostream* out) { *out << c.name; }
-
-// Of both formats, or of directories alone.
-std::vector<MixtureCase> mixtures_for_devices(bool gguf) {
-  std::vector<MixtureCase> all;
-  for (const char* kind : {"models", "mxfp4"}) {
-    for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / kind)) {
-      for (const fs::path& path : {entry.path(), entry.path() / "model.gguf"}) {
-        if (!fs::exists(path) || (!gguf && path != entry.path())) continue;
-        const auto source = open_weights(path);
-        if (!source) continue;
-        const ModelConfig config = read_config(**source).value();
-        if (!config.needs_all().empty() || !std::ranges::any_of(config.layers, &LayerConfig::moe))
-          continue;
-        std::string name = std::string(kind) + "_" + entry.path().filename().string() +
-                           (path == entry.path() ? "_hf" : "_gguf");
-        std::ranges::replace(name, '.', '_');
-        all.push_back({path, name});
-      }
-    }
-  }
-  std::ranges::sort(all, {}, &MixtureCase::name);
-  return all;
-}
-
-// Of the layers that have experts, one at least.
-std::vector<bool> drawn_places(uint64_t seed, const ModelConfig& config) {
-  std::vector<bool> places(static_cast<size_t>(config.n_layers), false);
-  for (size_t i = 0; i < places.size(); ++i)
-    places[i] = config.layers[i].moe && mix_seed(seed, i) % 2 == 0;
-  for (size_t i = 0; std::ranges::find(places, true) == places.end(); ++i)
-    places[i] = config.layers[i].moe;
-  return places;
-}
 
 class HostExpertsTest : public ::testing::TestWithParam<MixtureCase> {
  protected:

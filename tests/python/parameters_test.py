@@ -54,7 +54,7 @@ ACTS = {
         max_num_seqs=3, max_num_batched_tokens=64, memory_utilization=0.5, kv_cache_memory=1 << 20, block_size=32,
         enable_prefix_caching=False, mmproj="m.gguf", kv_store="k:1G", role="decode", prefix_history=64,
         state_snapshot_interval=8, kv_layout="contiguous",
-        packed_cache="off", experts_offload=True, n_cpu_moe=2, cpu_moe=True, override_tensor="exps=CPU",
+        packed_cache="off", experts_offload=True, n_cpu_moe=2, cpu_moe=True, expert_cache_memory=5, override_tensor="exps=CPU",
         prefill_chunk=16, policy="priority", max_batch_size=2,
         max_wait_ms=5.0, max_tokens_per_batch=9, priority_ageing_s=1.0, preset="chat", max_queued_requests=3, max_queued_tokens=9,
         backend="cpu", threads=1, thread_weight=0.5, rank_wire_dtype="bf16", enforce_eager=True, spec="ngram", draft_model="d",

@@ -538,12 +538,23 @@ int BenchCommand::run() {
                format_bytes(static_cast<double>(info.offloaded_bytes)),
                format_bytes((*engine)->metrics().expert_bytes_read.value));
   }
+  const Metrics metrics = (*engine)->metrics();
+  if (info.expert_cache_bytes > 0 && !json) {
+    fmt::print(
+        "of {:.0f} choices of the CPU's experts {:.0f} had a copy on the GPU, {:.0f} were made\n",
+        metrics.expert_choices.value, metrics.expert_cache_hits.value,
+        metrics.expert_cache_moves.value);
+  }
   const std::vector<ThreadLimit> threads = watch.of_threads();
   const UnpackingRates unpacking = watch.of_unpacking();
   const DeviceLimits device = watch.of_device();
   if (json) {
     nlohmann::json report = report_json(name, info, watch.best(), threads, *rows);
-    report["expert_bytes_read"] = (*engine)->metrics().expert_bytes_read.value;
+    report["expert_bytes_read"] = metrics.expert_bytes_read.value;
+    report["expert_cache"] = {{"bytes", info.expert_cache_bytes},
+                              {"choices", metrics.expert_choices.value},
+                              {"hits", metrics.expert_cache_hits.value},
+                              {"moves", metrics.expert_cache_moves.value}};
     for (const DeviceLimit& limit : device.all)
       report["limits"]["device"].push_back(
           {{"of", limit.name}, {"value", limit.value}, {"unit", limit.unit}});

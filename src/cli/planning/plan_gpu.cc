@@ -74,6 +74,9 @@ GpuPlan::GpuPlan(CLI::App& app) {
       ->group(group);
   app.add_flag("--cpu-moe", cpu_moe, "as serve's: the experts of all layers are the CPU's")
       ->group(group);
+  app.add_option("--expert-cache-memory", expert_cache_memory,
+                 "as serve's: bytes of the GPU for copies of the CPU's most used experts")
+      ->group(group);
   app.add_option("--override-tensor", override_tensor, "as serve's: PATTERN=CPU or =CUDA0")
       ->join(',')
       ->group(group);
@@ -84,6 +87,7 @@ Status GpuPlan::check_unused(std::string_view why) const {
                                                 {"--host-gbps", host_gbps != 0},
                                                 {"--n-cpu-moe", n_cpu_moe >= 0},
                                                 {"--cpu-moe", cpu_moe},
+                                                {"--expert-cache-memory", expert_cache_memory >= 0},
                                                 {"--override-tensor", !override_tensor.empty()}};
   for (const auto& [flag, is_given] : given) {
     if (is_given)
@@ -91,6 +95,12 @@ Status GpuPlan::check_unused(std::string_view why) const {
                     why);
   }
   return {};
+}
+
+int64_t GpuPlan::copy_bytes(const Outcome& result, int64_t left) const {
+  const int64_t most = std::clamp<int64_t>(left, 0, result.host_bytes);
+  return expert_cache_memory >= 0 ? std::min(expert_cache_memory, most)
+                                  : std::min(std::max<int64_t>(left, 0) / 2, result.host_bytes);
 }
 
 Result<std::optional<GpuPlan::Outcome>> GpuPlan::plan(const WeightSource& source,
@@ -125,6 +135,7 @@ Result<std::optional<GpuPlan::Outcome>> GpuPlan::plan(const WeightSource& source
   result.host_bytes = host_bytes_of(bytes, result.places);
   result.weight_bytes = bytes.all() - result.host_bytes;
   result.fits = result.weight_bytes <= room;
+  result.copy_bytes = copy_bytes(result, room + sequence_bytes - result.weight_bytes);
   result.host_measured = host_gbps == 0 && config.experts.count > 0;
   if (result.host_measured) result.rates.host_read = measured_read("cpu");
   result.tokens_per_second = 1 / token_seconds(config, bytes, result.places, result.rates);
@@ -145,6 +156,12 @@ void GpuPlan::print(const Outcome& result) {
   }
   fmt::print("experts on the CPU      layers {}, {} (--n-cpu-moe, --override-tensor)\n",
              describe(result.places), size(result.host_bytes));
+  if (result.copy_bytes > 0)
+    fmt::print(
+        "copies on the GPU       {} of those that are used most; the host has all of them twice, "
+        "{} "
+        "(--expert-cache-memory)\n",
+        size(result.copy_bytes), size(2 * result.host_bytes));
   fmt::print(
       "one sequence there      at most {:.1f} tokens/s; with all experts on the CPU {:.1f} "
       "(predicted: the GPU reads {:.0f} GB/s, {}; the CPU {:.0f}, {}; {:.0f} us a layer for the "
@@ -159,6 +176,7 @@ nlohmann::json GpuPlan::json(const Outcome& result) {
           {"weight_bytes", result.weight_bytes},
           {"fits", result.fits},
           {"cpu_expert_bytes", result.host_bytes},
+          {"expert_cache_bytes", result.copy_bytes},
           {"cpu_expert_layers", std::ranges::count(result.places, true)},
           {"tokens_per_second", result.tokens_per_second},
           {"tokens_per_second_cpu_moe", result.all_experts_on_host},

@@ -33,6 +33,7 @@ struct GpuPlan {
     int64_t memory = 0;        // of the GPU
     int64_t weight_bytes = 0;  // on the GPU
     int64_t host_bytes = 0;    // experts on the host
+    int64_t copy_bytes = 0;    // of the GPU, for copies of those that are used most
     ExpertPlaces places;
     bool fits = false;
     GpuRates rates;
@@ -49,12 +50,15 @@ struct GpuPlan {
 
   // Refuses flags that mean nothing without a GPU. why: what there is in its place.
   Status check_unused(std::string_view why) const;
+  // Returns the bytes for copies of the host's experts, of `left` for them and the KV cache.
+  int64_t copy_bytes(const Outcome& result, int64_t left) const;
   // Whether a flag describes a GPU.
   bool wanted() const { return !memory.empty(); }
 
   std::string memory, override_tensor;
   double gpu_gbps = 0, host_gbps = 0, link_gbps = 25;
   int n_cpu_moe = -1;
+  int64_t expert_cache_memory = -1;
   bool cpu_moe = false;
 };
 

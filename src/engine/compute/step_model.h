@@ -47,6 +47,7 @@ class StepModel {
   virtual std::vector<CommunicatorUse> communication() const { return {}; }
   // As Ops::expert_bytes_read(), for this process only. Any thread.
   virtual int64_t expert_bytes_read() const { return 0; }
+  virtual ExpertTraffic expert_traffic() const { return {}; }  // as Ops::expert_traffic()
   // Results of the step that was submitted last (with stages: waited for last), in host memory: the
   // logits [vocab_size] of an output row, which may be overwritten, and the final normed state
   // [model_dim] that they were computed from, empty when the model gives none. REQUIRES: the step
@@ -116,6 +117,7 @@ class LoadedModel : public StepModel {
   Status status() const override { return ops_->status(); }
   bool recover() override { return ops_->recover(); }
   int64_t expert_bytes_read() const override { return ops_->expert_bytes_read(); }
+  ExpertTraffic expert_traffic() const override { return ops_->expert_traffic(); }
   void submit(const Batch& batch) override { submit(batch, {}); }
   // Submits a step of a pipeline stage. stage_input: the output of the stage before for the batch's
   // tokens, empty for the first stage; must stay valid until the wait().

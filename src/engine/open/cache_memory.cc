@@ -18,6 +18,21 @@ namespace {
 
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
+// Gives the engine's share of the device to copies of the host's experts, of `left` bytes for them
+// and the KV cache. Returns how much it is.
+int64_t room_for_experts(const EngineConfig& config, const EngineGroup& group, Ops& ops,
+                         const Model& model, int64_t left) {
+  if (model.twin_bytes() == 0) return 0;
+  const int64_t most = std::max<int64_t>(left, 0) / group.size();
+  const int64_t room = ops.set_expert_room(
+      config.expert_cache_memory > 0 ? std::min(config.expert_cache_memory, most) : most / 2);
+  log().info(
+      "experts on the host: {:.1f} MiB once more in the GPU's form, of which the GPU keeps "
+      "{:.1f} MiB that are used most",
+      mib(model.twin_bytes()), mib(room));
+  return room * group.size();
+}
+
 }  // namespace
 
 int64_t offloaded_file_bytes(const EngineConfig& config) {
@@ -57,13 +72,15 @@ Status compute_largest_step(const EngineConfig& config, Ops& ops, const Model& m
 Result<int64_t> memory_for_cache(const EngineConfig& config, const EngineGroup& group, Ops& ops,
                                  const Model& model, const RanksHere& here) {
   if (!ops.computes_here()) RETURN_IF_ERROR(compute_largest_step(config, ops, model));
-  if (config.kv_cache_memory > 0)
+  const MemoryState memory = ops.memory();
+  const auto allowed =
+      static_cast<int64_t>(config.memory_utilization * static_cast<double>(memory.total));
+  const int64_t used = memory.total - memory.free;
+  if (config.kv_cache_memory > 0) {
+    (void)room_for_experts(config, group, ops, model, allowed - used - config.kv_cache_memory);
     return config.kv_cache_memory / config.tensor_parallel_size / config.data_parallel_size;
+  }
   if (!ops.computes_here()) {
-    const MemoryState memory = ops.memory();
-    const auto allowed =
-        static_cast<int64_t>(config.memory_utilization * static_cast<double>(memory.total));
-    const int64_t used = memory.total - memory.free;
     if (allowed <= used) {
       return errorf(
           ErrorCode::kResourceExhausted,
@@ -72,12 +89,13 @@ Result<int64_t> memory_for_cache(const EngineConfig& config, const EngineGroup& 
           ops.name(), config.memory_utilization, mib(allowed), mib(memory.total),
           mib(here.weight_bytes), config.max_num_batched_tokens, mib(used));
     }
-    return (allowed - used) / group.size();
+    const int64_t left = allowed - used;
+    return (left - room_for_experts(config, group, ops, model, left)) / group.size();
   }
   const int64_t weights = group.n_copies * here.weight_bytes;
   // The system counts pages of a mapped file as available memory.
   const int64_t mapped = std::max<int64_t>(model.mapped_bytes() - model.offloaded_bytes(), 0);
-  const auto total = static_cast<double>(ops.memory().free + here.weight_bytes - mapped);
+  const auto total = static_cast<double>(memory.free + here.weight_bytes - mapped);
   int64_t left = static_cast<int64_t>(config.memory_utilization * total) - weights;
   if (const int64_t experts =
           group.n_copies * here.n * (model.offloaded_bytes() - model.table_bytes());

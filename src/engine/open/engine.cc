@@ -121,6 +121,10 @@ Metrics EngineImpl::metrics() const {
   Metrics metrics = metrics_.published();
   set_ranks(parts_.model->communication(), metrics);
   metrics.expert_bytes_read.value = static_cast<double>(parts_.model->expert_bytes_read());
+  const ExpertTraffic experts = parts_.model->expert_traffic();
+  metrics.expert_choices.value = static_cast<double>(experts.choices);
+  metrics.expert_cache_hits.value = static_cast<double>(experts.hits);
+  metrics.expert_cache_moves.value = static_cast<double>(experts.moves);
   if (parts_.store != nullptr) set_store(*parts_.store, metrics);
   return metrics;
 }

@@ -25,6 +25,7 @@ struct EngineGroup {
   int n_copies = 1;  // copies of the weights in memory
   // Bytes of this host's memory that the cache of each engine may take per rank; 0: not known yet.
   int64_t cache_bytes = 0;
+  int64_t expert_room = 0;  // as Ops::set_expert_room(), of each engine
   // Counter of request numbers that the engines share; null: each engine has its own.
   std::shared_ptr<std::atomic<uint64_t>> next_request;
 

@@ -6,6 +6,7 @@
 #include <ranges>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "engine/compute/cache_types.h"
 #include "model/arch/read_config.h"
 #include "model/load/expert_places.h"
@@ -81,7 +82,11 @@ Result<ExpertPlaces> automatic_places(const WeightSource& source, const ModelCon
     return ExpertPlaces();
   if (!config.quantize.empty()) return ExpertPlaces(static_cast<size_t>(shape.n_layers), false);
   ASSIGN_OR_RETURN(const int64_t room, room_for_weights(shape, config, ops));
-  return fitting_places(device_bytes(source, shape), room);
+  const DeviceBytes bytes = device_bytes(source, shape);
+  // Experts that take turns on the device need two places.
+  const bool turns = config.batch_invariant && config.expert_cache_memory != 0;
+  const int64_t slots = turns ? 2 * std::ranges::max(bytes.experts) / shape.experts.count : 0;
+  return fitting_places(bytes, bytes.all() <= room ? room : room - slots);
 }
 
 // Puts a tenth more of the layers' experts on the host. Returns false if all are there.
@@ -93,6 +98,32 @@ bool place_more(const ModelConfig& shape, ExpertPlaces& places) {
     places[i] = more = true, --left;
   }
   return more;
+}
+
+// Whether the experts of these places get twins, of which the device keeps the most used.
+Result<bool> wants_twins(const WeightSource& source, const ModelConfig& shape,
+                         const EngineConfig& config, bool has_cache, const ExpertPlaces& places) {
+  if (config.expert_cache_memory == 0 || !has_host(places)) return false;
+  const bool asked = config.expert_cache_memory > 0;
+  if (has_cache || config.experts_offload) {
+    if (!asked) return false;
+    return errorf(
+        ErrorCode::kUnsupported,
+        "expert_cache_memory: expected no {}, whose file has the experts in the CPU's form "
+        "only, got {} bytes",
+        has_cache ? "packed_cache" : "experts_offload", config.expert_cache_memory);
+  }
+  constexpr double kShare = 0.8;  // of what is free
+  const DeviceBytes bytes = device_bytes(source, shape);
+  int64_t own = 0;
+  for (size_t i = 0; i < places.size(); ++i) own += places[i] ? bytes.experts[i] : 0;
+  if (static_cast<double>(2 * own) <= kShare * static_cast<double>(available_memory())) return true;
+  log().log(
+      asked ? spdlog::level::warn : spdlog::level::info,
+      "the host's memory has no room for experts of {} MiB in the GPU's form too: none of them "
+      "is kept on the GPU (expert_cache_memory)",
+      own >> 20);
+  return false;
 }
 
 }  // namespace
@@ -122,7 +153,11 @@ Result<std::shared_ptr<Model>> load_placed(const WeightSource& source, Ops& ops,
     how.packed.host_experts = has_host(asked) ? asked : places;
     if (has_host(how.packed.host_experts))
       log().info("experts of layers {} are computed by the CPU", describe(how.packed.host_experts));
+    ASSIGN_OR_RETURN(const bool twins,
+                     wants_twins(source, shape, config, !folder.empty(), how.packed.host_experts));
+    ops.keep_twins(twins);
     auto model = Model::load_shard(source, ops, progress, how);
+    ops.keep_twins(false);
     if (model) return std::shared_ptr<Model>(std::move(model).value());
     // The estimate was too low.
     if (model.error().code != ErrorCode::kResourceExhausted || !place_more(shape, places) ||

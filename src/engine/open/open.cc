@@ -261,6 +261,8 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
           .weight_bytes = model.weight_bytes(),
           .offloaded_bytes = model.offloaded_bytes(),
           .cpu_experts = model.host_experts(),
+          .expert_cache_bytes = ops.expert_traffic().room,
+          .expert_twin_bytes = model.twin_bytes(),
           .n_threads = ops.n_host_threads(),
           .active_weight_bytes = model.active_weight_bytes(),
           .active_parameters = shape.n_active_parameters(),
@@ -367,6 +369,11 @@ Status check_cache_type(const Ops& ops, const EngineConfig& config, KvDType type
                 config.kv_cache_dtype, ops.name());
 }
 
+// Returns the places of experts on which bits depend: none where the device computes all of them.
+std::string places_in_bits(const EngineConfig& config, const Model& model) {
+  return config.batch_invariant && model.twin_bytes() > 0 ? "" : model.host_experts();
+}
+
 Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, ModelCopy given,
                                             EngineConfig config, const LoadProgress& progress,
                                             SpeculationInputs inputs) {
@@ -390,7 +397,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   }
   const RankGrid grid = grid_of(config);
   const Model& model = *copy.model;
-  const uint64_t fingerprint = with_host_experts(of_files, model.host_experts());
+  const uint64_t fingerprint = with_host_experts(of_files, places_in_bits(config, model));
   const BlockHash identity = identity_for(config, *copy.source, fingerprint);
   ASSIGN_OR_RETURN(
       const RanksHere of_host,
@@ -407,6 +414,9 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   const CacheSpec spec = model.pipeline_cache_spec(types, config.block_size);
   if (index == 0) {
     ASSIGN_OR_RETURN(group.cache_bytes, memory_for_cache(config, group, *ops, model, of_host));
+    group.expert_room = ops->expert_traffic().room;
+  } else {
+    (void)ops->set_expert_room(group.expert_room);
   }
   const int64_t budget =
       cache_budget(config, group.cache_bytes, !ops->computes_here(), spec, drafter.get());

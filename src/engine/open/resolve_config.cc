@@ -86,6 +86,8 @@ Status check_config(const EngineConfig& c) {
   RETURN_IF_ERROR(expect(c.prefill_chunk >= 0, "prefill_chunk", "a number >= 0", c.prefill_chunk));
   RETURN_IF_ERROR(expect(c.state_snapshot_interval >= 0, "state_snapshot_interval",
                          "a number of tokens >= 0", c.state_snapshot_interval));
+  RETURN_IF_ERROR(expect(c.expert_cache_memory >= -1, "expert_cache_memory",
+                         "a number of bytes >= 0, or -1", c.expert_cache_memory));
   RETURN_IF_ERROR(expect(c.kv_cache_memory >= 0, "kv_cache_memory", "a number of bytes >= 0",
                          c.kv_cache_memory));
   RETURN_IF_ERROR(expect(c.memory_utilization > 0 && c.memory_utilization <= 1,

@@ -396,7 +396,7 @@ void ExpertLoader::add_site(const std::string& at, ExpertProjection projection,
   site.first_row = down ? 0 : own.first, site.n_rows = first.rows();
   site.first_col = down ? own.first - out.lead : 0, site.n_cols = first.cols();
   site.wide = first.packed_bytes() >= int64_t{4} * first.rows() * first.cols();
-  site.on_host = tensors_.on_host();
+  site.on_host = tensors_.host_computes(first);
   site.terms = std::make_unique<AdapterTerms[]>(out.weights.size());
   out.adapters = site.all_terms();
 }

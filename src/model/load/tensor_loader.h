@@ -40,6 +40,9 @@ class TensorLoader {
   // The backend that what is loaded now is for.
   Ops& ops() { return *ops_; }
   bool on_host() const { return ops_ != &device_; }
+  bool host_computes(const Weight& weight) const {
+    return on_host() && device_.host_computes(weight);
+  }
   // While it lives, what is loaded is for the backend that computes the experts of this layer.
   class WithExperts {
    public:

@@ -68,16 +68,18 @@ CpuOps::CpuOps(const KernelTable& kernels, const OpsConfig& config)
 // Weights are not packed lazily for ranks, which read their parts when they load, and for engines
 // that share weights, of which only this one would pack them.
 Result<std::unique_ptr<Weight>> CpuOps::pack(const QuantizedMatrix& matrix) {
-  return packer_.pack(matrix, config_.ranks == nullptr && config_.cpus.empty());
+  const bool may_wait = config_.ranks == nullptr && config_.cpus.empty();
+  return with_twin(config_.twins, packer_.pack(matrix, may_wait), matrix);
 }
 
 Result<std::unique_ptr<Weight>> CpuOps::pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                      int n_rows) {
-  return packer_.pack(matrix, first_row, n_rows);
+  return with_twin(config_.twins, packer_.pack(matrix, first_row, n_rows), matrix, first_row,
+                   n_rows);
 }
 
 Result<std::unique_ptr<Vector>> CpuOps::pack_vector(std::span<const float> values) {
-  return std::make_unique<CpuVector>(values);
+  return with_twin<Vector>(config_.twins, std::make_unique<CpuVector>(values), values);
 }
 
 std::string CpuOps::stored_form() const { return fmt::format("cpu panels {}", kPanelVersion); }

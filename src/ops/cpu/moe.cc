@@ -35,7 +35,7 @@ struct SortedTokens {
   int* firsts;       // [n_experts + 1]
   int* token_of;     // [rows]
   float* weight_of;  // [rows]
-  int* rows_of;      // [n_tokens, top_k], ascending: the order of every token's sum
+  int* rows_of;      // [n_tokens, top_k], ascending, then -1: the order of every token's sum
 
   SortedTokens(const LinearContext& context, Tensor router_logits, const MoeParams& params)
       : n_tokens(router_logits.rows),
@@ -49,6 +49,10 @@ struct SortedTokens {
     context.pool.for_ranges(n_tokens, 4, [&](int64_t begin, int64_t end, int) {
       for (auto t = static_cast<int>(begin); t < end; ++t) {
         ExpertChoice* own = choices + static_cast<ptrdiff_t>(t) * top_k;
+        if (!params.chosen.empty()) {
+          std::copy_n(params.chosen.data() + static_cast<ptrdiff_t>(t) * top_k, top_k, own);
+          continue;
+        }
         if (const float* const given = experts_of(context, params, t); given != nullptr) {
           weigh_experts(f32(router_logits, t), n_experts, params.routing, given, own);
         } else {
@@ -88,14 +92,17 @@ struct SortedTokens {
   void sort(const ExpertChoice* choices, int* next) {
     const int n_all = n_tokens * top_k;
     std::fill_n(firsts, n_experts + 1, 0);
-    for (int i = 0; i < n_all; ++i) ++firsts[choices[i].expert + 1];
+    for (int i = 0; i < n_all; ++i)
+      if (choices[i].expert >= 0) ++firsts[choices[i].expert + 1];
     for (int e = 0; e < n_experts; ++e) firsts[e + 1] += firsts[e], next[e] = firsts[e];
     for (int i = 0; i < n_all; ++i) {
+      if (choices[i].expert < 0) continue;
       const int row = next[choices[i].expert]++;
       token_of[row] = i / top_k, weight_of[row] = choices[i].weight;
     }
     std::fill_n(next, n_tokens, 0);
-    for (int row = 0; row < n_all; ++row) {
+    std::fill_n(rows_of, n_all, -1);
+    for (int row = 0; row < firsts[n_experts]; ++row) {
       const int t = token_of[row];
       rows_of[t * top_k + next[t]++] = row;
     }

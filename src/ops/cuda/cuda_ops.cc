@@ -52,7 +52,7 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config,
       layer_(*device_, config.batch_invariant),
       wide_(*device_, !config.batch_invariant),
       experts_(*this, *device_, step_memory_, wide_),
-      host_experts_(*this, *device_, graphs_, config),
+      host_experts_({*this, *device_, graphs_, experts_, packer_}, config),
       host_ngrams_(*this, *device_, graphs_, pool_) {
   graphs_.enable(!config.eager);
   if (ranks == nullptr) return;
@@ -86,7 +86,7 @@ StepShape CudaOps::begin_step(const Batch* batch) {
   attention_.begin_step();
   host_ngrams_.begin_step(host_batch_.n_tokens());
   host_experts_.begin_step(batch != nullptr ? &host_batch_ : nullptr, this->batch());
-  suits_graph_ = graphs_.suits(host_batch_);
+  suits_graph_ = !host_experts_.takes_turns() && graphs_.suits(host_batch_);
   const auto rows = [&](int n) {
     if (suits_graph_) n = StepGraphs::rows_for(n);
     return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple;
@@ -130,6 +130,7 @@ bool CudaOps::recover() {
   graphs_.forget();
   step_memory_.give_back();
   wide_.give_back();
+  host_experts_.hot().give_back();
   return true;
 }
 

@@ -52,6 +52,7 @@ class CudaOps final : public Ops {
   // order of sums.
   void stream(bool on) { layer_.stream(on), graphs_.forget(); }
   WideProducts& wide() { return wide_; }
+  HotExperts& hot_experts() { return host_experts_.hot(); }
   Device& device() { return *device_; }
 
   const char* name() const override { return device_->name().c_str(); }
@@ -61,6 +62,10 @@ class CudaOps final : public Ops {
   bool can_cache(KvDType) const override { return true; }
   Ops* host() override { return host_experts_.host(); }
   int64_t expert_bytes_read() const override { return host_experts_.bytes_read(); }
+  void keep_twins(bool on) override { host_experts_.keep_twins(on); }
+  int64_t set_expert_room(int64_t bytes) override { return host_experts_.hot().set_room(bytes); }
+  bool host_computes(const Weight& weight) const override { return host_experts_.computes(weight); }
+  ExpertTraffic expert_traffic() const override { return host_experts_.hot().traffic(); }
   MachineLimits limits(int64_t read_bytes) override { return machine_limits(*device_, read_bytes); }
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,

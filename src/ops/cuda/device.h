@@ -86,6 +86,12 @@ class Device {
   virtual void copy_within(void* to, const void* from, size_t bytes) = 0;  // REQUIRES: no overlap
   virtual void clear(void* at, size_t bytes) = 0;
 
+  // Copies from pinned memory beside the work that follows, when all work so far is done. REQUIRES:
+  // nobody uses `to` or changes `from` until is_there() of the ticket, or wait_beside().
+  virtual StepTicket copy_in_beside(void* to, const void* from, size_t bytes) = 0;
+  virtual bool is_there(StepTicket copy) = 0;  // true after a failure
+  virtual void wait_beside() = 0;              // for all such copies
+
   // Returns a mark after all work so far; wait() waits for all work before a mark.
   virtual StepTicket mark() = 0;
   virtual void wait(StepTicket ticket) = 0;

@@ -78,7 +78,8 @@ T* Experts::scratch(size_t n) {
 Experts::Matrices Experts::matrices_of(std::span<const std::unique_ptr<Weight>> weights,
                                        std::span<const std::unique_ptr<Vector>> biases,
                                        std::span<const AdapterTerms> adapters) {
-  Matrices made{weights, adapters, empty_table(weights.size())};
+  Matrices made{.table = empty_table(weights.size()), .key = weights.data(), .adapters = adapters};
+  if (!weights.empty()) made.rounding = static_cast<const CudaWeight&>(*weights[0]).rounding();
   for (size_t e = 0; e < weights.size(); ++e) {
     made.table[e].weight = static_cast<const CudaWeight&>(*weights[e]).on_device();
     made.table[e].bias = biases.empty() ? nullptr : device_data(biases[e].get());
@@ -91,8 +92,8 @@ int Experts::rows_of_expert(std::span<const Matrices* const> all, int n_tokens,
   int rows = 0;
   for (const Matrices* matrices : all) {
     if (matrices->table.empty()) continue;
-    const bool rounds = static_cast<const CudaWeight&>(*matrices->weights[0]).rounding().to_int8;
-    rows = rounds ? 0 : wide_.rows_of_experts(matrices->table, n_tokens, n_choices);
+    rows = matrices->rounding.to_int8 ? 0
+                                      : wide_.rows_of_experts(matrices->table, n_tokens, n_choices);
     if (rows == 0) return 0;
   }
   return rows;
@@ -112,22 +113,23 @@ Experts::Sorted Experts::sort(const Choices& choices, int n_choices, int n_exper
   return {sources, tile_experts, n_rows, rows_of_expert, choices};
 }
 
-void Experts::multiply(Tensor x, const WideProducts::RowsByExpert& wide, Matrices matrices,
+void Experts::multiply(Tensor x, const WideProducts::RowsByExpert& wide, const Matrices& matrices,
                        const Sorted& sorted, Tensor out) {
-  const auto& first = static_cast<const CudaWeight&>(*matrices.weights[0]);
-  PENSTOCK_CHECK(first.rows() == out.cols && out.rows == sorted.n_rows);
-  const ExpertWeight* const experts =
-      on_device({matrices.weights.data()}, std::move(matrices.table));
+  const WeightOnDevice& first = matrices.table[0].weight;
+  PENSTOCK_CHECK(first.rows == out.cols && out.rows == sorted.n_rows);
+  const ExpertWeight* const experts = matrices.on_device != nullptr
+                                          ? matrices.on_device
+                                          : on_device({matrices.key}, matrices.table);
   if (sorted.rows_of_expert != 0) {
-    wide_.multiply_experts(experts, first.on_device(), wide, sorted.rows_of_expert, rows_of(out));
+    wide_.multiply_experts(experts, first, wide, sorted.rows_of_expert, rows_of(out));
   } else {
-    PENSTOCK_CHECK(first.cols() == x.cols && x.rows == out.rows);
+    PENSTOCK_CHECK(first.cols == x.cols && x.rows == out.rows);
     ExpertProduct product{experts, sorted.tile_experts, rows_of(x), rows_of(out), nullptr};
-    if (first.rounding().to_int8) {
+    if (matrices.rounding.to_int8) {
       const Tensor rounded = ops_.new_tensor(x.rows, x.cols, TensorRole::kActivation);
       auto* const scales = scratch<float>(static_cast<size_t>(x.rows));
       device_.launch(
-          RoundForProduct{rows_of(x), rows_of(rounded), first.rounding().fixed_scale, scales},
+          RoundForProduct{rows_of(x), rows_of(rounded), matrices.rounding.fixed_scale, scales},
           a_block_per_row(x));
       product.x = rows_of(rounded), product.token_scales = scales;
     }
@@ -143,6 +145,7 @@ void Experts::add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int 
   int rank = 0;
   for (size_t e = 0; e < adapters.size(); ++e) {
     if (static_cast<size_t>(slot) >= adapters[e].size()) continue;
+    if (sorted.turns != nullptr && !sorted.turns->has(static_cast<int>(e))) continue;
     const AdapterTerm& term = adapters[e][static_cast<size_t>(slot)];
     if (term.a == nullptr) continue;
     a[e].weight = static_cast<const CudaWeight&>(*term.a).on_device();
@@ -165,39 +168,62 @@ void Experts::add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int 
                  a_thread_per_element<AddOfAdapter>(delta));
 }
 
+Choices Experts::choose(Tensor router_logits, int n_rows, const ExpertRouting& routing,
+                        const RouterVectors& vectors, const BatchOnDevice* batch) {
+  const int n_active = routing.n_active;
+  PENSTOCK_CHECK(n_active >= 1 && n_active <= router_logits.cols &&
+                 router_logits.cols % routing.n_groups == 0);
+  const auto count = static_cast<size_t>(n_rows) * static_cast<size_t>(n_active);
+  const Choices choices{scratch<int32_t>(count), scratch<float>(count), scratch<int32_t>(count)};
+  const ChooseExperts choose{rows_of(router_logits),
+                             routing_of(routing),
+                             vectors.selection_bias,
+                             vectors.expert_scale,
+                             vectors.token_experts,
+                             vectors.n_known_tokens,
+                             choices,
+                             batch};
+  device_.launch(choose, Grid{n_rows, 1, choose.shared_bytes()});
+  return choices;
+}
+
 void Experts::run(Tensor x, Tensor router_logits, const MoeParams& params,
                   const BatchOnDevice* batch, std::span<const int32_t> adapters, Tensor out) {
-  // Experts behind the last with weights give their input.
-  const auto n_experts = static_cast<int>(params.up.size());
-  const int n_routed = router_logits.cols, n_active = params.routing.n_active,
-            n_choices = x.rows * n_active;
-  PENSTOCK_CHECK(n_active >= 1 && n_active <= n_routed && n_experts <= n_routed &&
-                 n_routed % params.routing.n_groups == 0);
-  const auto count = static_cast<size_t>(n_choices);
-  const Choices choices{scratch<int32_t>(count), scratch<float>(count), scratch<int32_t>(count)};
-  const ChooseExperts choose{
-      rows_of(router_logits),
-      routing_of(params.routing),
-      device_data(params.selection_bias),
-      device_data(params.expert_scale),
+  PENSTOCK_CHECK(static_cast<int>(params.up.size()) <= router_logits.cols);
+  const RouterVectors vectors{
+      device_data(params.selection_bias), device_data(params.expert_scale),
       device_data(params.token_experts),
-      params.token_experts != nullptr ? params.token_experts->size() / n_active : 0,
-      choices,
-      batch};
-  device_.launch(choose, Grid{x.rows, 1, choose.shared_bytes()});
-  Matrices gates = matrices_of(params.gate, params.gate_bias, params.gate_adapters);
-  Matrices ups = matrices_of(params.up, params.up_bias, params.up_adapters);
-  Matrices downs = matrices_of(params.down, params.down_bias, params.down_adapters);
-  const Matrices* const all[] = {&gates, &ups, &downs};
+      params.token_experts != nullptr ? params.token_experts->size() / params.routing.n_active : 0};
+  const Choices choices = choose(router_logits, x.rows, params.routing, vectors, batch);
+  compute({x,
+           choices,
+           params,
+           {matrices_of(params.gate, params.gate_bias, params.gate_adapters),
+            matrices_of(params.up, params.up_bias, params.up_adapters),
+            matrices_of(params.down, params.down_bias, params.down_adapters)},
+           batch,
+           adapters,
+           nullptr,
+           out});
+}
+
+void Experts::compute(const Work& work) {
+  const auto& [x, choices, params, layer, batch, adapters, turns, out] = work;
+  // Experts behind the last with weights give their input.
+  const auto n_experts = static_cast<int>(layer.ups.table.size());
+  const int n_active = params.routing.n_active, n_choices = x.rows * n_active;
+  const Matrices* const all[] = {&layer.gates, &layer.ups, &layer.downs};
   Sorted sorted = sort(choices, n_choices, n_experts, rows_of_expert(all, x.rows, n_choices));
   sorted.n_active = n_active, sorted.batch = batch, sorted.slots = slots_of(adapters);
+  sorted.turns = turns;
 
   const int n_rows = sorted.n_rows;
   const bool is_wide = sorted.rows_of_expert != 0, weigh = params.routing.weigh_input;
+  const bool gated = !layer.gates.table.empty();
   const auto tensor = [&](int cols) {
     return ops_.new_tensor(n_rows, cols, TensorRole::kActivation);
   };
-  const Tensor hidden = tensor(params.down[0]->cols()), results = tensor(out.cols);
+  const Tensor hidden = tensor(layer.downs.table[0].weight.cols), results = tensor(out.cols);
   Tensor rows;
   if (!is_wide || !sorted.slots.empty()) {
     rows = tensor(x.cols);
@@ -205,27 +231,34 @@ void Experts::run(Tensor x, Tensor router_logits, const MoeParams& params,
         GatherByExpert{rows_of(x), rows_of(rows), sorted.sources, choices, n_active, weigh},
         a_thread_per_element<GatherByExpert>(rows));
   }
-  wide_.begin_inputs();
   const WideProducts::RowsByExpert of_x{
       rows_of(x), sorted.sources,      weigh ? choices.weights : nullptr,
       n_active,   sorted.tile_experts, n_rows};
   const WideProducts::RowsByExpert of_hidden{rows_of(hidden),     nullptr, nullptr, 1,
                                              sorted.tile_experts, n_rows};
-  const int width = params.up[0]->rows();
+  const int width = layer.ups.table[0].weight.rows;
   const Tensor own = hidden.columns(params.down_lead, width);
+  // In turns the rows of all experts become activations in each, from what stays as it is.
+  const Tensor up = turns != nullptr ? tensor(width) : own;
+  const Tensor gate = gated ? tensor(width) : Tensor{};
   // Tiles without an expert are not written here, but the next product reads them.
   ops_.clear(hidden);
-  multiply(rows, of_x, std::move(ups), sorted, own);
-  if (params.gate.empty()) {
-    ops_.activate(own, params.activation);
-  } else {
-    const Tensor gate = tensor(width);
-    ops_.clear(gate);
-    multiply(rows, of_x, std::move(gates), sorted, gate);
-    ops_.activate_mul(gate, own, params.activation, own);
+  if (turns != nullptr) ops_.clear(up);
+  if (gated) ops_.clear(gate);
+  while (turns == nullptr || turns->next()) {
+    wide_.begin_inputs();
+    multiply(rows, of_x, layer.ups, sorted, up);
+    if (gated) {
+      multiply(rows, of_x, layer.gates, sorted, gate);
+      ops_.activate_mul(gate, up, params.activation, own);
+    } else {
+      if (turns != nullptr) ops_.copy(up, own);
+      ops_.activate(own, params.activation);
+    }
+    wide_.begin_inputs();
+    multiply(hidden, of_hidden, layer.downs, sorted, results);
+    if (turns == nullptr) break;
   }
-  wide_.begin_inputs();
-  multiply(hidden, of_hidden, std::move(downs), sorted, results);
   device_.launch(CombineExperts{rows_of(results), rows_of(x), rows_of(out), n_experts, choices,
                                 n_active, !weigh},
                  a_thread_per_element<CombineExperts>(out));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <new>
 
 #include "base/half.h"
 
@@ -95,18 +96,52 @@ void set_steps(WeightOnDevice& shape, std::span<const float> levels) {
   shape.first_level = first;
 }
 
+void set_addresses(WeightOnDevice& shape, const WeightParts& parts, const std::byte* data) {
+  shape.data = data;
+  if (parts.order_at() > parts.levels_at())
+    shape.levels = reinterpret_cast<const float*>(data + parts.levels_at());
+  if (parts.bytes() > parts.order_at())
+    shape.input_order = reinterpret_cast<const int32_t*>(data + parts.order_at());
+}
+
 std::unique_ptr<Weight> weight_at(Memory memory, WeightOnDevice shape, const WeightParts& parts,
                                   InputRounding rounding, std::span<const float> levels) {
   set_steps(shape, levels);
-  shape.data = memory.as<const std::byte>();
-  if (parts.order_at() > parts.levels_at())
-    shape.levels = reinterpret_cast<const float*>(shape.data + parts.levels_at());
-  if (parts.bytes() > parts.order_at())
-    shape.input_order = reinterpret_cast<const int32_t*>(shape.data + parts.order_at());
+  set_addresses(shape, parts, memory.as<const std::byte>());
   return std::make_unique<CudaWeight>(shape, std::move(memory), rounding);
 }
 
 }  // namespace
+
+WeightOnDevice WeightImage::at(const std::byte* data) const {
+  WeightOnDevice placed = shape;
+  set_addresses(placed, parts, data);
+  return placed;
+}
+
+Result<std::unique_ptr<Weight>> WeightPacker::pack_image(const WeightSource& source) {
+  WeightOnDevice shape = source.shape;
+  const WeightParts parts(shape, !source.input_order.empty());
+  std::unique_ptr<std::byte[]> bytes(new (std::nothrow) std::byte[parts.bytes()]);
+  if (bytes == nullptr)
+    return errorf(ErrorCode::kResourceExhausted,
+                  "an expert's copy for the GPU: {} bytes of the host's memory refused",
+                  parts.bytes());
+  std::memset(bytes.get(), 0, parts.levels_at());
+  const int n_tiles = (shape.rows + kTileRows - 1) / kTileRows;
+  pool_.for_ranges(n_tiles, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t tile = begin; tile < end; ++tile)
+      pack_tile(source, static_cast<int>(tile), bytes.get() + tile * shape.tile_bytes);
+  });
+  const auto put = [&](size_t at, const auto& values) {
+    if (!values.empty())
+      std::memcpy(bytes.get() + at, values.data(), std::span(values).size_bytes());
+  };
+  put(parts.levels_at(), source.levels), put(parts.order_at(), source.input_order);
+  set_steps(shape, source.levels);
+  return std::make_unique<ImageWeight>(std::make_shared<const WeightImage>(
+      WeightImage{shape, parts, source.rounding, std::move(bytes)}));
+}
 
 Result<std::unique_ptr<Weight>> WeightPacker::pack(const WeightSource& source) {
   const WeightOnDevice& shape = source.shape;

@@ -41,9 +41,6 @@ class CudaWeight final : public Weight {
   InputRounding rounding_;
 };
 
-// Sets padded_cols, unit_bytes and tile_bytes from the other members.
-void set_layout(WeightOnDevice& shape);
-
 // Parts of a weight on the device, in order: tiles, levels of its codes, order of its inputs.
 class WeightParts {
  public:
@@ -55,6 +52,32 @@ class WeightParts {
  private:
   size_t tiles_, levels_, order_;  // bytes
 };
+
+// A weight in the device's form that lies in the host's memory.
+struct WeightImage {
+  WeightOnDevice shape;  // without addresses
+  WeightParts parts;
+  InputRounding rounding;
+  std::unique_ptr<std::byte[]> bytes;  // parts.bytes()
+
+  // Returns the weight whose bytes were copied to `data` on the device.
+  WeightOnDevice at(const std::byte* data) const;
+};
+
+class ImageWeight final : public Weight {
+ public:
+  explicit ImageWeight(std::shared_ptr<const WeightImage> image) : image_(std::move(image)) {}
+  int rows() const override { return image_->shape.rows; }
+  int cols() const override { return image_->shape.cols; }
+  int64_t packed_bytes() const override { return static_cast<int64_t>(image_->parts.bytes()); }
+  const std::shared_ptr<const WeightImage>& image() const { return image_; }
+
+ private:
+  std::shared_ptr<const WeightImage> image_;
+};
+
+// Sets padded_cols, unit_bytes and tile_bytes from the other members.
+void set_layout(WeightOnDevice& shape);
 
 // Codes and scales of one row, before packing.
 struct RowCodes {
@@ -85,6 +108,8 @@ class WeightPacker {
   WeightPacker(Device& device, ThreadPool& pool) : device_(device), pool_(pool), copies_(device) {}
   // Error: kResourceExhausted.
   Result<std::unique_ptr<Weight>> pack(const WeightSource& source);
+  // As pack(), into the host's memory. Error: kResourceExhausted.
+  Result<std::unique_ptr<Weight>> pack_image(const WeightSource& source);
   // See Ops::describe and Ops::store (stored_weight.cc).
   static std::string describe(const CudaWeight& weight);
   OwnedBytes store(const CudaWeight& weight) const;

@@ -112,6 +112,23 @@ class EmulatedDevice final : public Device {
   void clear(void* at, size_t bytes) override {
     if (works() && bytes > 0) emulate([=] { std::memset(at, 0, bytes); });
   }
+  // Done when somebody has asked for it twice in vain.
+  StepTicket copy_in_beside(void* to, const void* from, size_t bytes) override {
+    spoil();
+    if (works()) beside_.push_back({++n_beside_, mark(), [=] { std::memcpy(to, from, bytes); }});
+    return n_beside_;
+  }
+  bool is_there(StepTicket copy) override {
+    if (failed() || beside_.empty() || beside_.front().ticket > copy) return true;
+    if (++beside_.front().n_asked <= 2) return false;
+    for (; !beside_.empty() && beside_.front().ticket <= copy; beside_.pop_front())
+      wait(beside_.front().behind), beside_.front().work();
+    return true;
+  }
+  void wait_beside() override {
+    for (; !beside_.empty(); beside_.pop_front())
+      wait(beside_.front().behind), beside_.front().work();
+  }
   void play(const Recording& recording) override {
     if (!works()) return;
     for (const auto& launch : static_cast<const RecordedLaunches&>(recording).launches) add(launch);
@@ -161,6 +178,13 @@ class EmulatedDevice final : public Device {
     std::function<void()> work;
   };
   std::deque<Asked> asked_;
+  struct Beside {
+    StepTicket ticket, behind;  // behind: a mark of the work that is to be done before
+    std::function<void()> work;
+    int n_asked = 0;
+  };
+  std::deque<Beside> beside_;
+  StepTicket n_beside_ = 0;
   StepTicket n_marks_ = 0;
 };
 

@@ -144,6 +144,16 @@ PENSTOCK_BODY void ChooseExperts::operator()(const Thread& t) const {
 }
 PENSTOCK_KERNEL(ChooseExperts)
 
+PENSTOCK_BODY void ShareChoices::operator()(const Thread& t) const {
+  const int i = t.x * kThreads + t.index;
+  if (i >= n_choices) return;
+  const int e = choices.experts[i];
+  experts[i] = e, weights[i] = choices.weights[i];
+  if (on_device != nullptr && (e < 0 || e >= n_experts || on_device[e] == 0))
+    choices.experts[i] = Choices::kNone;
+}
+PENSTOCK_KERNEL(ShareChoices)
+
 // Every block counts all choices and places those of its own expert: a thread's choices follow
 // those of the threads before it.
 PENSTOCK_BODY void SortByExpert::operator()(const Thread& t) const {

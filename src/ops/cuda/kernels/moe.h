@@ -41,6 +41,18 @@ struct ChooseExperts {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
+// Shows choices to the host, then leaves those of experts that are not on the device to it. One
+// thread per choice.
+struct ShareChoices {
+  static constexpr int kThreads = 256;
+  Choices choices;
+  int n_choices, n_experts;
+  const int32_t* on_device;  // [n_experts] whether an expert is there; null: all choices stay
+  int32_t* experts;          // [n_choices] in pinned memory, as are the weights
+  float* weights;
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
 // Sorts choices of the first n_experts by expert and then by token; each expert's rows begin at a multiple of `align`,
 // which is a multiple of kTileRows. Grid::x = n_experts.
 struct SortByExpert {

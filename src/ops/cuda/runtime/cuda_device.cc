@@ -41,6 +41,8 @@ class CudaDevice final : public Device {
   }
   ~CudaDevice() override {
     cudaStreamSynchronize(stream());
+    if (beside_ != nullptr) cudaStreamSynchronize(beside_), cudaStreamDestroy(beside_);
+    for (const Mark& copy : copies_) cudaEventDestroy(copy.event);
     for (const Mark& mark : marks_) cudaEventDestroy(mark.event);
     for (cudaEvent_t event : free_events_) cudaEventDestroy(event);
     cudaStreamDestroy(stream());
@@ -119,6 +121,39 @@ class CudaDevice final : public Device {
     if (does(bytes)) check(cudaMemsetAsync(at, 0, bytes, stream()), "clearing memory");
   }
 
+  StepTicket copy_in_beside(void* to, const void* from, size_t bytes) override {
+    spoil();
+    if (!failed() && beside_ == nullptr)
+      check(cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking), "cudaStreamCreate");
+    cudaEvent_t event = nullptr;
+    if (!failed())
+      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    // The event is of the work so far, then of the copy.
+    if (!failed()) check(cudaEventRecord(event, stream()), "cudaEventRecord");
+    if (!failed()) check(cudaStreamWaitEvent(beside_, event, 0), "cudaStreamWaitEvent");
+    if (!failed())
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, beside_),
+            "copy to the device beside a step");
+    if (!failed()) check(cudaEventRecord(event, beside_), "cudaEventRecord");
+    if (event != nullptr) copies_.push_back({n_copies_ + 1, event});
+    return ++n_copies_;
+  }
+  // Copies are done in their order.
+  bool is_there(StepTicket copy) override {
+    while (!failed() && !copies_.empty() && copies_.front().ticket <= copy) {
+      const cudaError_t code = cudaEventQuery(copies_.front().event);
+      if (code == cudaErrorNotReady) return false;
+      check(code, "a copy beside a step");
+      cudaEventDestroy(copies_.front().event);
+      copies_.pop_front();
+    }
+    return true;
+  }
+  void wait_beside() override {
+    if (beside_ != nullptr && !failed())
+      check(cudaStreamSynchronize(beside_), "copies beside a step");
+  }
+
   void play(const Recording& recording) override {
     if (!failed())
       check(cudaGraphLaunch(static_cast<const CudaGraph&>(recording).get(), stream()),
@@ -190,6 +225,9 @@ class CudaDevice final : public Device {
     cudaEvent_t event;
   };
   cudaStream_t stream() const { return static_cast<cudaStream_t>(stream_); }
+  cudaStream_t beside_ = nullptr;  // made by the first copy that takes it
+  std::deque<Mark> copies_;        // on it
+  StepTicket n_copies_ = 0;
   std::deque<Mark> marks_;
   std::vector<cudaEvent_t> free_events_;
   StepTicket n_marks_ = 0;
