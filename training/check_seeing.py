@@ -94,7 +94,7 @@ def check_directory(folder, checkpoint, pieces, seed=7, count=4):
             with torch.no_grad():
                 where = seeing.positions_and_mask(batch["turns"], model.tower_cfg.patches, torch.zeros(1, dtype=torch.bool))
                 where = where[0], where[1].float()
-                ours = model.logits(model.read(model.tower(batch["pixels"]), batch["ids"], *where))[0]
+                ours = model.logits(model.read(model.project(model.tower(batch["pixels"])), batch["ids"], *where))[0]
                 logits = theirs(**given).logits[0, -ours.shape[0]:]
             difference = max(difference, (ours.softmax(-1) - logits.softmax(-1)).abs().max().item())
     return same, of_pixels, difference

@@ -239,7 +239,8 @@ def ask_count(rng, scene):
 def ask_where(rng, scene):
     if found := alone(scene.things, lambda t: (t.shape, t.color)):
         thing = one_of(rng, found)
-        return f"Where is the {COLOR_NAMES[thing.color]} {SHAPES[thing.shape]}?", capital(PLACES[thing.place]) + "."
+        name = f"the {COLOR_NAMES[thing.color]} {SHAPES[thing.shape]}"
+        return f"Where is {name}?", f"{capital(name)} is {PLACES[thing.place]}."
 
 
 def ask_what(rng, scene):

@@ -74,7 +74,11 @@ class Tower(nn.Module):
 
 
 class Seeing(nn.Module):
-    """Tower, projector and text model; `hints` are classifiers of the tower's states that only training has."""
+    """Tower, projector and text model; `hints` are classifiers that only training has.
+
+    They read the tower's states, that of places the rows that the text model gets: nothing else brings places there but the tower's
+    position embedding, since the text model's own positions only tell tokens apart.
+    """
 
     def __init__(self, tower=TowerConfig(), text=ModelConfig()):
         super().__init__()
@@ -85,7 +89,7 @@ class Seeing(nn.Module):
         self.blocks = nn.ModuleList(Block(text) for _ in range(text.layers))
         self.norm = RMSNorm(text.dim, text.norm_eps)
         self.hints = nn.ModuleDict({"shape": nn.Linear(tower.dim, 1 + len(scenes.SHAPES)), "word": nn.Linear(tower.dim, 1 + len(scenes.WORDS)),
-                                    "color": nn.Linear(tower.dim, 1 + len(scenes.COLORS))})
+                                    "color": nn.Linear(tower.dim, 1 + len(scenes.COLORS)), "place": nn.Linear(text.dim, 1 + len(scenes.PLACES))})
         cos, sin = rope_tables(text)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
@@ -95,16 +99,22 @@ class Seeing(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
 
-    def read(self, states, ids, positions, mask):
-        """Normed states (B, T, D) of the text `ids` behind the pictures; mask (B, 1, 1 + P + T, 1 + P + T), added to scores, says who sees whom."""
+    def project(self, states):
+        """What the text model gets (B, P, D) for the tower's states."""
+        return self.linear_2(F.gelu(self.linear_1(states)))
+
+    def read(self, rows, ids, positions, mask):
+        """Normed states (B, T, D) of the text `ids` behind the pictures' rows (B, P, D).
+
+        mask (B, 1, 1 + P + T, 1 + P + T), added to scores, says who sees whom.
+        """
         b = ids.shape[0]
-        rows = self.linear_2(F.gelu(self.linear_1(states)))
         first = self.embedding(ids.new_full((b, 1), 1))
         x = torch.cat([first.to(rows.dtype), rows, self.embedding(ids).to(rows.dtype)], 1)
         cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
         for block in self.blocks:
             x = block(x, cos, sin, mask, 0.0)
-        return self.norm(x[:, 1 + states.shape[1]:])
+        return self.norm(x[:, 1 + rows.shape[1]:])
 
     def logits(self, states):
         return F.linear(states, self.embedding.weight.to(states.dtype))

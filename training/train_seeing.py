@@ -2,7 +2,7 @@
 
     python train_seeing.py --text ../models/penstock-stories-1m-bf16 --out DIR [--resume] [--seconds S] [--steps N --decay N]
 
-The first `--hints` steps train the tower alone, to tell shapes, colours and words at the patch in the middle of each; then all learn from
+The first `--hints` steps train the tower alone, to tell shapes, colours, places and words at the patch in the middle of each; then all learn from
 answers, and the tower from its hints beside. Warm-up, constant rate, linear decay; the same seed and step numbers give the same
 batches, resumed or not. Writes last.pt (everything needed to resume), weights.pt (averaged weights), log.jsonl.
 """
@@ -26,6 +26,7 @@ from model import ModelConfig
 
 ROOM = 126  # tokens of questions and answers behind a picture
 IMAGE = 4096  # the placeholder's id
+HARD = ("where", "count", "where")  # kinds that are learned last are asked more often
 TEXT = dict(vocab=4097, dim=128, layers=3, heads=4, kv_heads=2, hidden=384)
 
 
@@ -42,7 +43,7 @@ class Batches(torch.utils.data.Dataset):
         self.sp = self.sp or tokenizer.load(self.path)
         rng = np.random.default_rng((self.seed, step, 0))
         drawn = [scenes.make_scene(rng, held=False) for _ in range(self.size)]
-        asked = [scenes.questions(rng, s) + scenes.questions(rng, s, scenes.KINDS[:-1]) for s in drawn]
+        asked = [scenes.questions(rng, s) + scenes.questions(rng, s, scenes.KINDS[:-1] + HARD) for s in drawn]
         asked = [[pairs[i] for i in rng.permutation(len(pairs))] for pairs in asked]
         return collate(self.sp, drawn, asked, self.row) | {"chained": torch.from_numpy(rng.random(self.size) < 0.25)}
 
@@ -54,7 +55,7 @@ def collate(sp, drawn, asked, row, room=ROOM):
     """
     n, cell = len(drawn), row // 3
     ids, targets, turns = (np.full((n, room), fill, np.int64) for fill in (0, -1, -1))
-    classes = {name: np.zeros((n, row, row), np.int64) for name in ("shape", "color", "word")}
+    classes = {name: np.zeros((n, row, row), np.int64) for name in ("shape", "color", "place", "word")}
     kinds = []
     for i, (scene, pairs) in enumerate(zip(drawn, asked)):
         at = 0
@@ -72,6 +73,7 @@ def collate(sp, drawn, asked, row, room=ROOM):
             y, x = (cell * p + (cell - 1) // 2 for p in divmod(thing.place, 3))
             classes["shape"][i, y, x] = 1 + thing.shape
             classes["color"][i, y, x] = 1 + thing.color
+            classes["place"][i, y, x] = 1 + thing.place
         if scene.sign:
             classes["word"][i, cell * scene.sign.row + (cell - 1) // 2, (row - 1) // 2] = 1 + scene.sign.word
     made = {"pixels": np.stack([scenes.draw(s) for s in drawn]), "ids": ids, "targets": targets, "turns": turns}
@@ -105,12 +107,12 @@ def tokens_of_answers(sp):
     return ids, place_of
 
 
-def hint_loss(model, states, batch):
+def hint_loss(model, states, rows, batch):
     total = 0
     for name, head in model.hints.items():
         weight = torch.ones(head.out_features)
         weight[0] = 0.1  # most patches are the middle of nothing
-        total = total + F.cross_entropy(head(states).float().flatten(0, 1), batch[name].flatten(), weight)
+        total = total + F.cross_entropy(head(rows if name == "place" else states).float().flatten(0, 1), batch[name].flatten(), weight)
     return total
 
 
@@ -124,7 +126,7 @@ def measure(model, sp, seed, count):
         batch = collate(sp, drawn, asked, model.tower_cfg.row, 256)
         where = seeing.positions_and_mask(batch["turns"], model.tower_cfg.patches, torch.zeros(len(drawn), dtype=torch.bool))
         with torch.autocast("cpu", torch.bfloat16):
-            guessed = model.logits(model.read(model.tower(batch["pixels"]), batch["ids"], *where)).argmax(-1)
+            guessed = model.logits(model.read(model.project(model.tower(batch["pixels"])), batch["ids"], *where)).argmax(-1)
         wrong = (guessed != batch["targets"]) & (batch["targets"] >= 0)
         for row, kinds in enumerate(batch["kinds"]):
             for turn, kind in enumerate(kinds):
@@ -174,11 +176,12 @@ class Trainer:
     def losses(self, batch):
         """(the loss to minimise, that of the hints, that of the answers or 0)."""
         states = self.model.tower(batch["pixels"])
-        hint = hint_loss(self.model, states, batch)
+        rows = self.model.project(states)
+        hint = hint_loss(self.model, states, rows, batch)
         if self.step < self.args.hints:
             return hint, hint, torch.zeros(())
         where = seeing.positions_and_mask(batch["turns"], self.model.tower_cfg.patches, batch["chained"])
-        read = self.model.read(states, batch["ids"], *where)
+        read = self.model.read(rows, batch["ids"], *where)
         counts = batch["targets"] >= 0
         answer = self.answer_loss(read[counts], batch["targets"][counts])
         return answer + self.args.hint_weight * hint, hint, answer

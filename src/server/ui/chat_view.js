@@ -2,6 +2,7 @@
 import { $, announce, copy_text, element, icon, icon_button } from "./dom.js";
 import { render_markdown } from "./markdown.js";
 import { thumbnail } from "./pictures.js";
+import { kScenes, scene_url } from "./scenes.js";
 import { settings, shown_text } from "./store.js";
 import { show_tool_items } from "./tool_items.js";
 import { PieceMap } from "./tokens.js";
@@ -27,6 +28,11 @@ const kWelcomes = {
       "Dear Ms. Weber,\n\nthank you for your letter of last week.",
       "Recipe for pancakes\n\nIngredients:\n-"],
   },
+  scenes: {
+    title: "What is in the picture?",
+    text: "This small model sees shapes, colours, places and signs. Take a picture here, or draw one and drop it.",
+    examples: kScenes,
+  },
   chat: {
     title: "What would you like to know?",
     text: "Replies come from the model on this server. Nothing you write leaves it.",
@@ -37,8 +43,12 @@ const kWelcomes = {
       "Give me three names for a small bakery by the sea."],
   },
 };
-// Of a model without a chat template only its name says whether it was made for stories.
-const welcome_of = (mode, model) => kWelcomes[mode === "chat" ? "chat" : /stor(y|ies)/i.test(model) ? "story" : "base"];
+// Only a model's name says whether it was made for stories or for drawn scenes.
+const is_scenes = (model) => /penstock-scenes/i.test(model);
+function welcome_of(mode, model) {
+  if (mode === "chat") return kWelcomes[is_scenes(model) ? "scenes" : "chat"];
+  return kWelcomes[/stor(y|ies)/i.test(model) ? "story" : "base"];
+}
 const kFinishes = { length: "length limit", max_tool_calls: "limit of tool calls", max_tool_time: "time for tools is up", stopped: "stopped", error: "failed", abort: "ended by the server" };
 
 function stats_text(stats) {
@@ -119,8 +129,15 @@ export class ChatView {
     const servers = mode === "chat" ? this.conversation.hooks.servers() : [];
     const text = servers.length === 0 ? words.text : `Replies come from the model on this server, which may use tools of ${servers.join(", ")}.`;
     return element("div", { class: "welcome" }, element("h1", {}, title), element("p", {}, text),
-      element("ul", { class: "examples" }, ...examples.map((text) => element("li", {},
-        element("button", { type: "button", onclick: () => this.conversation.send(text) }, text)))));
+      element("ul", { class: "examples" }, ...examples.map((one) => element("li", {}, this.example(one)))));
+  }
+
+  // A text, or a scene with a question about it.
+  example(one) {
+    if (typeof one === "string") return element("button", { type: "button", onclick: () => this.conversation.send(one) }, one);
+    const url = scene_url(one);
+    return element("button", { type: "button", class: "scene", onclick: () => this.conversation.send(one.question, [url]) },
+      element("img", { src: url, alt: "", class: "thumbnail" }), one.question);
   }
 
   // --- Chat ---
