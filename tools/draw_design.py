@@ -2,45 +2,11 @@
 """Draws the pictures of docs/design/ that show a layout or a course of events: docs/images/design-*.svg.
 
 Usage: draw_design.py [--check]      --check: writes nothing; exit code 1 if a picture differs from what this program draws.
-
-Backgrounds are clear; greys and colours are those that stand on white and on black.
 """
 import sys
-from pathlib import Path
 
-IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
-GREY, BLUE, GREEN, AMBER, VIOLET, RED = "#7b828b", "#3d85c6", "#3a9a68", "#c07f16", "#8466c4", "#c5504f"
-
-
-class Picture:
-    def __init__(self, width, height, title):
-        self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-                      f'font-family="sans-serif" font-size="12" fill="{GREY}"><title>{title}</title>'
-                      f'<defs><marker id="end" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
-                      f'<path d="M0 0L8 4L0 8z" fill="{GREY}"/></marker></defs>']
-
-    def text(self, x, y, text, at="start", size=12, colour=GREY, bold=False):
-        weight = ' font-weight="bold"' if bold else ""
-        self.parts.append(f'<text x="{x:g}" y="{y:g}" text-anchor="{at}" font-size="{size}" fill="{colour}"{weight}>{text}</text>')
-
-    def box(self, x, y, width, height, colour, text="", solid=False, size=12):
-        """A framed box in a light tone of the colour, or a filled one with white text."""
-        self.parts.append(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" fill="{colour}" '
-                          f'fill-opacity="{1 if solid else 0.16}" stroke="{colour}"/>')
-        for i, line in enumerate(text.split("\n") if text else []):
-            middle = y + height / 2 + 4 + (i - text.count("\n") / 2) * 15
-            self.text(x + width / 2, middle, line, "middle", size, "#ffffff" if solid else GREY)
-
-    def arrow(self, x1, y1, x2, y2, dashed=False):
-        dash = ' stroke-dasharray="4 3"' if dashed else ""
-        self.parts.append(f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{GREY}" stroke-width="1.3"{dash} '
-                          f'marker-end="url(#end)"/>')
-
-    def line(self, x1, y1, x2, y2):
-        self.parts.append(f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{GREY}" stroke-dasharray="2 3"/>')
-
-    def svg(self):
-        return "\n".join([*self.parts, "</svg>"]) + "\n"
+import picture
+from picture import AMBER, BLUE, GREEN, GREY, RED, VIOLET, Picture
 
 
 def panel():
@@ -51,7 +17,7 @@ def panel():
             p.box(20 + j * 26, 40 + row * 16, 24, 13, BLUE if j == 0 else AMBER if j == 1 else GREY)
     p.text(20, 316, "16 rows × 32 columns;")
     p.text(20, 332, "a box is 4 columns of a row")
-    p.arrow(238, 240, 290, 240)
+    p.arrow([(238, 240), (290, 240)])
     p.text(262, 232, "pack", "middle")
     p.text(300, 24, "a step of a panel: lines of 64 bytes, a lane for each row", bold=True)
     for line in range(4):
@@ -69,7 +35,7 @@ def panel():
     p.box(300, 280, 462, 20, GREEN, "scales of the group: 16 lanes, one for each row")
     p.text(300, 322, "A lane multiplies 4 codes of its row with the same 4 activations and adds them to its sum,")
     p.text(300, 338, "so 16 outputs grow side by side and nothing is added across lanes.")
-    return p.svg()
+    return p
 
 
 def plans():
@@ -89,7 +55,7 @@ def plans():
     p.text(20, 172, "the same with AMX", bold=True)
     for x, w, colour, name in ((20, 190, BLUE, "streams (vectors), 1 to 8"), (216, 250, VIOLET, "few-tiles, 9 to 32"), (472, 282, RED, "tiles or tiles-between, 33 and more")):
         p.box(x, 184, w, 34, colour, name, solid=True, size=13)
-    return p.svg()
+    return p
 
 
 def step():
@@ -113,11 +79,11 @@ def step():
                                (398, 54, VIOLET, "send n"), (456, 66, GREY, "plan n+2"), (526, 54, BLUE, "submit"), (592, 66, VIOLET, "send n+1")):
         p.box(x, 180, w, 28, colour, what, size=11)
     for x, w, submitted, n in ((186, 204, 181, "n"), (394, 194, 309, "n+1"), (592, 168, 553, "n+2")):
-        p.arrow(submitted, 208, max(submitted, x + 6), 221)
+        p.arrow([(submitted, 208), (max(submitted, x + 6), 221)])
         p.box(x, 222, w, 28, GREEN, f"copy, play step {n}, draw", size=11)
     p.text(90, 276, "The batch names a token that the host does not know yet by its draw; the embedding looks it up on the device.", size=11)
     p.text(90, 292, "Where a draw waits for the host (grammars, penalties, drafts), step n is waited for first.", size=11)
-    return p.svg()
+    return p
 
 
 def placement():
@@ -132,17 +98,17 @@ def placement():
     p.box(444, 84, 302, 30, BLUE, "experts of the other layers")
     p.box(444, 122, 302, 30, BLUE, "of these, with --experts-offload:\npages of a mapped file", size=11)
     p.box(444, 160, 302, 30, AMBER, "the disk: experts nobody chose lately")
-    p.arrow(595, 160, 595, 153)
-    p.arrow(336, 94, 442, 94)
+    p.arrow([(595, 160), (595, 153)])
+    p.arrow([(336, 94), (442, 94)])
     p.text(389, 88, "inputs, logits", "middle", 10)
-    p.arrow(444, 108, 338, 108)
+    p.arrow([(444, 108), (338, 108)])
     p.text(389, 122, "weighted sums", "middle", 10)
     p.text(34, 216, "While the CPU multiplies the experts of a layer,")
     p.text(34, 232, "the GPU computes the shared experts of that layer.")
     p.text(34, 248, "A recorded step is cut there into pieces.")
     p.text(444, 216, "Rows and sums go through pinned memory:")
     p.text(444, 232, "a few KB a token and layer, no weights.")
-    return p.svg()
+    return p
 
 
 def ranks():
@@ -161,13 +127,13 @@ def ranks():
             else:
                 p.box(x, y, 110, 26, colour, f"layer {layer}", size=11)
                 p.box(x + 116, y, 110, 26, colour, f"layer {layer}", size=11)
-    p.arrow(332, 98, 390, 116)
+    p.arrow([(332, 98), (390, 116)])
     for x, lines in ((20, ("a part of every layer each;", "two sums a layer over the link;", "one sequence is faster")),
                      (276, ("some of the layers each;", "one message a token and stage;", "many sequences, slow links")),
                      (532, ("the whole model each;", "no messages at all;", "many sequences, enough memory"))):
         for j, line in enumerate(lines):
             p.text(x, 194 + j * 17, line)
-    return p.svg()
+    return p
 
 
 def speculation():
@@ -179,29 +145,20 @@ def speculation():
     for i, word in enumerate(("upon", "a", "hill")):
         p.box(20 + i * 50, 112, 46, 24, AMBER, word, size=11)
     p.text(20, 152, "three guesses", size=11)
-    p.arrow(172, 124, 196, 124)
+    p.arrow([(172, 124), (196, 124)])
     p.box(200, 112, 200, 28, BLUE, "one step, four rows", solid=True)
-    p.arrow(402, 124, 426, 124)
+    p.arrow([(402, 124), (426, 124)])
     for i, (word, colour) in enumerate((("upon", GREEN), ("a", GREEN), ("hill", RED), ("time", BLUE))):
         p.box(430 + i * 60, 112, 56, 24, colour, word, size=11)
     p.text(430, 152, "two are what the target would have written, the third is not:", size=11)
     p.text(430, 168, "the target's own token takes its place. Three tokens for one step.", size=11)
     p.text(20, 200, "The text is the target's own in either way: a guess that differs from it is thrown away.")
-    return p.svg()
+    return p
 
 
-PICTURES = {"design-panel.svg": panel, "design-plans.svg": plans, "design-step.svg": step, "design-placement.svg": placement,
-            "design-ranks.svg": ranks, "design-speculation.svg": speculation}
-
-
-def main():
-    for name, draw in PICTURES.items():
-        path, svg = IMAGES / name, draw()
-        if "--check" not in sys.argv[1:]:
-            path.write_text(svg)
-        elif not path.exists() or path.read_text() != svg:
-            sys.exit(f"docs/images/{name} is not what tools/draw_design.py draws: run it")
+PICTURES = {"design-panel": panel, "design-plans": plans, "design-step": step, "design-placement": placement,
+            "design-ranks": ranks, "design-speculation": speculation}
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(picture.main(PICTURES, __file__))

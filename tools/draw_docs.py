@@ -1,51 +1,13 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/ that are boxes and arrows. Their colours are readable on light and on dark pages.
+"""Draws the pictures of docs/ that are boxes and arrows.
 
     tools/draw_docs.py           writes docs/images/way-of-a-request.svg, layers-of-the-code.svg, a-layer.svg
     tools/draw_docs.py --check   exit code 1 if a picture differs from what would be written
 """
-import pathlib
 import sys
 
-IMAGES = pathlib.Path(__file__).resolve().parent.parent / "docs/images"
-FILLS = {"text": "#7a5195", "engine": "#2f6f9f", "model": "#2a7f62", "machine": "#8a5a2b", "store": "#5c6670"}
-LINE, LABEL = "#8b949e", "#7d8590"
-
-
-def escaped(text):
-    return text.replace("&", "&amp;").replace("<", "&lt;")
-
-
-class Picture:
-    def __init__(self, width, height, title):
-        self.parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-            f'font-family="system-ui, sans-serif" role="img" aria-label="{escaped(title)}">',
-            f"<title>{escaped(title)}</title>",
-            f'<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-            f'<path d="M0 0 L8 4 L0 8 z" fill="{LINE}"/></marker></defs>',
-        ]
-
-    def box(self, place, name, lines, kind):
-        """A box at place (x, y, width, height) with a name and lines below it."""
-        x, y, width, height = place
-        self.parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6" fill="{FILLS[kind]}"/>')
-        top = y + height / 2 - 8.5 * len(lines) + 5
-        for i, line in enumerate([name, *lines]):
-            style = 'font-size="15" font-weight="600"' if i == 0 else 'font-size="12" opacity="0.92"'
-            self.parts.append(f'<text x="{x + width / 2:g}" y="{top + 17 * i:g}" text-anchor="middle" fill="#ffffff" {style}>{escaped(line)}</text>')
-
-    def arrow(self, points, label=None, at=None):
-        path = " ".join(f"{'L' if i else 'M'}{x} {y}" for i, (x, y) in enumerate(points))
-        self.parts.append(f'<path d="{path}" fill="none" stroke="{LINE}" stroke-width="2" marker-end="url(#tip)"/>')
-        if label:
-            self.note(at, label)
-
-    def note(self, place, text, anchor="middle"):
-        self.parts.append(f'<text x="{place[0]}" y="{place[1]}" text-anchor="{anchor}" font-size="12" fill="{LABEL}">{escaped(text)}</text>')
-
-    def text(self):
-        return "\n".join([*self.parts, "</svg>", ""])
+import picture
+from picture import Picture
 
 
 def way_of_a_request():
@@ -59,20 +21,20 @@ def way_of_a_request():
         ("kernels", ["with which", "instructions"], "machine"),
     ]
     for i, (name, lines, kind) in enumerate(names):
-        p.box((10 + 143 * i, 40, 125, 80), name, lines, kind)
+        p.block((10 + 143 * i, 40, 125, 80), name, lines, kind)
         if i:
             p.arrow([(10 + 143 * i - 18, 80), (10 + 143 * i - 2, 80)])
     p.note((72, 25), "a request")
     p.note((286, 140), "tokens")
     p.note((512, 140), "a batch of all sequences")
-    p.box((10 + 286, 190, 125, 70), "sampler", ["logits to a token"], "engine")
-    p.box((10 + 143, 190, 125, 70), "text stream", ["UTF-8, stop strings,", "calls, reasoning"], "text")
-    p.box((10, 190, 125, 70), "reply", ["JSON, events, text"], "text")
+    p.block((10 + 286, 190, 125, 70), "sampler", ["logits to a token"], "engine")
+    p.block((10 + 143, 190, 125, 70), "text stream", ["UTF-8, stop strings,", "calls, reasoning"], "text")
+    p.block((10, 190, 125, 70), "reply", ["JSON, events, text"], "text")
     p.arrow([(788, 122), (788, 225), (424, 225)], "logits of the rows that are asked for", (610, 215))
     p.arrow([(294, 225), (281, 225)])
     p.arrow([(151, 225), (138, 225)])
-    p.arrow([(358, 188), (358, 123)], "the token goes on", (364, 170))
-    p.parts[-1] = p.parts[-1].replace('text-anchor="middle"', 'text-anchor="start"').replace('x="364"', 'x="370"')
+    p.arrow([(358, 188), (358, 123)])
+    p.text(370, 170, "the token goes on")
     p.note((430, 290), "One path: the command line, the server, Python, C++ and the tests go through the same engine.")
     return p
 
@@ -92,7 +54,7 @@ def layers_of_the_code():
     for i, row in enumerate(rows):
         width = (740 - 10 * (len(row) - 1)) / len(row)
         for j, (name, what, kind) in enumerate(row):
-            p.box((10 + j * (width + 10), 10 + 59 * i, round(width, 1), 49), name, [what], kind)
+            p.block((10 + j * (width + 10), 10 + 59 * i, round(width, 1), 49), name, [what], kind)
     return p
 
 
@@ -103,7 +65,7 @@ def a_layer():
               ("o", ["added to x"], "machine"), ("norm", [""], "model"), ("gate, up", ["activation"], "machine"), ("down", ["added to x"], "machine")]
     for i, (name, lines, kind) in enumerate(stages):
         x = 22 + 104 * i
-        p.box((x, 110, 88, 60), name, [line for line in lines if line], kind)
+        p.block((x, 110, 88, 60), name, [line for line in lines if line], kind)
         if i not in (0, 4):
             p.arrow([(x - 16, 140), (x - 1, 140)])
     for i in (0, 4):
@@ -118,17 +80,5 @@ def a_layer():
 PICTURES = {"way-of-a-request": way_of_a_request, "layers-of-the-code": layers_of_the_code, "a-layer": a_layer}
 
 
-def main():
-    differ = 0
-    for name, draw in PICTURES.items():
-        file, text = IMAGES / f"{name}.svg", draw().text()
-        if "--check" not in sys.argv:
-            file.write_text(text)
-        elif not file.exists() or file.read_text() != text:
-            print(f"docs/images/{name}.svg: not what tools/draw_docs.py draws")
-            differ = 1
-    return differ
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(picture.main(PICTURES, __file__))

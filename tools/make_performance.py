@@ -168,7 +168,7 @@ class Machine:
         return sorted({model for model, column in self.ours if "prefill" in column or "decode" in column}, key=order)
 
     def columns(self):
-        """Those that have a number. Of a GPU "decode at 1,024" stands for decoding, since later visits measure no other."""
+        """Those that have a number. Of a GPU "decode at 1,024" stands for decoding, which more files have."""
         there = {column for _, column in self.ours}
         return [column for column in COLUMNS if column in there and not (column == "decode" and "decode at 1024" in there)]
 
@@ -215,7 +215,7 @@ def plot(title, rows):
     left, right, step, top = 230, 60, 19, 56
     width, height = 760, top + step * len(rows) + 14
     label_of = lambda i: "" if i and rows[i][0] == rows[i - 1][0] else rows[i][0]  # once for several peers
-    scale = (width - left - right) / max(1.0, *(ratio for _, _, ratio in rows))
+    scale = (width - left - right) / max([1.0, *(ratio for _, _, ratio in rows)])
     used = [peer for peer in PEERS if any(peer == row[1] for row in rows)]
     legend = " ".join(f'<tspan fill="{COLOURS[peer]}" font-weight="bold">{PEERS[peer]}</tspan>' for peer in used)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -279,7 +279,7 @@ and other features cost and bring is in [measurements](measurements.md).
 1. Weights are random, of the named shape and type; both programs read the same GGUF file.
 2. Speeds are tokens per second. "Decode" is one sequence, "decode at N" the same behind N tokens, "16 sequences" all
    together.
-3. The programs run in turn on the same processors, two threads on the CPUs here, with nothing else of ours running.
+3. The programs run in turn on the same processors, two threads on the CPUs here, with nothing else running.
 4. A figure is the median of its runs; of llama.cpp the better of flash attention on and off, of ik_llama.cpp the better
    of repacked and plain weights.
 5. "First token" is from the start of the process to the first token, with the file in memory. "Memory" is the peak.

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.parse
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -25,8 +26,9 @@ class Entry:
     Attributes:
         model_id: its name in llm.
         model: what the server opens; of a server elsewhere, its name there.
-        url: address of a server elsewhere; empty: a server beside this process.
+        url: address of a server elsewhere, as _address gives it; empty: a server beside this process.
         options: flags of `penstock serve` for the server beside this process.
+        key: name, among llm's keys, of that of a server elsewhere; empty: "penstock".
     """
 
     model_id: str
@@ -35,6 +37,7 @@ class Entry:
     pools: bool = False
     aliases: Tuple[str, ...] = ()
     options: Dict[str, Any] = field(default_factory=dict)
+    key: str = ""
 
     def server(self) -> Server:
         """Returns the server that answers for the model; started if need be. Errors: EngineError."""
@@ -44,17 +47,32 @@ class Entry:
 @functools.lru_cache(maxsize=None)
 def entries() -> Tuple[Entry, ...]:
     """Returns the models that are offered. What cannot be read is told on stderr and left out."""
-    url = os.environ.get("PENSTOCK_URL", "").rstrip("/")
-    found = [*_configured(), *(_served(url[:-3] if url.endswith("/v1") else url) if url else _on_disk())]
+    url = os.environ.get("PENSTOCK_URL", "").strip()
+    found = [*_configured(), *(_served(url) if url else _on_disk())]
     return tuple({entry.model_id: entry for entry in reversed(found)}.values())[::-1]
 
 
-def _served(url: str) -> List[Entry]:
+def _address(text: str) -> str:
+    """Returns the address of a server elsewhere without "/v1", with http:// where no scheme is given. Errors: ValueError."""
+    url = text.strip()
     try:
+        parts = urllib.parse.urlsplit(url if "://" in url else "http://" + url)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query and not parts.fragment
+    except ValueError as error:
+        raise ValueError(f"address of a server: expected http://HOST:PORT, got {text!r}: {error}") from error
+    if not right or any(one.isspace() for one in url):
+        raise ValueError(f"address of a server: expected http://HOST:PORT, got {text!r}")
+    path = parts.path.rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path[:-3].rstrip('/') if path.endswith('/v1') else path}"
+
+
+def _served(text: str) -> List[Entry]:
+    try:
+        url = _address(text)
         models = Server(url, "").get("/v1/models", key_of(None))["data"]
         return [Entry(f"penstock/{one['id']}", one["id"], url, one.get("runner") == "pooling", ("penstock",) if i == 0 else ())
                 for i, one in enumerate(models)]
-    except (ServerError, LookupError, TypeError) as error:
+    except (ServerError, LookupError, TypeError, ValueError) as error:
         click.echo(f"penstock: no models of PENSTOCK_URL: {error}", err=True)
         return []
 
@@ -83,15 +101,15 @@ def _configured() -> List[Entry]:
 
 
 def _entry_of(row: Any) -> Entry:
-    known = {"model_id", "model", "url", "pooling", "aliases", "options"}
+    known = {"model_id", "model", "url", "key", "pooling", "aliases", "options"}
     if not isinstance(row, dict) or not {"model_id", "model"} <= set(row) <= known:
-        raise ValueError(f"expected a list of mappings with model_id, model and perhaps url, pooling, aliases, options; got {row!r}")
-    return Entry(str(row["model_id"]), str(row["model"]), str(row.get("url") or "").rstrip("/"), row.get("pooling") is True,
-                 tuple(map(str, row.get("aliases") or ())), dict(row.get("options") or {}))
+        raise ValueError(f"expected a list of mappings with model_id, model and perhaps url, key, pooling, aliases, options; got {row!r}")
+    return Entry(str(row["model_id"]), str(row["model"]), _address(str(row["url"])) if row.get("url") else "", row.get("pooling") is True,
+                 tuple(map(str, row.get("aliases") or ())), dict(row.get("options") or {}), str(row.get("key") or ""))
 
 
-def key_of(given: Optional[str]) -> Optional[str]:
-    """Returns the key of servers elsewhere: what is given (a key, or a name of llm's keys), else llm's key "penstock", else
-    PENSTOCK_API_KEY."""
-    key: Optional[str] = llm.get_key(input=given, alias="penstock", env="PENSTOCK_API_KEY")
+def key_of(given: Optional[str], name: str = "") -> Optional[str]:
+    """Returns the key of a server elsewhere: what is given (a key, or a name of llm's keys), else llm's key of that name; without a
+    name llm's key "penstock", else PENSTOCK_API_KEY."""
+    key: Optional[str] = llm.get_key(input=given, alias=name or "penstock", env=None if name else "PENSTOCK_API_KEY")
     return key

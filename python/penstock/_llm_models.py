@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import json
 import threading
@@ -14,10 +15,13 @@ from pydantic import Field
 
 from ._llm_entries import Entry, key_of
 from ._llm_server import Exchange, Server, ServerError
+from .errors import EngineError
 from .llm import LLM
 
 _PLAIN_TOKENS = 200  # of a text by a model without a chat template, unless max_tokens says otherwise
 _BATCH = 256  # texts whose vectors are computed at once
+# Threads that read replies for event loops: a loop's own are few, and others need them.
+_threads = concurrent.futures.ThreadPoolExecutor(512, "penstock-llm")
 
 # Requests.
 
@@ -211,7 +215,7 @@ class _Shared:
 
     def get_key(self, explicit_key: Optional[str] = None) -> Optional[str]:
         """Returns the key of a server that wants one, else None."""
-        return key_of(explicit_key)
+        return key_of(explicit_key, self.entry.key)
 
     def __str__(self) -> str:
         return f"Penstock: {self.model_id}"
@@ -244,7 +248,7 @@ class AsyncPenstockModel(_Shared, llm.AsyncKeyModel):  # type: ignore[misc,unuse
             try:
                 events = reply.events()
                 while True:
-                    event = await asyncio.to_thread(next, events, None)
+                    event = await asyncio.get_running_loop().run_in_executor(_threads, next, events, None)
                     if event is None:
                         break
                     yield event
@@ -257,12 +261,25 @@ class AsyncPenstockModel(_Shared, llm.AsyncKeyModel):  # type: ignore[misc,unuse
 
 async def _begun(entry: Entry, prompt: Any, stream: bool, key: Optional[str]) -> _Reply:
     """Returns a reply that another thread has begun. A task that is cancelled meanwhile ends the request when it is there."""
-    begun = asyncio.ensure_future(asyncio.to_thread(_Reply, entry, prompt, stream, key))
+    begun = asyncio.get_running_loop().run_in_executor(_threads, _Reply, entry, prompt, stream, key)
     try:
         return await asyncio.shield(begun)
     except asyncio.CancelledError:
         begun.add_done_callback(lambda done: None if done.cancelled() or done.exception() else done.result().close())
         raise
+
+
+_embedders: Dict[str, LLM] = {}
+_embedders_lock = threading.Lock()
+
+
+def _opened(entry: Entry) -> LLM:
+    """Returns the model of an entry, which is opened once in this process. Errors: as LLM's."""
+    key = json.dumps([entry.model, entry.options], sort_keys=True, default=str)
+    with _embedders_lock:
+        if key not in _embedders:
+            _embedders[key] = LLM(entry.model, runner="pooling", **entry.options)
+        return _embedders[key]
 
 
 class PenstockEmbeddingModel(llm.EmbeddingModel):  # type: ignore[misc,unused-ignore]
@@ -274,12 +291,10 @@ class PenstockEmbeddingModel(llm.EmbeddingModel):  # type: ignore[misc,unused-ig
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.model_id = entry.model_id
-        self._lock = threading.Lock()
-        self._llm: Optional[LLM] = None
 
     def get_key(self, explicit_key: Optional[str] = None) -> Optional[str]:
         """Returns the key of a server that wants one, else None."""
-        return key_of(explicit_key)
+        return key_of(explicit_key, self.entry.key)
 
     def embed_batch(self, items: Iterable[Union[str, bytes]], *, key: Optional[str] = None) -> Iterator[List[float]]:
         """Returns a vector for each text. Errors: ModelError."""
@@ -288,11 +303,8 @@ class PenstockEmbeddingModel(llm.EmbeddingModel):  # type: ignore[misc,unused-ig
             if self.entry.url:
                 found = Server(self.entry.url, self.entry.model).post("/v1/embeddings", {"model": self.entry.model, "input": texts}, key)
                 return iter([one["embedding"] for one in found["data"]])
-            with self._lock:
-                if self._llm is None:
-                    self._llm = LLM(self.entry.model, runner="pooling", **self.entry.options)
-            return iter([output.outputs.embedding for output in self._llm.embed(texts, use_tqdm=False)])
-        except (ServerError, OSError, ValueError) as error:
+            return iter([output.outputs.embedding for output in _opened(self.entry).embed(texts, use_tqdm=False)])
+        except (ServerError, EngineError, OSError, ValueError, TypeError, LookupError, MemoryError) as error:
             raise llm.ModelError(str(error)) from error
 
     def __str__(self) -> str:

@@ -10,9 +10,9 @@ import socket
 import threading
 import urllib.parse
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Tuple
 
-from ._openai_server import openai_server
+from ._openai_server import RunningServer, openai_server
 
 _MOST_LINE = 64 << 20  # bytes of one event of a stream
 _MOST_ERROR = 1 << 20  # bytes of a refusal that are read
@@ -46,18 +46,22 @@ class Exchange:
 
     def __init__(self, server: Server, method: str, path: str, body: Optional[Dict[str, Any]], key: Optional[str],
                  seconds: Optional[float] = None) -> None:
-        parts = urllib.parse.urlsplit(server.url)
-        connection = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._url = server.url
         self._closed = False
-        self._connection = connection(parts.hostname or "", parts.port, timeout=seconds)
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-        try:
-            self._connection.request(method, parts.path.rstrip("/") + path, None if body is None else json.dumps(body), headers)
-            self._socket = self._connection.sock  # which the connection forgets when the reply is its last
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            raise ServerError(f"{self._url}: {error}") from error
+        with contextlib.ExitStack() as failed:
+            try:
+                parts = urllib.parse.urlsplit(server.url)
+                connection = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+                self._connection = connection(parts.hostname or "", parts.port, timeout=seconds)
+                failed.callback(self._connection.close)
+                self._connection.request(method, parts.path.rstrip("/") + path, None if body is None else json.dumps(body), headers)
+                self._socket = self._connection.sock  # which the connection forgets when the reply is its last
+            except (OSError, http.client.HTTPException) as error:
+                raise ServerError(f"{self._url}: {error}") from error
+            except ValueError:  # whose text may have the key
+                raise ServerError(f"{self._url}: expected http://HOST:PORT, and a key of one line in Latin-1") from None
+            failed.pop_all()
 
     def _reply(self) -> http.client.HTTPResponse:
         reply = self._connection.getresponse()
@@ -119,23 +123,26 @@ class Children:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: Dict[str, Server] = {}
-        self._stack = contextlib.ExitStack()
+        self._running: Dict[str, Tuple[RunningServer, contextlib.ExitStack]] = {}
         self._process = os.getpid()
         atexit.register(self.close)
 
     def server_of(self, model: str, options: Dict[str, Any]) -> Server:
-        """Returns the model's server; started if need be. Errors: EngineError."""
+        """Returns the model's server; started if need be, anew if it has ended. Errors: EngineError."""
         with self._lock:
             key = json.dumps([model, options], sort_keys=True, default=str)
+            if key in self._running and self._running[key][0].process.poll() is not None:
+                self._running.pop(key)[1].close()
             if key not in self._running:
-                started = self._stack.enter_context(openai_server(model, **options))
-                self._running[key] = Server(started.base_url[:-len("/v1")], started.model)
-            return self._running[key]
+                stack = contextlib.ExitStack()
+                self._running[key] = stack.enter_context(openai_server(model, **options)), stack
+            running = self._running[key][0]
+            return Server(running.base_url[:-len("/v1")], running.model)
 
     def close(self) -> None:
         """Ends all servers. In a child of a fork: nothing."""
         if os.getpid() == self._process:
-            with self._lock:
+            with self._lock, contextlib.ExitStack() as all_of_them:
+                for _, stack in self._running.values():
+                    all_of_them.push(stack)
                 self._running.clear()
-                self._stack.close()

@@ -16,6 +16,8 @@ from typing import IO, Any, Iterator, List
 
 from .errors import EngineError
 
+_open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open  # this machine is reached without a proxy
+
 
 @dataclass
 class RunningServer:
@@ -50,19 +52,23 @@ def openai_server(model: str = "", *, port: int = 0, start_timeout: float = 600.
                str(port or _free_port())]
     if model:
         command += ["-m", model]
+    # A key that is meant for another server would close this one to its user. Its own key does not stand among the processes' arguments.
+    environment = {name: value for name, value in os.environ.items() if name != "PENSTOCK_API_KEY"}
+    key = str(options.pop("api_key", None) or "")
+    if key:
+        environment["PENSTOCK_API_KEY"] = key
     for name, value in options.items():
         command += _option(name, value)
     said = tempfile.TemporaryFile()
-    # A key that is meant for another server would close this one to its user.
-    key, environment = str(options.get("api_key") or "none"), {name: os.environ[name] for name in os.environ if name != "PENSTOCK_API_KEY"}
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, env=environment)
+    # A session of its own: Ctrl-C in the terminal is for this process, which ends the server when it ends itself.
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, env=environment, start_new_session=True)
     try:
         base = f"http://127.0.0.1:{command[command.index('--port') + 1]}"
         _wait(process, base, start_timeout, said)
-        request = urllib.request.Request(base + "/v1/models", headers={"Authorization": f"Bearer {key}"})
-        with urllib.request.urlopen(request, timeout=10) as reply:
+        request = urllib.request.Request(base + "/v1/models", headers={"Authorization": f"Bearer {key or 'none'}"})
+        with _open(request, timeout=10) as reply:
             name = json.load(reply)["data"][0]["id"]
-        yield RunningServer(base + "/v1", key, name, process)
+        yield RunningServer(base + "/v1", key or "none", name, process)
     finally:
         process.terminate()
         try:
@@ -98,7 +104,7 @@ def _wait(process: "subprocess.Popen[bytes]", base: str, seconds: float, said: I
             last = said.read().decode(errors="replace")[-2000:].strip()
             raise EngineError(f"the server ended with exit code {process.returncode}: {last}")
         try:
-            with urllib.request.urlopen(base + "/ready", timeout=5):
+            with _open(base + "/ready", timeout=5):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.05)

@@ -91,6 +91,14 @@ Result<std::string> read_regular_file(const std::filesystem::path& path, size_t 
   }
 }
 
+bool begins_with(const std::filesystem::path& path, std::string_view magic) {
+  const auto file = open_regular_file(path);
+  if (!file) return false;
+  std::string first(magic.size(), '\0');
+  const ssize_t n = read_some(file->number(), first.data(), first.size());
+  return n == 0 || (n > 0 && first == magic);
+}
+
 std::streambuf::int_type FileStream::Buffer::underflow() {
   if (gptr() < egptr()) return traits_type::to_int_type(*gptr());
   const ssize_t n = read_some(file_.number(), bytes_.data(), bytes_.size());

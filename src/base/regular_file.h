@@ -9,6 +9,7 @@
 #include <istream>
 #include <streambuf>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/result.h"
@@ -40,6 +41,9 @@ Status check_regular_file(const std::filesystem::path& path);
 // Reads the whole file. Errors: those of open_regular_file(); kCorruptFile when it is longer than
 // max_bytes.
 Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes);
+// Whether the path is a regular file that is empty or begins with `magic`: an earlier output of the kind
+// that magic tells, which a new one may replace.
+bool begins_with(const std::filesystem::path& path, std::string_view magic);
 
 // A regular file as a stream, to be read piece by piece. It can seek to offsets from the start. Not
 // thread-safe.

@@ -40,7 +40,7 @@ constexpr const char* kFooter =
 constexpr const char* kNext =
     "\nThe built-in model wrote this. Next:\n"
     "  penstock pull                        models that fit this machine\n"
-    "  penstock run -m org/name:Q4_K_M      download one of them and chat in the terminal\n"
+    "  penstock run org/name:Q4_K_M         download one of them and chat in the terminal\n"
     "  penstock serve                       an OpenAI-compatible server and a page for the "
     "browser: "
     "http://127.0.0.1:8000\n"

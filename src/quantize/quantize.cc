@@ -56,7 +56,7 @@ class Run {
   Status finish_directory();
   Status copy_side_files() const;
   Status check_written() const;
-  std::string fingerprint() const;
+  Result<std::string> fingerprint() const;
   int n_outside() const { return static_cast<int>(map_.outside.size()); }
   int n_parts() const { return n_outside() + static_cast<int>(map_.layers.size()) + 1; }
 
@@ -75,7 +75,7 @@ class Run {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-std::string Run::fingerprint() const {
+Result<std::string> Run::fingerprint() const {
   std::string text = recipe_.fingerprint();
   text += fmt::format("\nfrom {}\n", fs::weakly_canonical(job_.in).string());
   for (const TensorInfo& tensor : source_->tensors())
@@ -87,10 +87,18 @@ std::string Run::fingerprint() const {
     mix(sample.size());
     for (const TokenId id : sample) mix(static_cast<uint64_t>(id));
   }
+  const auto stamped = [](const fs::path& path, const FileStamp& stamp) {
+    return fmt::format("{} {} {} {}\n", path.string(), stamp.size, stamp.inode, stamp.modified_ns);
+  };
+  for (const SourceFile& file : source_->files()) text += stamped(file.path, file.stamp);
+  text += fmt::format("samples {:x}\n", hash);
+  if (!job_.imatrix.empty()) {
+    ASSIGN_OR_RETURN(const MappedFile imatrix, MappedFile::open(job_.imatrix));
+    text += "imatrix " + stamped(job_.imatrix, imatrix.stamp());
+  }
   std::error_code error;
   const auto written = fs::last_write_time(job_.in, error);
-  return text + fmt::format("samples {:x}\nimatrix {}\nwritten {}\n", hash, job_.imatrix.string(),
-                            error ? 0 : written.time_since_epoch().count());
+  return text + fmt::format("written {}\n", error ? 0 : written.time_since_epoch().count());
 }
 
 Status Run::check_place() const {
@@ -139,7 +147,8 @@ Status Run::open() {
                   "--method {}, --type {}: needs calibration text (--calibration FILE)",
                   job_.recipe.method, job_.recipe.type);
   }
-  ASSIGN_OR_RETURN(parts_, PartStore::open(job_.out, fingerprint(), naming_));
+  ASSIGN_OR_RETURN(const std::string job, fingerprint());
+  ASSIGN_OR_RETURN(parts_, PartStore::open(job_.out, job, naming_));
   for (const TensorInfo& tensor : source_->tensors())
     report_.bytes_in += static_cast<int64_t>(tensor.bytes.size());
   report_.n_parts = n_parts();
@@ -472,6 +481,20 @@ Status Run::check_written() const {
                 source_->path().string(), difference);
 }
 
+// Removes the files of an earlier output's directory, whose place is checked. A GGUF file is replaced by the
+// new one's renaming.
+Status remove_earlier_files(const fs::path& directory) {
+  std::error_code error;
+  if (!fs::exists(directory, error)) return {};
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error))
+    files.push_back(entry->path());
+  for (size_t i = 0; i < files.size() && !error; ++i) fs::remove(files[i], error);
+  if (error) return errorf(ErrorCode::kIo, "{}: {}", directory.string(), error.message());
+  return {};
+}
+
 Status Run::finish() {
   const int extras = n_parts() - 1;
   std::vector<EncodedTensor> list = hf_extra_tensors(config_);
@@ -480,10 +503,8 @@ Status Run::finish() {
   }
   RETURN_IF_ERROR(parts_.write(extras, list));
   RETURN_IF_ERROR(note("writing"));
-  if (job_.force) {
-    std::error_code ignored;
-    fs::remove_all(job_.out, ignored);
-  }
+  RETURN_IF_ERROR(check_place());  // hours later something else may be there
+  if (naming_ == Naming::kHuggingFace) RETURN_IF_ERROR(remove_earlier_files(job_.out));
   RETURN_IF_ERROR(naming_ == Naming::kGguf ? finish_gguf() : finish_directory());
   RETURN_IF_ERROR(check_written());
   parts_.remove();
@@ -512,6 +533,12 @@ Naming output_naming(const fs::path& out) {
   return extension == ".gguf" ? Naming::kGguf : Naming::kHuggingFace;
 }
 
-Result<QuantizeReport> quantize(const QuantizeJob& job) { return Run(job).run(); }
+Result<QuantizeReport> quantize(const QuantizeJob& job) {
+  const fs::path out = without_slash(job.out);
+  if (out == job.out) return Run(job).run();
+  QuantizeJob clean = job;
+  clean.out = out;
+  return Run(clean).run();
+}
 
 }  // namespace penstock

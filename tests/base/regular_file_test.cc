@@ -44,6 +44,15 @@ class RegularFileTest : public testing::Test {
   const fs::path folder_ = fs::temp_directory_path() / ("regular_file_" + std::to_string(getpid()));
 };
 
+TEST_F(RegularFileTest, Beginnings) {
+  EXPECT_TRUE(begins_with(write("a", "GGUF and more"), "GGUF"));
+  EXPECT_TRUE(begins_with(write("b", ""), "GGUF"));
+  EXPECT_FALSE(begins_with(write("c", "GGU"), "GGUF"));
+  EXPECT_FALSE(begins_with(write("d", "my notes"), "GGUF"));
+  EXPECT_FALSE(begins_with(folder_ / "nothing", "GGUF"));
+  EXPECT_FALSE(begins_with(fifo(), "GGUF"));
+}
+
 // Every way to read: none waits, and each says what is there.
 TEST_F(RegularFileTest, OtherThanFilesAreRefusedAtOnce) {
   const std::pair<fs::path, const char*> others[] = {{fifo(), "a FIFO"},

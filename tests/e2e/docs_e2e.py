@@ -14,18 +14,11 @@ import sys
 import tempfile
 import unittest
 
-from web_server import PROGRAM, SOURCE, STORY_MODEL, Serving, with_chat_template
+from web_server import PROGRAM, SOURCE, STORY_MODEL, Serving, blocks, with_chat_template
 
 GUIDES = SOURCE / "docs" / "guide"
 RUN = [GUIDES / name for name in ("serve.md", "apis.md", "structured-output.md", "operate.md")]
 ADDRESS = "127.0.0.1:8000"
-
-
-def blocks(document):
-    """[(line number, language, text)]"""
-    text = document.read_text()
-    return [(text.count("\n", 0, match.start()) + 1, match[1], match[2])
-            for match in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)]
 
 
 @functools.cache
@@ -75,7 +68,7 @@ class Commands(unittest.TestCase):
             for line, language, block in blocks(page):
                 if language != "console":
                     continue
-                for command in re.findall(r"^\$ (?:scripts/run|penstock)(?: (.*?))?(?:\s+#.*)?$", re.sub(r"\\\\\n\s*", " ", block), re.M):
+                for command in re.findall(r"^\$ (?:scripts/run|penstock)(?: (.*?))?(?:\s+#.*)?$", re.sub(r"\\\n\s*", " ", block), re.M):
                     n += 1
                     with self.subTest(page=page.name, line=line):
                         self.assertEqual(unknown_flags(re.split(r"\s[|>&]", command)[0]), set(), command)

@@ -14,7 +14,7 @@ import unittest
 import zlib
 
 from lora_model import write_adapter
-from web_server import PROGRAM, SOURCE, STORY_MODEL, Serving, with_chat_template
+from web_server import PROGRAM, SOURCE, STORY_MODEL, Serving, blocks, with_chat_template
 
 GUIDES = SOURCE / "docs" / "guide"
 GOLDEN = SOURCE / "tests" / "golden"
@@ -22,13 +22,6 @@ GOLDEN = SOURCE / "tests" / "golden"
 PAGES = {"run": None, "quantize": None, "gpus-and-ranks": None, "large-mixtures": None, "speculation": None,
          "embeddings": GOLDEN / "sentences" / "mean_normalized", "images-and-audio": GOLDEN / "seeing" / "qwen2_vl"}
 ADDRESS = "127.0.0.1:8000"
-
-
-def blocks(name):
-    """[(line number, language, text)]"""
-    text = (GUIDES / f"{name}.md").read_text()
-    return [(text.count("\n", 0, match.start()) + 1, match[1], match[2])
-            for match in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)]
 
 
 def furnish(folder):
@@ -72,7 +65,7 @@ class Guides(unittest.TestCase):
             with self.subTest(page=name), tempfile.TemporaryDirectory() as scratch:
                 folder = pathlib.Path(scratch)
                 furnish(folder)
-                examples = [(line, text) for line, language, text in blocks(name) if language == "bash"]
+                examples = [(line, text) for line, language, text in blocks(GUIDES / f"{name}.md") if language == "bash"]
                 self.assertGreater(len(examples), 0)
                 if model is None:
                     self.run_all(examples, folder, None)

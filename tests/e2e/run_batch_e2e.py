@@ -115,6 +115,17 @@ class Mistakes(Case):
             self.output.write_bytes(content)
             self.assertIn(words, self.run_batch(code=code))
             self.assertEqual(self.output.read_bytes(), content)
+        # What a power failure leaves behind results is cut off; a file that begins with NUL bytes is no batch's.
+        self.write([line("a"), line("b")])
+        there = b'{"custom_id": "a", "response": [1]}\n'
+        self.output.write_bytes(there + bytes(5000))
+        self.assertIn("2 lines: 1 completed, 1 failed", self.run_batch())
+        written = self.output.read_bytes()
+        self.assertTrue(written.startswith(there + b"{"))
+        self.assertEqual((written.count(b"\n"), written.count(b"\0")), (2, 0))
+        self.output.write_bytes(bytes(5000))
+        self.assertIn("expected a result", self.run_batch(code=4))
+        self.assertEqual(self.output.read_bytes(), bytes(5000))
         self.output.unlink()
         self.output.hardlink_to(self.input)
         self.input.write_bytes(one)
@@ -150,6 +161,23 @@ class Mistakes(Case):
         self.assertIn("line 1234: expected a JSON object", error)
         self.assertLess(used.ru_maxrss * 1024, size / 2)
         self.assertFalse(self.output.exists())
+
+    def test_memory_does_not_follow_another_programs_output(self):
+        """Sparse files without a line end: one is none by its first byte, the other by the length of its line."""
+        self.write([line("a")])
+        for first, size, most in ((b"x", 1 << 30, 256 << 20), (b"{", 700 << 20, 700 << 20)):
+            with self.output.open("wb") as file:
+                file.write(first)
+                file.truncate(size)
+            child = subprocess.Popen(self.command(), stderr=subprocess.PIPE, text=True)
+            error = child.stderr.read()
+            _, status, used = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            child.stderr.close()
+            self.assertEqual(child.returncode, 4, error)
+            self.assertIn("expected a result", error)
+            self.assertLess(used.ru_maxrss * 1024, most)
+            self.assertEqual(self.output.stat().st_size, size)
 
     def test_another_process(self):
         self.write([line(i, max_tokens=200, prompt="Once", ignore_eos=True) for i in range(200)])

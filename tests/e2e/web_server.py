@@ -18,6 +18,13 @@ CHAT_TEMPLATE = ("{% for m in messages %}{{ '\\n' if not loop.first }}{{ m.conte
                  "{% if add_generation_prompt %}{{ ' ' }}{% endif %}")
 
 
+def blocks(document):
+    """[(line number, language, text)] of the fenced blocks of a page."""
+    text = document.read_text()
+    return [(text.count("\n", 0, match.start()) + 1, match[1], match[2])
+            for match in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)]
+
+
 class Serving:
     """A running server; `with Serving("--api-key", "k") as server: server.get("/health")`."""
 

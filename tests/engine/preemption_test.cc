@@ -1,6 +1,8 @@
 // Sequences that lose their blocks: they are computed again, from what the cache or a store has.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/engine_fixture.h"
 
 namespace penstock {
@@ -34,15 +36,16 @@ Metrics run(FakeEngine& fake) {
   return fake.engine->metrics();
 }
 
-// Returns how many blocks engines of this configuration read, one after the other until it is more
-// than `enough`: the model computes at once, so that on a busy machine no block comes in time.
+// Returns how many blocks an engine of this configuration reads, at best of those that are tried
+// until it is more than `enough`: the model computes at once, so that on a busy machine no block
+// comes in time.
 double blocks_read(const FakeEngineConfig& config, double enough) {
   double n = 0;
   for (int i = 0; i < 100 && n <= enough; ++i) {
     FakeEngine fake(config);
     const Metrics metrics = run(fake);
     EXPECT_GT(metrics.num_preemptions.value, 0);
-    n += metrics.kv_store_read_blocks.value;
+    n = std::max(n, metrics.kv_store_read_blocks.value);
   }
   return n;
 }

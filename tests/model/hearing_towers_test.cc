@@ -117,6 +117,14 @@ TEST_P(HearingTowers, WrongLengthsAreRefused) {
     EXPECT_EQ(got.error().code, ErrorCode::kInvalidArgument) << got.error().message;
   }
   EXPECT_TRUE(tower_->encode({frames, whole}, *ops_));
+  if (config.tail.count == 0) return;
+  PictureGrid more = whole;  // than the rows that a sound always has
+  while (config.units_in(more.cols) <= config.tail.count) ++more.cols;
+  const std::vector<float> long_sound(
+      static_cast<size_t>(config.n_inputs(more) * config.patch_dim));
+  const auto got = tower_->encode({long_sound, more}, *ops_);
+  ASSERT_FALSE(got);
+  EXPECT_THAT(got.error().message, ::testing::HasSubstr("no more than become"));
 }
 
 // A file has towers of each sense by itself.
@@ -255,7 +263,7 @@ TEST(HearingTower, WhatIsNotKnownIsRefusedByName) {
   EXPECT_THAT(message("gemma4", "subsampling_conv_channels", {16, 6, 2}),
               HasSubstr("subsampling_conv_channels: expected two numbers"));
   EXPECT_THAT(message("gemma4", "subsampling_conv_channels", {20, 6}), HasSubstr("layer0.conv"));
-  EXPECT_THAT(message("gemma4", "use_clipped_linears", false), HasSubstr("ffw_layer_1"));
+  EXPECT_THAT(message("gemma4", "use_clipped_linears", false), HasSubstr("ffw_layer_1.input_max"));
   EXPECT_THAT(message("gemma4", "hidden_size", 25), HasSubstr("expected an even multiple of 3"));
   EXPECT_THAT(message("gemma4", "conv_kernel_size", 5), HasSubstr("depthwise_conv1d"));
   EXPECT_THAT(message("gemma4", "hidden_act", "selu"), HasSubstr("hidden_act: expected gelu"));

@@ -1,5 +1,6 @@
 """What the tests share: the models of the repository, and one whose replies are known to the letter."""
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -36,3 +37,15 @@ def script(script_folder):
 def quiet(monkeypatch):
     """No progress lines among the tests' own."""
     monkeypatch.setenv("TQDM_DISABLE", "1")
+
+
+def names_of_an_example(module, folder, monkeypatch):
+    """Runs the example of docs/guide/python.md that imports a module, beside models of the names that it has. Returns what it defines."""
+    (folder / "embedding-model").symlink_to(ROOT / "tests/golden/sentences/mean_normalized")
+    (folder / "cross-encoder").symlink_to(ROOT / "tests/golden/cross_encoders/bert")
+    monkeypatch.chdir(folder)
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", (ROOT / "docs/guide/python.md").read_text(), re.M | re.S)
+    [code] = [code for code in blocks if f"from {module} import " in code]
+    names = {}
+    exec(code, names)
+    return names

@@ -154,6 +154,56 @@ def test_keys(chart):
     assert "mine" in objects["", ""] and "sesame" not in rendered(chart, {"auth": {"key": "sesame"}})["", ""]
 
 
+def annotations_of(objects):
+    return only(objects, "Deployment")["spec"]["template"]["metadata"].get("annotations")
+
+
+def test_annotations_of_pods(chart):
+    without_key = {"auth": {"enabled": False}}
+    assert annotations_of(rendered(chart)) is None  # Prometheus has no key by annotations
+    assert annotations_of(rendered(chart, without_key)) == {"prometheus.io/scrape": "true", "prometheus.io/port": "8000",
+                                                            "prometheus.io/path": "/metrics"}
+    mine = {"prometheus.io/scrape": "false", "a": "b"}
+    [text] = [text for path, text in chart.render({**without_key, "podAnnotations": mine}, name="demo", namespace="n").items()
+              if path.endswith("deployment.yaml")]
+    assert text.count("prometheus.io/scrape") == 1
+    assert annotations_of(rendered(chart, {**without_key, "podAnnotations": mine})).items() >= mine.items()
+
+
+def test_pods_are_made_anew_for_a_key_and_for_models(chart):
+    def sums(values):
+        return annotations_of(rendered(chart, values))
+    first, second = ({"auth": {"key": key}} for key in ("one", "two"))
+    assert sums(first) == sums(first) != sums(second) and set(sums(first)) == {"checksum/key"} and "one" not in sums(first)["checksum/key"]
+    assert sums({"auth": {"key": "one", "existingSecret": "mine"}}) is None
+    first, second = ({"modelsConfig": {"models": [{"name": name, "model": SMALL}]}} for name in "ab")
+    assert sums(first) != sums(second) and set(sums(first)) == {"checksum/models"}
+
+
+def test_the_monitor_has_a_key_of_its_own(chart):
+    for auth in (True, False):
+        monitor = only(rendered(chart, {"auth": {"enabled": auth}, "metrics": {"serviceMonitor": {
+            "enabled": True, "secret": {"existingSecret": "metrics", "secretKey": "k"}}}}), "ServiceMonitor")
+        assert monitor["spec"]["endpoints"][0]["authorization"] == {"type": "Bearer", "credentials": {"name": "metrics", "key": "k"}}
+    monitor = only(rendered(chart, {"auth": {"enabled": False}, "metrics": {"serviceMonitor": {"enabled": True}}}), "ServiceMonitor")
+    assert "authorization" not in monitor["spec"]["endpoints"][0]
+
+
+def test_notes_say_who_is_not_let_in(chart):
+    outside = [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
+    for values in ({"ingress": {"enabled": True}}, {"service": {"type": "LoadBalancer"}}, {"service": {"type": "NodePort"}}):
+        assert "networkPolicy.from" in rendered(chart, values)["", ""]
+        for policy in ({"enabled": False}, {"from": outside}):
+            assert "networkPolicy.from" not in rendered(chart, {**values, "networkPolicy": policy})["", ""]
+    assert "networkPolicy.from" not in rendered(chart)["", ""]
+
+
+def test_kubernetes_knows_what_the_chart_uses(chart):
+    """preStop.sleep is of Kubernetes 1.30."""
+    assert chart.metadata["kubeVersion"] == ">=1.30.0-0"
+    kubernetes.validate(only(rendered(chart), "Deployment"), "1.30", strict=True)
+
+
 def test_alerts_and_dashboard_are_the_files_of_deploy(chart):
     objects = rendered(chart, EVERYTHING)
     assert only(objects, "PrometheusRule")["spec"] == yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())
@@ -175,11 +225,12 @@ def test_volumes_of_one_node(chart):
     assert {"name": "cache", "persistentVolumeClaim": {"claimName": "mine"}} in volumes
 
 
-@pytest.mark.parametrize("url, port", [("redis://cache", 6379), ("redis://cache:7000", 7000), ("rediss://u:p@cache.example:6380/1", 6380),
-                                       ("redis://u:6@cache/1", 6379)])
-def test_redis_is_let_through(chart, url, port):
-    ports = only(rendered(chart, {"kvStore": {"redis": url}}), "NetworkPolicy")["spec"]["egress"][0]["ports"]
-    assert ports[-1] == {"protocol": "TCP", "port": port}
+@pytest.mark.parametrize("url, ports", [
+    ("redis://cache", [6379]), ("redis://cache:7000", [7000]), ("rediss://u:p@cache.example:6380/1", [6380]), ("redis://u:6@cache/1", [6379]),
+    ("redis://A:6379,B:7000", [6379, 7000]), ("rediss://u:p@A,B,C:7000/2", [6379, 7000]), ("redis://[::1],[::2]:7000", [6379, 7000])])
+def test_redis_is_let_through(chart, url, ports):
+    let = only(rendered(chart, {"kvStore": {"redis": url}}), "NetworkPolicy")["spec"]["egress"][0]["ports"]
+    assert let[3:] == [{"protocol": "TCP", "port": port} for port in ports]
 
 
 @pytest.mark.parametrize("values, words", [

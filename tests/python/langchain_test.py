@@ -2,7 +2,6 @@
 LangChain is not installed; scripts/test_python runs it in an environment that has it."""
 import asyncio
 import json
-import re
 
 import pytest
 
@@ -15,7 +14,7 @@ from langchain_core.documents import Document  # noqa: E402
 from langchain_core.vectorstores import InMemoryVectorStore  # noqa: E402
 
 import penstock  # noqa: E402
-from conftest import ROOT, SMALL  # noqa: E402
+from conftest import ROOT, SMALL, names_of_an_example  # noqa: E402
 from penstock.langchain import PenstockEmbeddings, PenstockReranker  # noqa: E402
 
 SENTENCES = ROOT / "tests/golden/sentences"
@@ -107,11 +106,4 @@ def test_a_model_of_text_is_opened_for_vectors_and_a_chat_is_not():
 
 
 def test_the_example_of_the_docs(tmp_path, monkeypatch):
-    (tmp_path / "embedding-model").symlink_to(ROOT / "tests/golden/sentences/mean_normalized")
-    (tmp_path / "cross-encoder").symlink_to(CROSS)
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```\w*\n(.*?)^```$", (ROOT / "docs/guide/python.md").read_text(), re.M | re.S)
-    [code] = [code for code in blocks if "penstock.langchain " in code]
-    names = {}
-    exec(code, names)
-    assert len(names["best"]) == 1
+    assert len(names_of_an_example("penstock.langchain", tmp_path, monkeypatch)["best"]) == 1

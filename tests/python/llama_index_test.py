@@ -2,7 +2,6 @@
 scripts/test_python runs it in an environment that has it."""
 import asyncio
 import json
-import re
 
 import pytest
 
@@ -12,7 +11,7 @@ from llama_index.core import VectorStoreIndex  # noqa: E402
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode  # noqa: E402
 
 import penstock  # noqa: E402
-from conftest import ROOT  # noqa: E402
+from conftest import ROOT, names_of_an_example  # noqa: E402
 from penstock.llama_index import PenstockEmbedding, PenstockRerank  # noqa: E402
 
 SENTENCES = ROOT / "tests/golden/sentences/mean_normalized"
@@ -71,11 +70,4 @@ def test_nodes_come_by_relevance():
 
 
 def test_the_example_of_the_docs(tmp_path, monkeypatch):
-    (tmp_path / "embedding-model").symlink_to(ROOT / "tests/golden/sentences/mean_normalized")
-    (tmp_path / "cross-encoder").symlink_to(CROSS)
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```\w*\n(.*?)^```$", (ROOT / "docs/guide/python.md").read_text(), re.M | re.S)
-    [code] = [code for code in blocks if "penstock.llama_index " in code]
-    names = {}
-    exec(code, names)
-    assert len(names["best"]) == 1
+    assert len(names_of_an_example("penstock.llama_index", tmp_path, monkeypatch)["best"]) == 1

@@ -2,11 +2,13 @@
 Skipped where llm is not installed; scripts/test_python runs it in an environment that has it."""
 import asyncio
 import json
+import os
 import pathlib
 import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -17,7 +19,8 @@ from llm.cli import cli  # noqa: E402
 
 import penstock  # noqa: E402
 from conftest import ROOT, SMALL  # noqa: E402
-from penstock import _llm_entries, _llm_models  # noqa: E402
+from penstock import _llm_entries, _llm_models, _llm_server  # noqa: E402
+from penstock._llm_server import Server, ServerError  # noqa: E402
 
 EMBED = ROOT / "models/penstock-embed-2m-q8_0.gguf"
 
@@ -38,6 +41,7 @@ def _of_tests(user, monkeypatch):
     monkeypatch.delenv("PENSTOCK_URL", raising=False)
     monkeypatch.delenv("PENSTOCK_API_KEY", raising=False)
     _llm_entries.entries.cache_clear()
+    _llm_models._has_chat_template.cache_clear()  # a port may be another server's by now
 
 
 def called(*arguments, **env):
@@ -69,7 +73,9 @@ def test_the_program_finds_the_plugin():
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "Hello there!", "")
 
 
-def test_the_models_of_this_machine_are_listed():
+def test_the_models_of_this_machine_are_listed(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     listed = run("models")
     for name in ("penstock", "penstock/penstock-stories-1m-q8_0", "script (aliases: s)", "small"):
         assert f"Penstock: {name}\n" in listed, listed
@@ -122,14 +128,109 @@ def test_what_cannot_be_done_is_said(arguments, words):
 
 
 def test_a_damaged_list_of_models_is_told_and_left_out(tmp_path):
-    for text in ("- [", "- model_id: x\n", "colour: 1\n", "- {model_id: a, model: b, colour: c}\n"):
+    for text in ("- [", "- model_id: x\n", "colour: 1\n", "- {model_id: a, model: b, colour: c}\n", "- {model_id: a, model: b, url: 'ftp://x'}\n",
+                 "- {model_id: a, model: b, url: 'http://x:port'}\n"):
         (tmp_path / "penstock-models.yaml").write_text(text)
         done = called("models", LLM_USER_PATH=str(tmp_path))
         assert done.exit_code == 0 and "Penstock: penstock\n" in done.stdout
         assert "penstock-models.yaml: " in done.stderr, text
 
 
+@pytest.mark.parametrize("text, url", [
+    ("http://x:1", "http://x:1"), ("http://x:1/", "http://x:1"), ("http://x:1/v1", "http://x:1"), ("http://x:1/v1/", "http://x:1"), ("x", "http://x"),
+    ("x:8000/v1", "http://x:8000"), ("https://x/at/v1/", "https://x/at"), ("http://[::1]:8000", "http://[::1]:8000"), (" x ", "http://x")])
+def test_addresses(text, url):
+    assert _llm_entries._address(text) == url
+
+
+@pytest.mark.parametrize("text", ["ftp://x", "http://", "http://:8000", "http://x:port", "http://x:70000", "http://x:0", "http://[::1", "x y",
+                                  "http://x?a=b", "/v1"])
+def test_a_wrong_address_is_told_and_breaks_nothing(text):
+    with pytest.raises(ValueError, match="expected http://HOST:PORT, got"):
+        _llm_entries._address(text)
+    done = called("models", PENSTOCK_URL=text)
+    assert done.exit_code == 0 and "no models of PENSTOCK_URL: address of a server: expected" in done.stderr, done.stderr
+    assert "Penstock: script (aliases: s)\n" in done.stdout
+
+
+@pytest.mark.parametrize("key", ["ключ", "a\nb: c"])
+def test_a_key_that_cannot_be_sent_is_told_without_it(key):
+    with pytest.raises(ServerError, match="expected http://HOST:PORT, and a key") as raised:
+        Server("http://127.0.0.1:9", "x").get("/v1/models", key)
+    assert key.split("\n")[0] not in str(raised.value).split("expected")[0] and raised.value.__suppress_context__
+
+
+def test_every_server_has_a_key_of_its_own(user, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_API_KEY", "of-all")
+    (user / "keys.json").write_text(json.dumps({"office": "of-the-office"}))
+    try:
+        row = {"model_id": "a", "model": "b", "url": "x:8000/v1"}
+        for more, key in (({}, "of-all"), ({"key": "office"}, "of-the-office"), ({"key": "none"}, None)):
+            entry = _llm_entries._entry_of({**row, **more})
+            assert entry.url == "http://x:8000"
+            assert [kind(entry).get_key() for kind in (_llm_models.PenstockModel, _llm_models.AsyncPenstockModel,
+                                                       _llm_models.PenstockEmbeddingModel)] == [key] * 3
+            assert _llm_models.PenstockModel(entry).get_key("given") == "given"
+    finally:
+        (user / "keys.json").unlink()
+
+
 # The Python API.
+
+
+def test_a_server_that_died_is_started_anew():
+    children = _llm_server.Children()
+    try:
+        server = children.server_of("", {"max_num_seqs": 2})
+        assert children.server_of("", {"max_num_seqs": 2}) == server
+        [(running, _)] = children._running.values()
+        running.process.kill()
+        running.process.wait()
+        server = children.server_of("", {"max_num_seqs": 2})
+        assert server.get("/v1/models", None)["data"]
+        [(again, _)] = children._running.values()
+        assert again is not running and os.getsid(again.process.pid) == again.process.pid
+    finally:
+        children.close()
+    assert again.process.poll() is not None
+
+
+def test_a_model_of_vectors_is_opened_once(monkeypatch):
+    opened = []
+    monkeypatch.setattr(_llm_models, "LLM", lambda model, **options: opened.append(model) or penstock.LLM(model, **options))
+    monkeypatch.setattr(_llm_models, "_embedders", {})
+    first, second = (llm.get_embedding_model("vectors") for _ in range(2))
+    assert first is not second and list(first.embed("a cat")) == list(second.embed("a cat")) and opened == [str(EMBED)]
+    _llm_models._embedders.popitem()[1].close()
+    wrong = _llm_entries.Entry("wrong", str(EMBED), pools=True, options={"colour": 1})
+    with pytest.raises(llm.ModelError, match="colour"):
+        _llm_models.PenstockEmbeddingModel(wrong).embed("a cat")
+
+
+def test_the_key_of_a_server_is_not_among_its_arguments(script_folder, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody listens
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with penstock.openai_server(str(script_folder), api_key="sesame, open") as server:
+        assert b"sesame" not in pathlib.Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
+        assert server.api_key == "sesame, open"
+        url = server.base_url[:-len("/v1")]
+        assert Server(url, "").get("/v1/models", "sesame, open")["data"]
+        with pytest.raises(ServerError, match="key"):
+            Server(url, "").get("/v1/models", "sesame")
+
+
+def test_a_loop_keeps_its_own_threads():
+    async def work():
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        free = threading.Event()
+        blocked = asyncio.ensure_future(asyncio.to_thread(free.wait, 60))
+        try:
+            return await asyncio.wait_for(llm.get_async_model("script").prompt("plain").text(), 50)
+        finally:
+            free.set()
+            await blocked
+    assert asyncio.run(work()) == "Hello there!"
 
 
 def test_streams_come_in_pieces():
@@ -209,19 +310,20 @@ class Scripted:
     def __init__(self, *replies):
         self._replies = replies
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(30)
         self.held, self.left = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._serve)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def _serve(self):
         for reply in self._replies:
             connection, _ = self._listener.accept()
+            connection.settimeout(30)
             with connection, connection.makefile("rb") as request:
                 head = list(iter(request.readline, b"\r\n"))
                 request.read(sum(int(line.split()[1]) for line in head if line.lower().startswith(b"content-length:")))
                 connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + reply.removesuffix(self.HELD))
                 if reply.endswith(self.HELD):
                     self.held.set()
-                    connection.settimeout(30)
                     assert request.read(1) == b""
                     self.left.set()
 

@@ -98,6 +98,29 @@ TEST_F(BatchesTest, ResultsGoOnWhereTheyWereSynced) {
   EXPECT_THAT(damaged.error().message, HasSubstr("byte 18"));
 }
 
+// A power failure may leave NUL bytes where a line was to be.
+TEST_F(BatchesTest, BytesThatWereNotWrittenAreCutOff) {
+  open();
+  const StoredBatch batch = add();
+  const std::string nuls(5000, '\0');
+  for (const std::string& tail :
+       {nuls, R"({"custom_id":"half)" + nuls, nuls + R"({"custom_id":"half)"}) {
+    for (const char* head : {"", "{\"custom_id\":\"a\"}\n"}) {
+      auto results = batches_->results_of(batch).value();
+      const std::filesystem::path path = results->path(false);
+      results.reset();
+      std::ofstream(path, std::ios::binary) << head << tail;
+      auto opened = batches_->results_of(batch);
+      ASSERT_TRUE(opened) << opened.error().message;
+      EXPECT_EQ((*opened)->has("a"), *head != '\0');
+      ASSERT_TRUE((*opened)->append(false, "c", R"({"custom_id":"c"})"));
+      std::stringstream text;
+      text << std::ifstream(path).rdbuf();
+      EXPECT_EQ(text.str(), head + std::string("{\"custom_id\":\"c\"}\n"));
+    }
+  }
+}
+
 TEST_F(BatchesTest, AnEndMakesFilesOfTheResults) {
   open();
   StoredBatch batch = add();

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "server/routes/table/route_score.h"
 #include "server/routes/table/route_table.h"
@@ -142,10 +143,29 @@ TEST(RouteScore, IsKeptInAFile) {
       ErrorCode::kCorruptFile);
   // Another file is not, such as the examples.
   const auto size = fs::file_size(file);
+  EXPECT_EQ(RouteScore::check_place(file).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(score->save(file).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(fs::file_size(file), size);
   fs::remove(file);
   EXPECT_EQ(RouteScore::load(file).error().code, ErrorCode::kNotFound);
+  EXPECT_TRUE(RouteScore::check_place(file));
+  // A score is replaced by one that is whole: who reads the earlier one reads on in it. A link stays one.
+  ASSERT_TRUE(score->save(file));
+  fs::create_symlink(file, file + ".link");
+  std::ifstream earlier(file);
+  score->threshold = 0.25;
+  ASSERT_TRUE(score->save(file + ".link"));
+  std::stringstream text;
+  text << earlier.rdbuf();
+  EXPECT_THAT(text.str(), testing::HasSubstr("0.7"));
+  EXPECT_TRUE(fs::is_symlink(file + ".link"));
+  EXPECT_EQ(RouteScore::load(file)->threshold, 0.25);
+  EXPECT_FALSE(fs::exists(file + ".partial"));
+  // One that cannot be written leaves the earlier one.
+  fs::create_directory(file + ".partial");
+  EXPECT_EQ(score->save(file).error().code, ErrorCode::kIo);
+  EXPECT_TRUE(RouteScore::load(file));
+  for (const char* end : {"", ".partial", ".link"}) fs::remove(file + end);
 }
 
 TEST(RouteScore, Outcomes) {

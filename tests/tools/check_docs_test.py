@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """check_docs.py sees wide prose, long pages, words of history and links that lead nowhere, and nothing else."""
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,6 +13,12 @@ import check_docs  # noqa: E402
 import draw_docs  # noqa: E402
 
 
+def add(root):
+    """Makes what lies in a folder known to git."""
+    for command in ("init", "add ."):
+        subprocess.run(["git", *command.split()], cwd=root, check=True, capture_output=True)
+
+
 class Docs(unittest.TestCase):
     def found(self, **pages):
         """What is found in docs/NAME.md for each page."""
@@ -20,6 +27,7 @@ class Docs(unittest.TestCase):
             (check_docs.ROOT / "docs").mkdir()
             for name, text in pages.items():
                 (check_docs.ROOT / "docs" / f"{name}.md").write_text(text)
+            add(check_docs.ROOT)
             return list(check_docs.violations())
 
     def test_width(self):
@@ -55,13 +63,44 @@ class Docs(unittest.TestCase):
             (root / "docs" / "there.md").write_text("# There\n")
             (root / "docs" / "adr" / "0001-why.md").write_text("# Why\n")
             (root / "a.cc").write_text("// docs/there.md docs/adr/0001 x.example/docs/none.md\n// docs/none.md\n// docs/adr/0002\n")
-            for command in ("init", "add a.cc"):
-                subprocess.run(["git", *command.split()], cwd=root, check=True, capture_output=True)
+            add(root)
+            (root / "b.cc").write_text("// docs/none.md\n")  # which git does not know
             self.assertEqual([line.split(":")[1] for line in check_docs.lost_mentions()], ["2", "3"])
+
+    def test_a_folder_that_git_does_not_read_is_an_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            check_docs.ROOT = pathlib.Path(folder)
+            for checked in (check_docs.lost_mentions, check_docs.markdown_files, check_docs.violations):
+                with self.assertRaises(subprocess.CalledProcessError):
+                    list(checked())
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can give a folder away")
+    def test_a_folder_of_another_user_is_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            check_docs.ROOT = root = pathlib.Path(folder)
+            (root / "a.cc").write_text("// docs/none.md\n")
+            add(root)
+            for path in (root, root / ".git"):
+                os.chown(path, 12345, 12345)
+            self.assertEqual(len(list(check_docs.lost_mentions())), 1)
+
+    def test_pages_and_navigation_agree(self):
+        with tempfile.TemporaryDirectory() as folder:
+            check_docs.ROOT = root = pathlib.Path(folder)
+            for name in ("a.md", "b.md", "guide/c.md", "design/d.md", "adr/0001-why.md", "reference/e.md"):
+                (root / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / "docs" / name).write_text("# A page\n")
+            (root / "tools/site").mkdir(parents=True)
+            nav = "# docs/adr/0001-why.md\nnav:\n  - Start: a.md\n  - Use:\n      - guide/c.md\n      - none.md\n"
+            (root / "tools/site/mkdocs.yml").write_text(nav)
+            add(root)
+            self.assertEqual([line.split(": ")[:2] for line in check_docs.unplaced()],
+                             [["tools/site/mkdocs.yml", "docs/none.md"], ["docs/b.md", "no section of tools/site/mkdocs.yml names it"],
+                              ["docs/reference/e.md", "no section of tools/site/mkdocs.yml names it"]])
 
     def test_pictures_are_as_they_are_drawn(self):
         for name, draw in draw_docs.PICTURES.items():
-            self.assertEqual((ROOT / f"docs/images/{name}.svg").read_text(), draw().text(), name)
+            self.assertEqual((ROOT / f"docs/images/{name}.svg").read_text(), draw().svg(), name)
 
 
 if __name__ == "__main__":

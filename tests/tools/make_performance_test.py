@@ -29,7 +29,7 @@ class Performance(unittest.TestCase):
     def test_page_and_pictures_are_what_the_programs_make(self):
         for tool in ("make_performance.py", "draw_design.py"):
             done = subprocess.run([sys.executable, ROOT / "tools" / tool, "--check"], capture_output=True, text=True)
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
     def test_every_plot_is_on_the_page(self):
         made = make_performance.make(ROOT / "bench/results")
@@ -87,7 +87,7 @@ class Performance(unittest.TestCase):
     def test_pictures_are_readable_on_light_and_dark(self):
         """No background, and no colour that vanishes on white or on black."""
         for name, draw in draw_design.PICTURES.items():
-            svg = draw()
+            svg = draw().svg()
             self.assertNotIn("#000", svg, name)
             self.assertNotIn('width="100%"', svg, name)
 

@@ -5,7 +5,7 @@ import re
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
-SECTIONS = {"guide": "Run agents", "adr": "Decisions"}  # for pages that are not named
+SECTIONS = {"guide": "Use", "design": "Understand", "adr": "Decisions"}  # for pages that are not named
 
 
 def named(nav):
@@ -19,7 +19,7 @@ def named(nav):
 
 
 def on_config(config):
-    """Adds the pages of guides and decisions that no section names."""
+    """Adds the pages of guides, design and decisions that no section names."""
     known = set(named(config.nav))
     for folder, title in SECTIONS.items():
         others = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / folder).glob("*.md"))

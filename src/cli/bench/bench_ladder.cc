@@ -423,6 +423,7 @@ Status Ladder::run_pairs(EngineConfig config, const std::string& shape, const st
 
 Status Ladder::run(EngineConfig config, const std::string& shape, int repetitions,
                    bool json) const {
+  RETURN_IF_ERROR(check_svg(svg));
   std::string name = shape;
   if (shape.empty()) {
     ASSIGN_OR_RETURN(const auto path, find_model(config.model));
@@ -437,15 +438,20 @@ Status Ladder::run(EngineConfig config, const std::string& shape, int repetition
   ASSIGN_OR_RETURN(const auto rungs, ladder.run([&](const LadderRung& rung) {
     if (!json) print_rung(rung);
   }));
-  if (!svg.empty()) RETURN_IF_ERROR(write_svg(svg, ladder_svg(title, rungs)));
-  if (!json) {
+  if (json) {
+    print_json(name, ladder.speculation_note(), rungs);
+  } else {
     print_bars(rungs);
     fmt::print("\nspeculation: {}\n", ladder.speculation_note());
-    return {};
   }
+  return svg.empty() ? Status() : write_svg(svg, ladder_svg(title, rungs));
+}
+
+void Ladder::print_json(const std::string& name, const std::string& note,
+                        const std::vector<LadderRung>& rungs) const {
   nlohmann::json object = {{"model", name},
                            {"tokens", tokens},
-                           {"speculation", ladder.speculation_note()},
+                           {"speculation", note},
                            {"rungs", nlohmann::json::array()}};
   for (const LadderRung& rung : rungs) {
     object["rungs"].push_back({{"name", rung.name},
@@ -456,7 +462,6 @@ Status Ladder::run(EngineConfig config, const std::string& shape, int repetition
                                {"tokens_per_round", rung.tokens_per_round}});
   }
   fmt::print("{}\n", object.dump());
-  return {};
 }
 
 }  // namespace penstock

@@ -34,6 +34,9 @@ struct Ladder {
   Status run_pairs(EngineConfig config, const std::string& shape, const std::string& type,
                    int repetitions) const;
 
+  void print_json(const std::string& name, const std::string& note,
+                  const std::vector<LadderRung>& rungs) const;
+
   bool wanted = false, pairs_wanted = false;
   std::string svg;
   int tokens = 100, batch = 8, spec_nodes = 4;

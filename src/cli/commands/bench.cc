@@ -309,6 +309,7 @@ class Bench {
 };
 
 Result<std::unique_ptr<Engine>> BenchCommand::open() {
+  RETURN_IF_ERROR(check_svg(load.svg));
   int longest = 0;
   for (const int n : prompt_tokens) longest = std::max(longest, n);
   for (const int depth : depths) longest = std::max(longest, std::max(depth, 1) + decode_tokens);
@@ -348,6 +349,7 @@ int BenchCommand::write() const {
   if (shape.empty()) return fail({ErrorCode::kInvalidArgument, "--write-gguf: needs --shape"});
   if (const Status free = check_output({.path = write_gguf, .replace = true}, nullptr, {}); !free)
     return fail(free.error());
+  if (const Status own = check_replaces_synthetic(write_gguf); !own) return fail(own.error());
   const auto source = make_synthetic_source(shape, type);
   if (!source) return fail(source.error());
   const Status written = penstock::write_gguf(**source, write_gguf);
@@ -476,14 +478,14 @@ int BenchCommand::serve(Engine& engine, const std::string& name) const {
   const auto report = run_load(engine, load);
   engine.stop();
   if (!report) return fail(report.error());
-  if (!load.svg.empty()) {
-    if (const Status written = write_svg(load.svg, plot_svg(*report, name)); !written)
-      return fail(written.error());
-  }
   if (json) {
     fmt::print("{}\n", report_json(*report).dump());
   } else {
     print_report(*report);
+  }
+  if (!load.svg.empty()) {
+    if (const Status written = write_svg(load.svg, plot_svg(*report, name)); !written)
+      return fail(written.error());
   }
   return report->n_failed == 0 ? kExitOk : kExitFailure;
 }

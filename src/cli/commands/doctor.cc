@@ -35,7 +35,7 @@ struct DoctorCommand {
     const std::string models =
         fitting_models(check.memory, check.read_bytes_per_second, kSuggestions);
     if (!models.empty()) {
-      fmt::print("\nmodels that fit, with a conversation of {} tokens (penstock run -m NAME):\n{}",
+      fmt::print("\nmodels that fit, with a conversation of {} tokens (penstock run NAME):\n{}",
                  kConversationTokens, models);
     }
     return kExitOk;

@@ -25,6 +25,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+struct Line {
+  std::string name;
+  double bytes = 0, prefill = 0, decode = 0;
+  Agreement agreement;
+  std::vector<LayerError> layers;
+};
+
 struct EvalQuantCommand {
   explicit EvalQuantCommand(CLI::App& app) {
     app.add_option("original", original, "the checkpoint the others were made of")->required();
@@ -48,19 +55,13 @@ struct EvalQuantCommand {
     app.add_flag("--json", json, "print one JSON object {original, variants}");
   }
   int run();
+  void print(const std::vector<Line>& lines, size_t n_windows) const;
   Result<std::vector<std::vector<TokenId>>> windows() const;
 
   std::string original, file, plot, separator;
   std::vector<std::string> variants;
   int window = 0, max_windows = 0, worst = 3, threads = 0;
   bool speed = true, json = false;
-};
-
-struct Line {
-  std::string name;
-  double bytes = 0, prefill = 0, decode = 0;
-  Agreement agreement;
-  std::vector<LayerError> layers;
 };
 
 Result<std::vector<std::vector<TokenId>>> EvalQuantCommand::windows() const {
@@ -197,6 +198,7 @@ nlohmann::json line_json(const Line& line, const Line& original, int worst) {
 }
 
 int EvalQuantCommand::run() {
+  if (const Status free = check_svg(plot); !free) return fail(free.error());
   const auto sequences = windows();
   if (!sequences) return fail(sequences.error());
   std::vector<fs::path> paths;
@@ -231,25 +233,27 @@ int EvalQuantCommand::run() {
     if (const Status measured = measure_speed(paths[i], threads, lines[i]); !measured)
       return fail(measured.error());
   }
-  if (!plot.empty()) {
-    std::vector<PlotPoint> points;
-    for (const Line& line : lines)
-      points.push_back({line.name, line.bytes / (1 << 20), line.decode, increase(line, lines[0])});
-    if (const Status written = write_svg(plot, plot_svg(points)); !written)
-      return fail(written.error());
-  }
+  print(lines, sequences->size());
+  if (plot.empty()) return kExitOk;
+  std::vector<PlotPoint> points;
+  for (const Line& line : lines)
+    points.push_back({line.name, line.bytes / (1 << 20), line.decode, increase(line, lines[0])});
+  const Status written = write_svg(plot, plot_svg(points));
+  return written ? kExitOk : fail(written.error());
+}
+
+void EvalQuantCommand::print(const std::vector<Line>& lines, size_t n_windows) const {
   if (!json) {
-    print_table(lines, worst, sequences->size());
-    return kExitOk;
+    print_table(lines, worst, n_windows);
+    return;
   }
   nlohmann::json object = {{"original", line_json(lines[0], lines[0], worst)},
                            {"variants", nlohmann::json::array()},
-                           {"windows", sequences->size()},
+                           {"windows", n_windows},
                            {"tokens", lines[0].agreement.n_tokens}};
   for (size_t i = 1; i < lines.size(); ++i)
     object["variants"].push_back(line_json(lines[i], lines[0], worst));
   fmt::print("{}\n", object.dump());
-  return kExitOk;
 }
 
 }  // namespace

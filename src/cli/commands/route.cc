@@ -114,6 +114,7 @@ Result<RouteScore> RouteTrainCommand::fit(const std::vector<RouteExample>& examp
 
 int RouteTrainCommand::run() {
   const std::string named = config.model;
+  if (const Status free = RouteScore::check_place(output); !free) return fail(free.error());
   const auto examples = read_route_examples(data, margin);
   if (!examples) return fail(examples.error());
   auto score = fit(*examples);

@@ -189,7 +189,10 @@ void suggest_models() {
 struct RunCommand {
   explicit RunCommand(CLI::App& app) : sampling(app) {
     add_engine_flags(app, config);
-    app.add_option("MODEL", positional, "the model, as --model takes it")->excludes("--model");
+    app.remove_option(app.get_option("--model"));
+    app.add_option("-m,--model,MODEL", config.model,
+                   "GGUF file, Hugging Face directory or name; else the built-in model")
+        ->group("Engine");
     structured.add_to(app);
     app.add_option("--system", system, "system message");
     app.add_option("-p,--prompt", first, "first message, sent before the first line is read");
@@ -205,7 +208,6 @@ struct RunCommand {
   }
 
   int run() {
-    if (!positional.empty()) config.model = positional;
     const std::string name = config.model;
     const auto outputs = structured.read();
     if (!outputs) return fail(outputs.error());
@@ -246,7 +248,7 @@ struct RunCommand {
   EngineConfig config;
   SamplingFlags sampling;
   StructuredFlags structured;
-  std::string positional, system, first;
+  std::string system, first;
   std::vector<std::string> images, sounds;
 };
 

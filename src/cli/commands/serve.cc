@@ -66,7 +66,8 @@ struct ServeCommand {
     app.add_option("--lora-dir", config.adapter_folders,
                    "folder from which /v1/load_lora_adapter may load adapters; may be repeated; "
                    "without it the route refuses all")
-        ->type_name("PATH");
+        ->type_name("PATH")
+        ->allow_extra_args(false);
     app.add_flag_function(
         "--enable-lora", [](int64_t) {},
         "accepted for compatibility with vLLM; adapters are always enabled");
@@ -185,17 +186,20 @@ void ServeCommand::add_network_flags(CLI::App& app) {
 
 void ServeCommand::add_security_flags(CLI::App& app) {
   app.add_option("--api-key", config.api_keys, "key that clients must send; may be repeated")
-      ->envname("PENSTOCK_API_KEY");
+      ->envname("PENSTOCK_API_KEY")
+      ->allow_extra_args(false);
   app.add_option("--api-key-file", config.api_key_file,
                  "file of hashed keys with scopes and quotas: see `penstock keys`");
   app.add_option("--cors-origin", config.cors_origins,
-                 "origin whose pages may call this server; * is any; may be repeated");
+                 "origin whose pages may call this server; * is any; may be repeated")
+      ->allow_extra_args(false);
   app.add_flag("--allow-image-urls", config.allow_image_urls,
                "requests may name pictures by https URLs, which this server fetches: public "
                "addresses only, 32 MiB in 10 s");
   app.add_option("--allowed-host", config.allowed_hosts,
                  "accepted name in the Host header besides local ones, for servers without keys; * "
-                 "is any; may be repeated");
+                 "is any; may be repeated")
+      ->allow_extra_args(false);
   app.add_option("--ssl-certfile", config.http.tls_certificate, "certificate chain, PEM");
   app.add_option("--ssl-keyfile", config.http.tls_key, "private key, PEM");
 }

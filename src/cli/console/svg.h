@@ -26,25 +26,19 @@ inline std::string svg_text(const std::string& text) {
   return out;
 }
 
-// Whether nothing but an earlier plot is lost where the file is written.
-inline bool may_replace_svg(const std::string& path) {
+// Checks that nothing but an earlier plot is lost where a plot will be written; to be called before what it
+// shows is measured. "" is no place. Error: kInvalidArgument (another file is there).
+inline Status check_svg(const std::string& path) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return true;
-  if (std::filesystem::file_size(path, error) == 0) return true;
-  auto file = open_regular_file(path);
-  if (!file) return false;
-  FileStream stream(*std::move(file));
-  std::string first(5, '\0');
-  stream.read(first.data(), static_cast<std::streamsize>(first.size()));
-  return first.starts_with("<svg") || first == "<?xml";
+  if (!std::filesystem::is_regular_file(path, error) || begins_with(path, "<svg")) return {};
+  return errorf(ErrorCode::kInvalidArgument,
+                "{}: not replaced: expected a plot there, which begins with <svg, got another file",
+                path);
 }
 
-// Writes a plot. A file that is there is replaced only if it is an SVG file. Errors: kInvalidArgument (it is
-// another one), kIo.
+// Writes a plot. Errors: those of check_svg(); kIo.
 inline Status write_svg(const std::string& path, const std::string& svg) {
-  if (!may_replace_svg(path))
-    return errorf(ErrorCode::kInvalidArgument,
-                  "{}: not replaced: expected an SVG file there, got another one", path);
+  RETURN_IF_ERROR(check_svg(path));
   std::ofstream out(path, std::ios::binary);
   out << svg;
   if (out.flush()) return {};

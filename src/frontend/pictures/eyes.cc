@@ -453,11 +453,11 @@ void Eyes::work() {
     }
     tenants_.at(call.tenant).last_turn = ++n_turns_;
     auto rows = next_rows_locked(*open, goes_on, lock);
-    if (rows) {
-      if (*rows != nullptr) open->rows.push_back(*std::move(rows));  // there is room
-    } else {
+    if (rows && *rows != nullptr) open->rows.push_back(*std::move(rows));  // there is room
+    if (!rows)
       finish(open, tl::unexpected(std::move(rows).error()), lock);
-    }
+    else if (open->rows.size() == call.pictures.size())
+      finish(open, std::move(open->rows), lock);
   }
 }
 

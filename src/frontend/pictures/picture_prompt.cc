@@ -319,9 +319,10 @@ Result<std::vector<TokenId>> PicturePrompt::tokens(const Tokenizer& tokenizer,
     if (text.empty()) break;
   }
   if (n_runs == runs.size()) return result;
-  return errorf(ErrorCode::kInvalidArgument,
-                "the tokenizer reads {} as something else than a special token",
-                kinds_[static_cast<size_t>(runs[n_runs].kind)].soft_token);
+  return errorf(
+      ErrorCode::kInvalidArgument, "the tokenizer reads {} as something else than a special token",
+      runs[n_runs].token.empty() ? kinds_[static_cast<size_t>(runs[n_runs].kind)].soft_token
+                                 : runs[n_runs].token);
 }
 
 }  // namespace penstock

@@ -312,12 +312,15 @@ std::vector<std::byte> random_blocks(QuantType type, size_t size) {
   return bytes;
 }
 
+// End of the name of models that write_gguf() writes.
+constexpr const char* kRandomWeights = " (random weights)";
+
 class SyntheticSource final : public WeightSource {
  public:
   // coding: how the projections of the layers are stored; null: as the file type says.
   SyntheticSource(const ModelConfig& config, const FileType& ftype, const LayerCoding* coding)
       : path_(fmt::format("{} {}", config.name, ftype.name)), config_(gguf_metadata(config)) {
-    config_["general.name"] = config.name + " (random weights)";
+    config_["general.name"] = config.name + kRandomWeights;
     if (ftype.number >= 0) config_["general.file_type"] = static_cast<unsigned>(ftype.number);
     add_stand_in_vocabulary(config_, config.vocab_size);
     std::vector<Wanted> wanted = WantedTensors(config, ftype).list();
@@ -439,6 +442,19 @@ Result<int64_t> synthetic_weight_bytes(const ModelConfig& config, std::string_vi
     total += static_cast<int64_t>(quant_bytes(tensor.type, n));
   }
   return total;
+}
+
+Status check_replaces_synthetic(const std::filesystem::path& path) {
+  std::error_code error;
+  const uintmax_t size = std::filesystem::file_size(path, error);
+  if (error || size == 0) return {};
+  if (const auto earlier = open_weights(path)) {
+    const nlohmann::json name = (*earlier)->config().value("general.name", nlohmann::json());
+    if (name.is_string() && name.get_ref<const std::string&>().ends_with(kRandomWeights)) return {};
+  }
+  return errorf(ErrorCode::kInvalidArgument,
+                "{}: not replaced: expected a model that --write-gguf wrote there, got another one",
+                path.string());
 }
 
 Status write_gguf(const WeightSource& source, const std::filesystem::path& path) {

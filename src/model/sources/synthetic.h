@@ -29,6 +29,10 @@ std::string gguf_arch(const ModelConfig& config);
 // Returns metadata from which read_config() makes the same configuration, without a vocabulary.
 nlohmann::json gguf_metadata(const ModelConfig& config);
 
+// Checks that no model but an earlier one of random weights is lost where write_gguf() writes. Error:
+// kInvalidArgument.
+Status check_replaces_synthetic(const std::filesystem::path& path);
+
 // Writes a source with GGUF names to one file.
 Status write_gguf(const WeightSource& source, const std::filesystem::path& path);
 

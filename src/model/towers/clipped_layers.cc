@@ -6,9 +6,10 @@
 namespace penstock {
 
 Status ClippedLinear::load(TensorLoader& tensors, const std::string& at, int outputs_, int inputs_,
-                           bool has_bounds) {
-  bounded = has_bounds;
-  RETURN_IF_ERROR(tensors.linear(bounded ? at + ".linear" : at, outputs_, inputs_, weights));
+                           TowerLinears form) {
+  bounded = form == TowerLinears::kBounded;
+  const std::string name = form == TowerLinears::kPlain ? at : at + ".linear";
+  RETURN_IF_ERROR(tensors.linear(name, outputs_, inputs_, weights));
   if (!bounded) return {};
   const auto read = [&](const char* name, float none, float& value) -> Status {
     const std::string whole = at + "." + name;
@@ -38,6 +39,7 @@ void ClippedLinear::project(Tensor x, Tensor out, Ops& ops) const {
 }
 
 Status ClippedLayers::load_layer(TensorLoader& tensors, const std::string& at, Layer& layer) {
+  constexpr TowerLinears kBounds = TowerLinears::kBounded;
   const ModelConfig& layers = config_.layers;
   const int dim = layers.model_dim, head_dim = layers.head_dim, q_dim = layers.q_dim(),
             kv_dim = layers.kv_dim(), wide = layers.ffn_dim;
@@ -50,13 +52,13 @@ Status ClippedLayers::load_layer(TensorLoader& tensors, const std::string& at, L
   RETURN_IF_ERROR(norm("post_feedforward_layernorm", dim, layer.ffn_behind));
   RETURN_IF_ERROR(norm("self_attn.q_norm", head_dim, layer.q_norm));
   RETURN_IF_ERROR(norm("self_attn.k_norm", head_dim, layer.k_norm));
-  RETURN_IF_ERROR(layer.q.load(tensors, at + "self_attn.q_proj", q_dim, dim, true));
-  RETURN_IF_ERROR(layer.k.load(tensors, at + "self_attn.k_proj", kv_dim, dim, true));
-  RETURN_IF_ERROR(layer.v.load(tensors, at + "self_attn.v_proj", kv_dim, dim, true));
-  RETURN_IF_ERROR(layer.o.load(tensors, at + "self_attn.o_proj", dim, q_dim, true));
-  RETURN_IF_ERROR(layer.gate.load(tensors, at + "mlp.gate_proj", wide, dim, true));
-  RETURN_IF_ERROR(layer.up.load(tensors, at + "mlp.up_proj", wide, dim, true));
-  return layer.down.load(tensors, at + "mlp.down_proj", dim, wide, true);
+  RETURN_IF_ERROR(layer.q.load(tensors, at + "self_attn.q_proj", q_dim, dim, kBounds));
+  RETURN_IF_ERROR(layer.k.load(tensors, at + "self_attn.k_proj", kv_dim, dim, kBounds));
+  RETURN_IF_ERROR(layer.v.load(tensors, at + "self_attn.v_proj", kv_dim, dim, kBounds));
+  RETURN_IF_ERROR(layer.o.load(tensors, at + "self_attn.o_proj", dim, q_dim, kBounds));
+  RETURN_IF_ERROR(layer.gate.load(tensors, at + "mlp.gate_proj", wide, dim, kBounds));
+  RETURN_IF_ERROR(layer.up.load(tensors, at + "mlp.up_proj", wide, dim, kBounds));
+  return layer.down.load(tensors, at + "mlp.down_proj", dim, wide, kBounds);
 }
 
 Result<std::unique_ptr<ClippedLayers>> ClippedLayers::load(TensorLoader& tensors,

@@ -17,10 +17,10 @@ struct ClippedLinear {
   bool bounded = false;
   ActivationFunction inputs = Activation::kClamp, outputs = Activation::kClamp;
 
-  // Loads at + ".weight"; bounded: at + ".linear.weight" and the bounds beside it, of which those that are
-  // absent are infinite. Errors: those of TensorLoader, kCorruptFile.
+  // Loads the matrix called `at`, and its bounds, of which those that are absent are infinite. Errors:
+  // those of TensorLoader, kCorruptFile.
   Status load(TensorLoader& tensors, const std::string& at, int outputs_, int inputs_,
-              bool has_bounds);
+              TowerLinears form);
   // out = x times the weights, within bounds. x is changed.
   void project(Tensor x, Tensor out, Ops& ops) const;
 };

@@ -95,13 +95,16 @@ void configure_gemma4_ear(TowerReader& reader, TowerConfig& config) {
   TowerUsm& usm = config.usm;
   usm.taps = audio.integer({"", "conv_kernel_size"}, 1, 1 << 8, 5);
   usm.residual_weight = audio.number({"", "residual_weight"}, -1e6f, 1e6f, 0.5f);
-  usm.clipped = audio.flag({"", "use_clipped_linears"}, true);
+  usm.linears = audio.flag({"", "use_clipped_linears"}, true) ? TowerLinears::kBounded
+                                                              : TowerLinears::kInside;
   read_attention(reader, config);
   read_channels(reader, config, "subsampling_conv_channels");
   if (usm.channels[0] % 4 != 0)
     return reader.fail(ErrorCode::kUnsupported,
                        "subsampling_conv_channels: expected a multiple of 4 first");
-  set_planes(config, usm.channels[0]);  // transformers takes one number for the other
+  // transformers reckons the bands behind the convolutions as channels[0] / 4, so that there are as many
+  // bands as channels.
+  set_planes(config, usm.channels[0]);
   config.prefix = at;
   config.names.layer = "layers.{}.";
   config.roots.push_back(at);
@@ -138,7 +141,7 @@ void read_gemma3n_attention(TowerReader& reader, TowerConfig& config) {
 }
 
 // What stands in the places of a sound behind its features: the last embedding of the vocabulary, and that
-// of the token behind the sound, whose row is not in the text model's table.
+// of the token behind the sound, which stands for the text model's row of it.
 void read_gemma3n_tail(TowerReader& reader, TowerConfig& config, const std::string& embedder) {
   ConfigReader& audio = reader.hearing();
   ConfigReader& whole = reader.whole();

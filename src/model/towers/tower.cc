@@ -250,6 +250,8 @@ Status Tower::check(const PictureGrid& grid) const {
       return wrong(fmt::format("one row of at least {}", least));
   } else if (grid.rows % config_.unit != 0 || grid.cols % config_.unit != 0)
     return wrong(fmt::format("multiples of {}", config_.unit));
+  if (config_.tail.count > 0 && config_.units_in(grid.cols) > config_.tail.count)
+    return wrong(fmt::format("no more than become {} rows", config_.tail.count));
   const TowerPositions& positions = config_.positions;
   if (positions.kind == TowerPositions::Kind::kFixed &&
       (grid.rows != positions.rows || grid.cols != positions.cols))

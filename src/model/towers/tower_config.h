@@ -97,6 +97,13 @@ struct TowerUsmNames {
   std::string norm = "norm_out";
 };
 
+// How a file names the matrix of a product NAME.
+enum class TowerLinears : uint8_t {
+  kPlain,    // NAME.weight
+  kInside,   // NAME.linear.weight
+  kBounded,  // NAME.linear.weight, with bounds of inputs and outputs beside it: NAME.input_min, ...
+};
+
 // Layers of a Universal Speech Model (Gemma 3n and 4), behind convolutions over TowerPlanes.
 struct TowerUsm {
   TowerUsmNames names;
@@ -113,7 +120,7 @@ struct TowerUsm {
   // These are over all that the sound has had so far, and a convolution reads two later times instead of
   // one on either side (Gemma 3n).
   bool cumulative = false;
-  bool clipped = false;  // products have bounds in the file
+  TowerLinears linears = TowerLinears::kPlain;
 };
 
 // Learned queries for each window of a sound's positions, which become its tokens (Q-Former).

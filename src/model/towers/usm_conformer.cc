@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "model/towers/projector.h"
+#include "model/towers/tower_weights.h"
 
 namespace penstock {
 
@@ -23,8 +24,6 @@ namespace {
 
 constexpr int kSide = 3;       // of the square of neighbours that a convolution reads
 constexpr float kEps = 1e-6f;  // of norms for which files say nothing
-
-int halved(int n) { return (n + 1) / 2; }
 
 NormParams rms(const NormWeights& norm, float eps = kEps) {
   return {norm.weight.get(), nullptr, eps, false};
@@ -96,8 +95,8 @@ Status UsmConformer::load_feed_forward(TensorLoader& tensors, const std::string&
   const int dim = config_.model_dim(), wide = config_.layers.ffn_dim;
   RETURN_IF_ERROR(tensors.norm(at + "pre_layer_norm", dim, false, out.before));
   RETURN_IF_ERROR(tensors.norm(at + "post_layer_norm", dim, false, out.behind));
-  RETURN_IF_ERROR(out.up.load(tensors, at + "ffw_layer_1", wide, dim, config_.usm.clipped));
-  return out.down.load(tensors, at + "ffw_layer_2", dim, wide, config_.usm.clipped);
+  RETURN_IF_ERROR(out.up.load(tensors, at + "ffw_layer_1", wide, dim, config_.usm.linears));
+  return out.down.load(tensors, at + "ffw_layer_2", dim, wide, config_.usm.linears);
 }
 
 Status UsmConformer::load_attention(TensorLoader& tensors, const std::string& at, Layer& layer) {
@@ -107,10 +106,10 @@ Status UsmConformer::load_attention(TensorLoader& tensors, const std::string& at
   RETURN_IF_ERROR(tensors.norm(at + names.attention_before, dim, false, layer.attention_before));
   RETURN_IF_ERROR(tensors.norm(at + names.attention_behind, dim, false, layer.attention_behind));
   const std::string own = at + names.attention;
-  RETURN_IF_ERROR(layer.q.load(tensors, own + "q_proj", dim, dim, config_.usm.clipped));
-  RETURN_IF_ERROR(layer.k.load(tensors, own + "k_proj", dim, dim, config_.usm.clipped));
-  RETURN_IF_ERROR(layer.v.load(tensors, own + "v_proj", dim, dim, config_.usm.clipped));
-  RETURN_IF_ERROR(layer.o.load(tensors, at + names.output, dim, dim, config_.usm.clipped));
+  RETURN_IF_ERROR(layer.q.load(tensors, own + "q_proj", dim, dim, config_.usm.linears));
+  RETURN_IF_ERROR(layer.k.load(tensors, own + "k_proj", dim, dim, config_.usm.linears));
+  RETURN_IF_ERROR(layer.v.load(tensors, own + "v_proj", dim, dim, config_.usm.linears));
+  RETURN_IF_ERROR(layer.o.load(tensors, at + names.output, dim, dim, config_.usm.linears));
   ASSIGN_OR_RETURN(const auto of_head, tensors.vector(own + "per_dim_scale", head_dim));
   std::vector<float> scale;
   for (int i = 0; i < dim; ++i) {
@@ -147,8 +146,8 @@ Status UsmConformer::load_convolution(TensorLoader& tensors, const std::string& 
   RETURN_IF_ERROR(tensors.norm(at + "pre_layer_norm", dim, false, layer.convolution_before));
   RETURN_IF_ERROR(tensors.norm(at + "conv_norm", dim, false, layer.convolution_norm));
   RETURN_IF_ERROR(
-      layer.widen.load(tensors, at + "linear_start", 2 * dim, dim, config_.usm.clipped));
-  RETURN_IF_ERROR(layer.narrow.load(tensors, at + "linear_end", dim, dim, config_.usm.clipped));
+      layer.widen.load(tensors, at + "linear_start", 2 * dim, dim, config_.usm.linears));
+  RETURN_IF_ERROR(layer.narrow.load(tensors, at + "linear_end", dim, dim, config_.usm.linears));
   const int64_t shape[] = {dim, 1, n_taps};
   ASSIGN_OR_RETURN(const auto weights, tensors.vector(at + "depthwise_conv1d.weight", shape));
   std::vector<float> tap(static_cast<size_t>(dim));

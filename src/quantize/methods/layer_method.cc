@@ -84,9 +84,7 @@ class Calibrated final : public LayerMethod {
     return (*layer.tensors)[i];
   }
 
-  fs::path stream_path(int layer) const {
-    return context_.parts.state_path(fmt::format("stream-{}", layer));
-  }
+  fs::path stream_path(int layer) const { return context_.parts.state_path(layer); }
 
   // Saves the streams of the last two finished layers, for resuming.
   Status save(int layer) {

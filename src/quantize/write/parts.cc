@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -22,17 +23,57 @@ namespace {
 
 constexpr const char* kJobFile = "job.txt";
 constexpr const char* kPartial = ".partial";
+constexpr const char *kPart = "part-", *kState = "stream-";
 constexpr size_t kMostJobBytes = size_t{64} << 20;
 constexpr uint64_t kMostShardBytes = uint64_t{4} << 30;
 
-// Whether nothing is in the folder, but what is left of a job's file whose writing was cut off.
-bool has_no_parts(const fs::path& folder) {
+bool is_numbered(std::string_view name, std::string_view stem) {
+  if (!name.starts_with(stem) || name.size() == stem.size()) return false;
+  return name.find_first_not_of("0123456789", stem.size()) == std::string_view::npos;
+}
+
+// Whether a store writes files of this name.
+bool is_own_name(std::string_view name) {
+  if (name.ends_with(kPartial)) name.remove_suffix(std::string_view(kPartial).size());
+  return name == kJobFile || is_numbered(name, kPart) || is_numbered(name, kState);
+}
+
+// Splits what is in the folder into files of a store and others. Error: kIo.
+Status look_into(const fs::path& folder, std::vector<fs::path>& own,
+                 std::vector<fs::path>& others) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->path().filename().string() != std::string(kJobFile) + kPartial) return false;
+    std::error_code ignored;
+    const bool is_own = entry->symlink_status(ignored).type() == fs::file_type::regular &&
+                        is_own_name(entry->path().filename().string());
+    (is_own ? own : others).push_back(entry->path());
   }
-  return !error;
+  if (error) return errorf(file_error(error.value()), "{}: {}", folder.string(), error.message());
+  return {};
+}
+
+// Removes the pieces of another job, of which at least the job's file or nothing but its beginning is there.
+Status remove_other_job(const fs::path& folder, const Result<std::string>& job) {
+  std::vector<fs::path> own, others;
+  RETURN_IF_ERROR(look_into(folder, own, others));
+  const auto is_unfinished_job = [&](const fs::path& path) {
+    return path.filename().string() == std::string(kJobFile) + kPartial;
+  };
+  const bool is_job =
+      job ? job->starts_with(PartStore::kJobMagic) : std::ranges::all_of(own, is_unfinished_job);
+  if (!is_job || !others.empty())
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "{}: expected pieces of an output, with a {}, or nothing there, got {}", folder.string(),
+        kJobFile,
+        others.empty() ? "another " + std::string(kJobFile) : others.front().filename().string());
+  for (const fs::path& path : own) {
+    std::error_code error;
+    fs::remove(path, error);
+    if (error) return errorf(file_error(error.value()), "{}: {}", path.string(), error.message());
+  }
+  return {};
 }
 
 template <class Writer>
@@ -70,29 +111,30 @@ Status write_file(const fs::path& path, const std::string& text) {
   return write_file(path, std::as_bytes(std::span(text)));
 }
 
-Result<PartStore> PartStore::open(const fs::path& out, const std::string& fingerprint,
-                                  Naming naming) {
+Result<PartStore> PartStore::open(const fs::path& out, const std::string& job, Naming naming) {
   PartStore store;
   store.naming_ = naming;
   store.folder_ = out;
   store.folder_ += ".parts";
   std::error_code error;
   if (fs::exists(store.folder_, error)) {
-    const auto job = read_regular_file(store.folder_ / kJobFile, kMostJobBytes);
-    if (!job && !has_no_parts(store.folder_))
-      return errorf(ErrorCode::kInvalidArgument,
-                    "{}: expected pieces of an output, with a {}, or nothing there",
-                    store.folder_.string(), kJobFile);
-    if (job.value_or("") != fingerprint) fs::remove_all(store.folder_, error);
+    const auto earlier = read_regular_file(store.folder_ / kJobFile, kMostJobBytes);
+    if (!earlier || *earlier != job) RETURN_IF_ERROR(remove_other_job(store.folder_, earlier));
   }
   fs::create_directories(store.folder_, error);
   if (error)
     return errorf(file_error(error.value()), "{}: {}", store.folder_.string(), error.message());
-  RETURN_IF_ERROR(write_file(store.folder_ / kJobFile, fingerprint));
+  RETURN_IF_ERROR(write_file(store.folder_ / kJobFile, job));
   return store;
 }
 
-fs::path PartStore::path_of(int part) const { return folder_ / fmt::format("part-{:05}", part); }
+fs::path PartStore::path_of(int part) const {
+  return folder_ / fmt::format("{}{:05}", kPart, part);
+}
+
+fs::path PartStore::state_path(int layer) const {
+  return folder_ / fmt::format("{}{}", kState, layer);
+}
 
 bool PartStore::has(int part) const {
   std::error_code error;
@@ -122,8 +164,11 @@ Result<PartStore::Part> PartStore::read(int part) const {
 }
 
 void PartStore::remove() const {
-  std::error_code error;
-  fs::remove_all(folder_, error);
+  std::vector<fs::path> own, others;
+  (void)look_into(folder_, own, others);
+  own.push_back(folder_);
+  std::error_code ignored;
+  for (const fs::path& path : own) fs::remove(path, ignored);
 }
 
 Status assemble_gguf(const PartStore& parts, int n_parts, const nlohmann::json& metadata,

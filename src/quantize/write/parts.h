@@ -14,21 +14,24 @@ namespace penstock {
 
 class PartStore {
  public:
-  // Opens the folder OUT.parts and removes pieces of other jobs. Errors: kIo, kInvalidArgument (there is
-  // something else of that name).
-  static Result<PartStore> open(const std::filesystem::path& out, const std::string& fingerprint,
+  // Opens the folder OUT.parts and removes pieces of other jobs: files that a store writes, and nothing else.
+  // job: what the pieces depend on; begins with kJobMagic. Errors: kIo, kInvalidArgument (there is something
+  // else of that name or in it).
+  static constexpr const char* kJobMagic = "method ";
+  static Result<PartStore> open(const std::filesystem::path& out, const std::string& job,
                                 Naming naming);
 
   bool has(int part) const;
   Status write(int part, std::span<const EncodedTensor> tensors) const;
-  // Returns a path for a method's own state, to be written by write_file() below.
-  std::filesystem::path state_path(const std::string& name) const { return folder_ / name; }
+  // Returns the path of a method's own state behind a layer, to be written by write_file() below.
+  std::filesystem::path state_path(int layer) const;
 
   struct Part {
     MappedFile file;
     std::vector<TensorInfo> tensors;  // point into the file
   };
   Result<Part> read(int part) const;
+  // Removes the files of the store, and the folder if nothing else is in it.
   void remove() const;
 
  private:

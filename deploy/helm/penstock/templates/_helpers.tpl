@@ -38,3 +38,27 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- end }}
 {{- join "," $tiers }}
 {{- end }}
+
+{{/* Annotations of a pod. Prometheus reads by prometheus.io/ without a key; checksums make pods anew when what they read changes. */}}
+{{- define "penstock.annotations" -}}
+{{- $own := dict }}
+{{- if not .Values.auth.enabled }}
+{{- $own = dict "prometheus.io/scrape" "true" "prometheus.io/port" "8000" "prometheus.io/path" "/metrics" }}
+{{- end }}
+{{- if .Values.modelsConfig }}{{ $_ := set $own "checksum/models" (.Values.modelsConfig | toJson | sha256sum) }}{{ end }}
+{{- with .Values.auth }}
+{{- if and .enabled .key (not .existingSecret) }}{{ $_ := set $own "checksum/key" (sha256sum .key) }}{{ end }}
+{{- end }}
+{{- with merge (deepCopy .Values.podAnnotations) $own }}{{ toYaml . }}{{ end }}
+{{- end }}
+
+{{/* The ports of the hosts of kvStore.redis, as a JSON array. */}}
+{{- define "penstock.redisPorts" -}}
+{{- $ports := list }}
+{{- with .Values.kvStore.redis }}
+{{- range splitList "," (regexReplaceAll "^rediss?://(.*@)?" . "" | splitList "/" | first) }}
+{{- $ports = append $ports (regexFind ":[0-9]+$" . | trimPrefix ":" | default "6379" | int) }}
+{{- end }}
+{{- end }}
+{{- $ports | uniq | toJson }}
+{{- end }}

@@ -50,6 +50,16 @@ tl::unexpected<Error> no_result(const fs::path& path, size_t place) {
   return errorf(ErrorCode::kCorruptFile, "{}: byte {}: expected a result", path.string(), place);
 }
 
+// Longest line of results, and so the most that is read of a file without a line end.
+constexpr size_t kLongestResult = size_t{256} << 20;
+
+// The unfinished line without the NUL bytes around it, which a power failure leaves where bytes were not
+// written.
+std::string_view written_of(std::string_view rest) {
+  const size_t begin = std::min(rest.find_first_not_of('\0'), rest.size());
+  return rest.substr(begin, rest.find_last_not_of('\0') + 1 - begin);
+}
+
 tl::unexpected<Error> batch_disk_error(const fs::path& path) {
   return errorf(ErrorCode::kIo, "{}: {}", path.string(), std::strerror(errno));
 }
@@ -95,6 +105,13 @@ Status BatchResults::take(const File& file, std::string_view text, size_t place)
   return {};
 }
 
+// Whether a line of this beginning may be a result, or NUL bytes behind results. A user's file that begins with
+// NUL bytes is another program's.
+bool BatchResults::may_begin_result(const File& file, std::string_view line) const {
+  if (line.empty() || line[0] == '{') return true;
+  return line[0] == '\0' && (last_ == 1 || file.bytes > 0);
+}
+
 Status BatchResults::read(File& file) {
   file.descriptor = ::open(file.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file.descriptor < 0) return batch_disk_error(file.path);
@@ -104,6 +121,8 @@ Status BatchResults::read(File& file) {
   for (int64_t place = 0;;) {
     constexpr size_t kPiece = size_t{1} << 20;
     const size_t before = rest.size();
+    if (!may_begin_result(file, rest) || before > kLongestResult)
+      return no_result(file.path, static_cast<size_t>(file.bytes));
     rest.resize(before + kPiece);
     const ssize_t n =
         ::pread(file.descriptor, rest.data() + before, kPiece, static_cast<off_t>(place));
@@ -112,7 +131,8 @@ Status BatchResults::read(File& file) {
     if (n == 0) break;
     place += std::max<ssize_t>(n, 0);
     size_t begin = 0;
-    for (size_t end = rest.find('\n'); end != std::string::npos; end = rest.find('\n', begin)) {
+    for (size_t end = rest.find('\n', before); end != std::string::npos;
+         end = rest.find('\n', begin)) {
       RETURN_IF_ERROR(take(file, std::string_view(rest).substr(begin, end - begin),
                            static_cast<size_t>(file.bytes)));
       file.bytes += static_cast<int64_t>(end + 1 - begin);
@@ -122,8 +142,9 @@ Status BatchResults::read(File& file) {
   }
   file.ragged = !rest.empty();
   // The beginning of a result, or one without its end, and nothing else is cut off.
-  const auto whole = bounded_json(rest);
-  if (file.ragged && (rest[0] != '{' || (whole.is_object() && !is_result(whole))))
+  const std::string_view written = written_of(rest);
+  const auto whole = bounded_json(written);
+  if (!written.empty() && (written[0] != '{' || (whole.is_object() && !is_result(whole))))
     return no_result(file.path, static_cast<size_t>(file.bytes));
   return {};
 }
@@ -137,6 +158,9 @@ Status BatchResults::trim(File& file) {
 
 Status BatchResults::append(bool failed, const std::string& custom_id, std::string line) {
   File& file = files_[failed ? last_ : 0];
+  if (line.size() > kLongestResult)
+    return errorf(ErrorCode::kIo, "{}: a result of {} bytes: expected at most {}",
+                  file.path.string(), line.size(), kLongestResult);
   line += '\n';
   RETURN_IF_ERROR(trim(file));
   for (size_t done = 0; done < line.size();) {

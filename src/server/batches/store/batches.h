@@ -57,7 +57,7 @@ struct StoredBatch {
 class BatchResults {
  public:
   // Opens the files, which this process then has alone, and reads their results; an incomplete last
-  // line is cut off. `completed` and `failed` may be the same file. Errors: kIo (also when another
+  // line is cut off, and so are NUL bytes behind the last. `completed` and `failed` may be the same file. Errors: kIo (also when another
   // process has them open), kCorruptFile.
   static Result<std::unique_ptr<BatchResults>> open(const std::filesystem::path& completed,
                                                     const std::filesystem::path& failed);
@@ -86,6 +86,7 @@ class BatchResults {
   };
   BatchResults() = default;
   Status read(File& file);
+  bool may_begin_result(const File& file, std::string_view line) const;
   static Status trim(File& file);
   Status take(const File& file, std::string_view line, size_t place);
 

@@ -13,6 +13,7 @@
 namespace penstock {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::json;
 constexpr const char* kFormat = "penstock-route-score";
 
@@ -153,19 +154,34 @@ Result<RouteScore> RouteScore::load(const std::string& file) {
   return score;
 }
 
+Status RouteScore::check_place(const std::string& file) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error) || fs::file_size(file, error) == 0) return {};
+  if (begins_with(file, "{") && load(file)) return {};
+  return errorf(ErrorCode::kInvalidArgument,
+                "{}: not replaced: expected a route's score there, got another file", file);
+}
+
 Status RouteScore::save(const std::string& file) const {
   const Json fields = {{"format", kFormat},      {"version", 1},  {"embedder", embedder},
                        {"threshold", threshold}, {"bias", bias_}, {"weights", weights_}};
+  RETURN_IF_ERROR(check_place(file));
   std::error_code error;
-  if (std::filesystem::is_regular_file(file, error) &&
-      std::filesystem::file_size(file, error) > 0 && !load(file))
-    return errorf(ErrorCode::kInvalidArgument,
-                  "{}: not replaced: expected a route's score there, got another file", file);
-  std::ofstream out(file, std::ios::binary);
+  // A device or a pipe is written to; a symbolic link stays one.
+  const bool direct = fs::exists(file, error) && !fs::is_regular_file(file, error);
+  const fs::path target = direct ? fs::path(file) : fs::weakly_canonical(file, error);
+  if (error) return errorf(ErrorCode::kIo, "{}: {}", file, error.message());
+  fs::path written = target;
+  if (!direct) written += ".partial";
+  std::ofstream out(written, std::ios::binary);
   out << fields.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
   out.close();
-  if (!out) return errorf(ErrorCode::kIo, "{} cannot be written", file);
-  return {};
+  const bool ok = !out.fail();
+  if (ok && !direct) fs::rename(written, target, error);
+  if (ok && !error) return {};
+  std::error_code ignored;
+  if (!direct) fs::remove(written, ignored);
+  return errorf(ErrorCode::kIo, "{} cannot be written", file);
 }
 
 std::vector<RouteOutcome> route_outcomes(std::vector<std::pair<double, bool>> scored, int n_steps) {

@@ -30,6 +30,9 @@ class RouteScore {
   // load() and save() use a JSON file. Errors: kNotFound, kIo, kCorruptFile, kUnsupported.
   static Result<RouteScore> load(const std::string& file);
   Status save(const std::string& file) const;
+  // Checks that save() loses nothing but an earlier score; to be called before the training. Error:
+  // kInvalidArgument (another file is there).
+  static Status check_place(const std::string& file);
 
   size_t dimensions() const { return weights_.size(); }
   // Returns the probability, 0 to 1. REQUIRES: vector.size() == dimensions().
