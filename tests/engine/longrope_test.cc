@@ -246,7 +246,9 @@ TEST(LongRopeEngine, PreemptedSequencesKeepTheirs) {
     const auto engine = open(config);
     EXPECT_EQ(together(*engine), alone) << store;
     // Where a store is asked first, they may come one after the other.
-    if (config.kv_store.empty()) EXPECT_GT(engine->metrics().num_preemptions.value, 0);
+    if (config.kv_store.empty()) {
+      EXPECT_GT(engine->metrics().num_preemptions.value, 0);
+    }
   }
 }
 
