@@ -46,7 +46,13 @@ def name_of(path):
 
 
 def known_files():
-    """The names of the files that git knows and that are there. Errors: CalledProcessError, if git refuses."""
+    """The names of the files that git knows and that are there; without a repository, of all but build/ and hidden folders.
+
+    Errors: CalledProcessError, if git refuses.
+    """
+    if not (ROOT / ".git").exists():
+        files = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
+        return sorted(path.as_posix() for path in files if path.parts[0] != "build" and not any(part.startswith(".") for part in path.parts[:-1]))
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, env={**os.environ, **SAFE}, stdout=subprocess.PIPE, text=True, check=True)
     return sorted(name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file())
 

@@ -70,9 +70,18 @@ class Docs(unittest.TestCase):
     def test_a_folder_that_git_does_not_read_is_an_error(self):
         with tempfile.TemporaryDirectory() as folder:
             check_docs.ROOT = pathlib.Path(folder)
+            (check_docs.ROOT / ".git").mkdir()  # of nothing
             for checked in (check_docs.lost_mentions, check_docs.markdown_files, check_docs.violations):
                 with self.assertRaises(subprocess.CalledProcessError):
                     list(checked())
+
+    def test_without_a_repository_all_files_are_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            check_docs.ROOT = root = pathlib.Path(folder)
+            for name in ("README.md", "docs/a.md", "build/b.md", ".venv/c.md"):
+                (root / name).parent.mkdir(exist_ok=True)
+                (root / name).write_text("# A page\n")
+            self.assertEqual(check_docs.known_files(), ["README.md", "docs/a.md"])
 
     @unittest.skipUnless(os.geteuid() == 0, "only root can give a folder away")
     def test_a_folder_of_another_user_is_read(self):
