@@ -10,7 +10,8 @@ include(CMakePackageConfigHelpers)
 set(models ${CMAKE_INSTALL_DATADIR}/penstock/models)
 install(TARGETS penstock RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 install(FILES models/penstock-stories-15m-q8_0.gguf models/penstock-stories-15m.md models/penstock-stories-1m-q8_0.gguf
-  models/penstock-stories-1m.md DESTINATION ${models} COMPONENT program)
+  models/penstock-stories-1m.md models/penstock-scenes-3m-q8_0.gguf models/mmproj-penstock-scenes-3m-f16.gguf
+  models/penstock-scenes-3m.md DESTINATION ${models} COMPONENT program)
 install(DIRECTORY models/penstock-stories-15m-medusa DESTINATION ${models} COMPONENT program)
 install(DIRECTORY models/ DESTINATION ${models} COMPONENT models)
 
