@@ -1,4 +1,4 @@
-// What the tensors of a model hold, as a text.
+// A fingerprint of a model's tensors.
 #pragma once
 #include <string>
 
@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-// Returns names, sizes and checksums of all tensors: that of a copy of the files is the same. Reads all
-// of them.
+// Returns a text of the names, sizes and checksums of all tensors, which is the same for a copy of the files.
+// Reads all tensors.
 std::string contents_of(const WeightSource& source);
 
 }  // namespace penstock

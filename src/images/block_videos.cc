@@ -15,7 +15,7 @@ constexpr double kUsualFps = 24;            // of videos that do not say it
 constexpr int64_t kMostPixels = 1ll << 28;  // of all views
 constexpr int64_t kMostTokens = 1ll << 24;  // of all views
 
-// What all of them read of a file.
+// The settings of a video processor that every family reads.
 struct VideoSettings {
   PixelSettings pixels;
   PatchOrder order;

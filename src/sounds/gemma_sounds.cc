@@ -67,12 +67,7 @@ GemmaSettings read_gemma(const FamilyInputs& inputs, const GemmaDefaults& usual)
   made.input_scale = settings.number("input_scale_factor", 1.0);
   made.floor = settings.number("mel_floor", usual.floor);
   if (!(made.floor > 0)) settings.refuse("mel_floor", "more than 0", std::to_string(made.floor));
-  if (settings.number("dither", 0.0) != 0.0)
-    settings.refuse("dither", "0: features are the same each time", "another");
-  if (settings.number("padding_value", 0.0) != 0.0)
-    settings.refuse("padding_value", "0 (silence)", "another");
-  if (const std::string side = settings.text("padding_side", "right"); side != "right")
-    settings.refuse("padding_side", "right", side);
+  read_padding(settings);
   for (const char* const name : {"per_bin_mean", "per_bin_stddev"})
     if (settings.in_file(name)) settings.refuse(name, "null", "another");
   settings.ignore({"return_attention_mask"});

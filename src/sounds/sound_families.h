@@ -18,6 +18,9 @@ std::unique_ptr<SoundProcessor> make_ultravox_sounds(const FamilyInputs& inputs)
 std::unique_ptr<SoundProcessor> make_voxtral_sounds(const FamilyInputs& inputs);
 std::unique_ptr<SoundProcessor> make_whisper_sounds(const FamilyInputs& inputs);
 
+// Reads the settings of noise and padding, of which only none and silence behind a sound are known.
+void read_padding(ProcessorSettings& settings);
+
 // The error of a sound of which no token would be left.
 tl::unexpected<Error> sound_too_short(int64_t n_samples);
 

@@ -31,6 +31,15 @@ std::string text_of(const nlohmann::json& object, const char* name) {
 
 }  // namespace
 
+void read_padding(ProcessorSettings& settings) {
+  if (settings.number("dither", 0.0) != 0.0)
+    settings.refuse("dither", "0: features are the same each time", "another");
+  if (settings.number("padding_value", 0.0) != 0.0)
+    settings.refuse("padding_value", "0 (silence)", "another");
+  if (const std::string side = settings.text("padding_side", "right"); side != "right")
+    settings.refuse("padding_side", "right", side);
+}
+
 tl::unexpected<Error> sound_too_short(int64_t n_samples) {
   return errorf(ErrorCode::kInvalidArgument,
                 "sound: {} samples are too short: no token of the prompt would be left of them",

@@ -24,12 +24,7 @@ WhisperSettings read_whisper(const FamilyInputs& inputs, int usual_bands, bool w
   if (whisper.window % whisper.hop != 0)
     settings.refuse("hop_length", "a divisor of chunk_length * sampling_rate",
                     std::to_string(whisper.hop));
-  if (settings.number("dither", 0.0) != 0.0)
-    settings.refuse("dither", "0: features are the same each time", "another");
-  if (settings.number("padding_value", 0.0) != 0.0)
-    settings.refuse("padding_value", "0 (silence)", "another");
-  if (const std::string side = settings.text("padding_side", "right"); side != "right")
-    settings.refuse("padding_side", "right", side);
+  read_padding(settings);
   // They follow from others, or say what the processor returns beside the features.
   settings.ignore({"n_samples", "nb_max_frames", "return_attention_mask", "mel_filters"});
   const int positions = inputs.config_integer({"audio_config", "max_source_positions"});

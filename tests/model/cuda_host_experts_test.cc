@@ -90,20 +90,7 @@ class HostExpertsInBatches : public HostExpertsTest {};
 // Whatever the batch, by the same places: several sequences in a step, recorded or not.
 TEST_P(HostExpertsInBatches, SameBitsWhateverTheBatch) {
   const Loaded loaded = load(drawn_places(GetParam().name.size() + 1, config_), true);
-  const std::vector<int> all = tokens(15);
-  const auto step = [&](Runner& runner, const std::vector<int>& sequences, size_t first, size_t n) {
-    std::vector<Runner::Part> parts;
-    for (const int seq : sequences)
-      parts.push_back({seq,
-                       {all.begin() + static_cast<ptrdiff_t>(first),
-                        all.begin() + static_cast<ptrdiff_t>(first + n)}});
-    return runner.step(parts);
-  };
-  Runner alone(*loaded.model, *loaded.ops), beside(*loaded.model, *loaded.ops);
-  const Rows want = step(alone, {0}, 0, 9), got = step(beside, {0, 1, 2}, 0, 9);
-  EXPECT_EQ(Rows(got.begin(), got.begin() + 9), want);
-  for (size_t i = 9; i < 13; ++i)
-    EXPECT_EQ(step(beside, {0, 1, 2}, i, 1)[0], step(alone, {0}, i, 1)[0]) << i;
+  testing::expect_same_bits_in_batches(*loaded.model, *loaded.ops, tokens(15));
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, HostExpertsTest, ::testing::ValuesIn(mixtures_for_devices(true)),

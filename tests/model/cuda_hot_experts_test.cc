@@ -105,23 +105,13 @@ TEST_P(HotExpertsTest, SameBitsWhereverExpertsAre) {
   }
 }
 
-TEST_P(HotExpertsTest, SameBitsWhateverTheBatch) {
-  if (GetParam().name.ends_with("_gguf")) GTEST_SKIP() << "the same computation";
+// Of directories: the GGUF files of the same models are computed alike.
+class HotExpertsInBatches : public HotExpertsTest {};
+
+TEST_P(HotExpertsInBatches, SameBitsWhateverTheBatch) {
   const Loaded loaded = load(*source_, drawn_places(seed() + 1, config_), true);
-  const std::vector<int> all = tokens_of(15, config_.vocab_size);
-  const auto step = [&](Runner& runner, const std::vector<int>& sequences, size_t first, size_t n) {
-    std::vector<Runner::Part> parts;
-    for (const int seq : sequences)
-      parts.push_back({seq,
-                       {all.begin() + static_cast<ptrdiff_t>(first),
-                        all.begin() + static_cast<ptrdiff_t>(first + n)}});
-    return runner.step(parts);
-  };
-  Runner alone(*loaded.model, *loaded.ops), beside(*loaded.model, *loaded.ops);
-  const Rows want = step(alone, {0}, 0, 9), got = step(beside, {0, 1, 2}, 0, 9);
-  EXPECT_EQ(Rows(got.begin(), got.begin() + 9), want);
-  for (size_t i = 9; i < 13; ++i)
-    EXPECT_EQ(step(beside, {0, 1, 2}, i, 1)[0], step(alone, {0}, i, 1)[0]) << i;
+  testing::expect_same_bits_in_batches(*loaded.model, *loaded.ops,
+                                       tokens_of(15, config_.vocab_size));
 }
 
 // Experts come and go while steps are recorded and played.
@@ -149,14 +139,16 @@ TEST_P(HotExpertsTest, GiveWhatTheCpuGivesWhileExpertsMove) {
 }
 
 // All mixtures with PENSTOCK_THOROUGH=1, else directories of every fourth.
-std::vector<MixtureCase> some_mixtures() {
-  const std::vector<MixtureCase> all = mixtures_for_devices(thorough());
+std::vector<MixtureCase> some_mixtures(bool gguf) {
+  const std::vector<MixtureCase> all = mixtures_for_devices(gguf && thorough());
   std::vector<MixtureCase> some;
   for (size_t i = 0; i < all.size(); i += thorough() ? 1 : 4) some.push_back(all[i]);
   return some;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, HotExpertsTest, ::testing::ValuesIn(some_mixtures()),
+INSTANTIATE_TEST_SUITE_P(Tiny, HotExpertsTest, ::testing::ValuesIn(some_mixtures(true)),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Tiny, HotExpertsInBatches, ::testing::ValuesIn(some_mixtures(false)),
                          [](const auto& info) { return info.param.name; });
 
 class HotExperts : public ::testing::Test {

@@ -27,7 +27,7 @@
 namespace penstock {
 namespace {
 
-// What is said to somebody who sits at a terminal.
+// Hints behind the address, printed where standard error is a terminal.
 constexpr const char* kServing =
     "Open it in a browser; clients of OpenAI's API take the same address with /v1. Ctrl-C ends it.";
 constexpr const char* kBuiltIn =

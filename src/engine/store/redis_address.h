@@ -36,7 +36,7 @@ struct RedisAddress {
 
   std::string name() const { return at().name(); }
   RedisHost at() const { return {host, port}; }
-  // The same server's address at another host.
+  // Returns this address with another host and port: user, password, TLS and database stay.
   RedisAddress at(const RedisHost& other) const;
 };
 

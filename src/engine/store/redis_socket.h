@@ -28,7 +28,7 @@ class RedisSocket {
   Result<size_t> receive(std::span<char> to, Clock::time_point latest);
   // Whether the last call has failed since the other side had closed.
   bool closed() const { return closed_; }
-  // What parses the answers.
+  // The parser of the answers on this connection; valid as long as the socket.
   redisReader& reader() const;
 
  private:

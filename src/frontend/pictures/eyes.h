@@ -122,7 +122,7 @@ class Eyes {
   struct HashOfIdentity {
     size_t operator()(const std::array<uint64_t, 2>& identity) const { return identity[0]; }
   };
-  // What a sense reads, and its tower.
+  // A sense of the model: the processor of its files, with their settings, and its tower.
   template <class Processor>
   struct Sense {
     ImageProcessorFiles files;

@@ -78,7 +78,8 @@ class PicturePrompt {
   std::optional<Place> next_place(std::string_view text, size_t from, NextPlaces& places) const;
   Status check_numbers(std::string_view where, std::span<const size_t> n_places,
                        const std::vector<PlannedPicture>& pictures) const;
-  // What a stand-in text stands for. REQUIRES: text begins with one.
+  // The meaning of a stand-in at the beginning of a text: a kind of picture, and the text or run that replaces
+  // it. REQUIRES: the text begins with a stand-in.
   struct Meaning {
     size_t kind;
     std::string_view text;

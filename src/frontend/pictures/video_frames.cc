@@ -83,7 +83,7 @@ Status VideoRows::add(EmbeddingRows rows) {
 }
 
 std::string name_of(const VideoFrames& video, const ImagePlan& plan, const HashOfText& hash) {
-  // The same frames, as they are read, may make views of another size: it depends on how many came.
+  // The views' size is part of the name: the same frames make other views when another number of frames came.
   std::string name = fmt::format("video {}", plan.frame_step);
   for (const ImageView& view : std::span(plan.views).first(std::min<size_t>(1, plan.views.size())))
     name += fmt::format(" {} x {}", view.width, view.height);
