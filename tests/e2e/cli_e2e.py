@@ -520,6 +520,25 @@ class Tools(unittest.TestCase):
         code, out, err = penstock("plan", "--shape", "granite-4-tiny", "--mamba-ssm-cache-dtype", "float16")
         self.assertEqual((code, out), (2, b""), err)
 
+    def test_plan_of_a_prompt(self):
+        plan = penstock_json("plan", "--shape", "tiny", "--tokens", 1500, "--kv-cache-dtype", "int8", "--first-token", "--json")
+        prompt = plan["prompt"]
+        self.assertEqual((prompt["tokens"], prompt["chunk"], [step["depth"] for step in prompt["steps"]]), (1500, 512, [0, 512, 1024]))
+        first, second, last = (step["chunk_seconds"] for step in prompt["steps"])
+        self.assertAlmostEqual(prompt["seconds"], first + second + last * (1500 - 1024) / 512, places=9)
+        bytes = [step["token_bytes"] for step in prompt["steps"]]
+        self.assertEqual(bytes[2] - bytes[0], 1024 * plan["kv_bytes_per_token"])
+        self.assertTrue(all(step["token_seconds"] > 0 for step in prompt["steps"]) and prompt["read_bytes_per_second"] > 0, prompt)
+        short = penstock_json("plan", "-m", "penstock-stories-1m-q8_0", "--tokens", 5, "--first-token", "--json")["prompt"]
+        self.assertEqual((short["chunk"], [step["depth"] for step in short["steps"]]), (5, [0]))
+        self.assertRegex(penstock("plan", "-m", "penstock-stories-1m-q8_0", "--tokens", 500, "--first-token")[1].decode(),
+                         r"first token +\S+ s behind a prompt of 500 tokens")
+        for wrong, told in (((1 << 40, "--shape", "llama-3-8b"), "at most the model's 8192 --tokens"),
+                            ((64, "--shape", "llama-3.1-405b"), "of memory that are free"), ((64, "--spec", "--acceptance", 0.5), "neither --spec")):
+            code, out, err = penstock("plan", "--first-token", "--tokens", *wrong)
+            self.assertNotEqual(code, 0)
+            self.assertIn(told, err)
+
     def test_plan_of_speculation(self):
         plan = penstock_json("plan", "--spec", "--acceptance", 0.7, "--target-ms", 10, "--draft-ms", 1, "--max-spec-length", 8,
                              "--json")

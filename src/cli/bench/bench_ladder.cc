@@ -7,6 +7,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "cli/bench/step_times.h"
 #include "cli/console/svg.h"
 #include "cli/console/terminal.h"
 #include "cli/options/models.h"
@@ -75,11 +76,6 @@ std::pair<double, double> rounds_between(const Metrics& before, const Metrics& a
   const double guesses =
       after.spec_decode_num_draft_tokens.value - before.spec_decode_num_draft_tokens.value;
   return {drafts > 0 ? 1 + kept / drafts : 1, guesses > 0 ? kept / guesses : 0};
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 class LadderRun {

@@ -1,5 +1,5 @@
-// Measures the duration of a model's steps on this machine, as input of `plan --spec` and of the
-// benchmarks of speculation.
+// Measures the duration of a model's steps on this machine, as input of `plan --spec`, of `plan
+// --first-token` and of the benchmarks of speculation.
 #pragma once
 #include <vector>
 
@@ -8,6 +8,8 @@
 #include "ops/ops.h"
 
 namespace penstock {
+
+double median(std::vector<double> values);  // REQUIRES: not empty
 
 struct StepTimesConfig {
   OpsConfig ops = {};
@@ -23,5 +25,32 @@ struct StepTimesConfig {
 // logits of every token.
 Result<std::vector<double>> measure_step_times(const WeightSource& source,
                                                const StepTimesConfig& config);
+
+struct DepthTimesConfig {
+  OpsConfig ops = {};
+  KvDType kv_dtype = KvDType::kF16;
+  int chunk = 512;                // tokens of a step of a prompt
+  std::vector<int> depths = {0};  // tokens in the cache before the step, ascending
+  int repetitions = 3;            // of each step of a prompt; of decoding five times as many
+  double enough_seconds = 30;     // of steps of a prompt, after which no repetition begins
+};
+
+// Medians of the steps behind one depth.
+struct DepthTimes {
+  int depth = 0;
+  double chunk_seconds = 0;  // a step of `chunk` tokens of a prompt
+  double token_seconds = 0;  // a step of one token
+};
+
+struct DepthMeasurement {
+  std::vector<DepthTimes> times;    // [depths]
+  int64_t active_weight_bytes = 0;  // that a token reads
+  MachineLimits limits;
+};
+
+// Runs steps of one sequence behind each of the depths in turn. What is in the cache is not computed
+// but made up, so a depth costs its memory and no time. Errors: those of the model and of the cache.
+Result<DepthMeasurement> measure_depth_times(const WeightSource& source,
+                                             const DepthTimesConfig& config);
 
 }  // namespace penstock

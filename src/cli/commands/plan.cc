@@ -1,7 +1,8 @@
 // penstock plan: computes the memory of weights and KV cache, and how many sequences fit. The KV
 // cache of a sequence has 2 (K and V) x layers x KV heads x head dimension x tokens x bytes per
 // value. With --spec: the gain of speculation; with flags of parallelism: that of several ranks; with
-// --link-rate or --disk-rate: that of prefill on another machine.
+// --link-rate or --disk-rate: that of prefill on another machine; with --first-token: the time of a
+// prompt.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include "cli/options/flags.h"
 #include "cli/options/models.h"
 #include "cli/planning/plan_gpu.h"
+#include "cli/planning/plan_prompt.h"
 #include "cli/planning/plan_ranks.h"
 #include "cli/planning/plan_spec.h"
 #include "cli/planning/plan_split.h"
@@ -32,7 +34,7 @@ namespace penstock {
 namespace {
 
 struct PlanCommand {
-  explicit PlanCommand(CLI::App& app) : gpu(app), spec(app), ranks(app), split(app) {
+  explicit PlanCommand(CLI::App& app) : gpu(app), spec(app), ranks(app), split(app), prompt(app) {
     std::string names;
     for (const NamedShape& shape : named_shapes())
       names += (names.empty() ? "" : ", ") + std::string(shape.name);
@@ -75,6 +77,7 @@ struct PlanCommand {
   SpecPlan spec;
   RanksPlan ranks;
   SplitPlan split;
+  PromptPlan prompt;
 };
 
 constexpr int64_t kTypicalTokens = 1024;  // length of a sequence for step times
@@ -96,6 +99,7 @@ struct Plan {
   std::string name;
   std::optional<GpuPlan::Outcome> gpu;
   std::optional<SplitPlan::Outcome> split;
+  std::optional<PromptPlan::Outcome> prompt;
   ModelConfig config;
   int64_t weight_bytes = 0, offloaded_bytes = 0, token_bytes = 0, state_bytes = 0, tokens = 0,
           sequence_bytes = 0, memory = 0, n_sequences = 0;
@@ -111,6 +115,12 @@ int64_t expert_parameters(const ModelConfig& c) {
          c.experts.ffn_dim;
 }
 
+Result<std::unique_ptr<WeightSource>> open_source(const PlanCommand& command) {
+  if (!command.shape.empty()) return make_synthetic_source(command.shape, command.type);
+  ASSIGN_OR_RETURN(const auto path, find_model(command.model));
+  return open_weights(path);
+}
+
 Result<std::optional<GpuPlan::Outcome>> plan_gpu(const PlanCommand& command,
                                                  const ModelConfig& config,
                                                  int64_t sequence_bytes) {
@@ -118,26 +128,47 @@ Result<std::optional<GpuPlan::Outcome>> plan_gpu(const PlanCommand& command,
     RETURN_IF_ERROR(command.gpu.check_unused("several ranks"));
     return std::optional<GpuPlan::Outcome>();
   }
-  std::unique_ptr<WeightSource> source;
-  if (!command.shape.empty()) {
-    ASSIGN_OR_RETURN(source, make_synthetic_source(command.shape, command.type));
-  } else {
-    ASSIGN_OR_RETURN(const auto path, find_model(command.model));
-    ASSIGN_OR_RETURN(source, open_weights(path));
-  }
+  ASSIGN_OR_RETURN(const auto source, open_source(command));
   return command.gpu.plan(*source, config, sequence_bytes);
+}
+
+Result<PromptPlan::Outcome> plan_prompt(const PlanCommand& command, const Plan& plan) {
+  const int64_t needed = plan.weight_bytes - plan.offloaded_bytes + plan.sequence_bytes,
+                free = available_memory();
+  if (plan.tokens > plan.config.max_seq_len) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--first-token: expected at most the model's {} --tokens, got {}",
+                  plan.config.max_seq_len, plan.tokens);
+  }
+  if (needed > free) {
+    return errorf(ErrorCode::kResourceExhausted,
+                  "--first-token: weights and the cache of {} --tokens: expected at most the {} of "
+                  "memory that are free, got {}",
+                  plan.tokens, format_bytes(static_cast<double>(free)),
+                  format_bytes(static_cast<double>(needed)));
+  }
+  ASSIGN_OR_RETURN(const auto source, open_source(command));
+  return command.prompt.plan(*source, parse_kv_dtype(command.kv_dtype),
+                             static_cast<int>(plan.tokens), plan.token_bytes);
 }
 
 Result<Plan> make_plan(const PlanCommand& command) {
   Plan plan;
   if (!command.shape.empty()) {
     ASSIGN_OR_RETURN(plan.config, config_from_shape(command.shape));
-    const QuantTypeInfo* type = find_quant_type(command.type);
-    if (type == nullptr)
-      return errorf(ErrorCode::kInvalidArgument, "--type {}: no such encoding", command.type);
-    plan.weight_bytes = plan.config.n_parameters() * type->block_bytes / type->block_size;
-    plan.offloaded_bytes = expert_parameters(plan.config) * type->block_bytes / type->block_size;
-    plan.table_bytes = plan.config.ngrams.n_values() * type->block_bytes / type->block_size;
+    double weight_size = 0;  // bytes
+    if (const QuantTypeInfo* type = find_quant_type(command.type)) {
+      weight_size = static_cast<double>(type->block_bytes) / type->block_size;
+    } else {  // a mixture of encodings, or none
+      ASSIGN_OR_RETURN(const int64_t bytes, synthetic_weight_bytes(plan.config, command.type));
+      weight_size = static_cast<double>(bytes) / static_cast<double>(plan.config.n_parameters());
+    }
+    const auto bytes_of = [&](int64_t n) {
+      return static_cast<int64_t>(static_cast<double>(n) * weight_size);
+    };
+    plan.weight_bytes = bytes_of(plan.config.n_parameters());
+    plan.offloaded_bytes = bytes_of(expert_parameters(plan.config));
+    plan.table_bytes = bytes_of(plan.config.ngrams.n_values());
     plan.name = command.shape + " " + command.type;
   } else {
     ASSIGN_OR_RETURN(const auto path, find_model(command.model));
@@ -180,6 +211,9 @@ Result<Plan> make_plan(const PlanCommand& command) {
   if (command.split.wanted()) {
     ASSIGN_OR_RETURN(plan.split, command.split.plan(plan.tokens, plan.sequence_bytes));
   }
+  if (command.prompt.wanted) {
+    ASSIGN_OR_RETURN(plan.prompt, plan_prompt(command, plan));
+  }
   const int64_t left = std::max<int64_t>(
       0, plan.memory - (plan.weight_bytes - plan.offloaded_bytes) - plan.picture_bytes);
   plan.n_sequences = left / std::max<int64_t>(1, plan.sequence_bytes);
@@ -208,7 +242,33 @@ std::string cached_values(const ModelConfig& config) {
   return (kinds.size() > 1 ? fmt::format("2 x ({})", all) : "2 x " + all) + of_indexers;
 }
 
+nlohmann::json plan_json(const Plan& plan, const std::string& kv_dtype, const std::string& states) {
+  nlohmann::json object = {{"model", plan.name},
+                           {"parameters", plan.config.n_parameters()},
+                           {"weight_bytes", plan.weight_bytes},
+                           {"offloaded_bytes", plan.offloaded_bytes},
+                           {"table_bytes", plan.table_bytes},
+                           {"tower_bytes", plan.tower ? plan.tower->weight_bytes : 0},
+                           {"picture_bytes", plan.picture_bytes},
+                           {"kv_cache_dtype", kv_dtype},
+                           {"kv_bytes_per_token", plan.token_bytes},
+                           {"mamba_ssm_cache_dtype", states},
+                           {"state_bytes_per_sequence", plan.state_bytes},
+                           {"tokens", plan.tokens},
+                           {"kv_bytes_per_sequence", plan.sequence_bytes},
+                           {"memory_bytes", plan.memory},
+                           {"sequences_that_fit", plan.n_sequences}};
+  if (plan.gpu) object["gpu"] = GpuPlan::json(*plan.gpu);
+  if (plan.split) object["split"] = SplitPlan::json(*plan.split);
+  if (plan.prompt) object["prompt"] = PromptPlan::json(*plan.prompt);
+  return object;
+}
+
 int PlanCommand::run() const {
+  if (prompt.wanted && (spec.wanted || ranks.wanted())) {
+    return fail({ErrorCode::kInvalidArgument,
+                 "--first-token: expected neither --spec nor several ranks beside it"});
+  }
   if (spec.wanted) {
     const Status done = spec.run(model, shape, type, json);
     return done ? kExitOk : fail(done.error());
@@ -230,24 +290,7 @@ int PlanCommand::run() const {
     return done ? kExitOk : fail(done.error());
   }
   if (json) {
-    nlohmann::json object = {{"model", plan->name},
-                             {"parameters", config.n_parameters()},
-                             {"weight_bytes", plan->weight_bytes},
-                             {"offloaded_bytes", plan->offloaded_bytes},
-                             {"table_bytes", plan->table_bytes},
-                             {"tower_bytes", plan->tower ? plan->tower->weight_bytes : 0},
-                             {"picture_bytes", plan->picture_bytes},
-                             {"kv_cache_dtype", kv_dtype},
-                             {"kv_bytes_per_token", plan->token_bytes},
-                             {"mamba_ssm_cache_dtype", states},
-                             {"state_bytes_per_sequence", plan->state_bytes},
-                             {"tokens", plan->tokens},
-                             {"kv_bytes_per_sequence", plan->sequence_bytes},
-                             {"memory_bytes", plan->memory},
-                             {"sequences_that_fit", plan->n_sequences}};
-    if (plan->gpu) object["gpu"] = GpuPlan::json(*plan->gpu);
-    if (plan->split) object["split"] = SplitPlan::json(*plan->split);
-    fmt::print("{}\n", object.dump());
+    fmt::print("{}\n", plan_json(*plan, kv_dtype, states).dump());
     return kExitOk;
   }
   fmt::print("{}: {:.2f} B parameters, weights {}\n", plan->name,
@@ -285,6 +328,7 @@ int PlanCommand::run() const {
              experts_offload ? " without those experts; what sequences take, experts lose" : "");
   if (plan->gpu) GpuPlan::print(*plan->gpu);
   if (plan->split) split.print(*plan->split);
+  if (plan->prompt) PromptPlan::print(*plan->prompt);
   return kExitOk;
 }
 
