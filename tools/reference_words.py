@@ -5,6 +5,7 @@ file and each HTTP status. tools/make_reference.py sends the examples to a serve
 # The order is that in which they are sent. A number in front is the status that is expected instead of 200.
 EXAMPLES = [
     ("GET", "/", None), ("GET", "/dashboard", None), ("GET", "/ui/app.js", None),
+    ("GET", "/docs", None), ("GET", "/docs/index.md", None), ("GET", "/docs/guide/run.md", None),
     ("GET", "/live", None), ("GET", "/health", None), ("GET", "/ready", None), ("GET", "/load", None), ("GET", "/version", None),
     ("GET", "/metrics", None), ("GET", "/v1/metrics", None), ("GET", "/v1/usage?start=2026-01-01&end=2026-12-31", None),
     ("GET", "/v1/mcp_servers", None), ("GET", "/v1/audit?limit=20", None),

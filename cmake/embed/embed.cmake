@@ -1,18 +1,25 @@
-# penstock_embed(TARGET FOLDER FUNCTION HEADER): compiles every file of FOLDER into TARGET.
+# penstock_embed(TARGET FOLDER FUNCTION HEADER [PATTERN…]): compiles the files of FOLDER that match a pattern (*) into TARGET.
 #
-# The generated source defines `std::span<const EmbeddedFile> FUNCTION()`, which HEADER declares. It is made again when a
-# file changes or is added. The same file is the script that the build runs (cmake -P).
+# The generated source defines `std::span<const EmbeddedFile> FUNCTION()`, which HEADER declares; names are those below FOLDER. It
+# is made again when a file changes or is added. The same file is the script that the build runs (cmake -P).
 set(PENSTOCK_EMBED_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
 
 function(penstock_embed target folder function header)
-  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*)
+  set(patterns ${ARGN})
+  if(NOT patterns)
+    set(patterns *)
+  endif()
+  cmake_path(ABSOLUTE_PATH folder NORMALIZE OUTPUT_VARIABLE root)
+  list(TRANSFORM patterns PREPEND ${root}/)
+  file(GLOB files CONFIGURE_DEPENDS ${patterns})
   set(output ${CMAKE_CURRENT_BINARY_DIR}/${function}.cc)
   string(REPLACE ";" "|" joined "${files}")
   add_custom_command(OUTPUT ${output} VERBATIM
-    COMMAND ${CMAKE_COMMAND} -DFILES=${joined} -DOUTPUT=${output} -DFUNCTION=${function} -DHEADER=${header}
+    COMMAND ${CMAKE_COMMAND} -DFILES=${joined} -DROOT=${root} -DOUTPUT=${output} -DFUNCTION=${function} -DHEADER=${header}
       -P ${PENSTOCK_EMBED_SCRIPT}
     DEPENDS ${files} ${PENSTOCK_EMBED_SCRIPT} COMMENT "Embedding ${folder}")
   target_sources(${target} PRIVATE ${output})
+  set_source_files_properties(${output} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 if(NOT CMAKE_SCRIPT_MODE_FILE)
@@ -24,7 +31,7 @@ set(arrays "")
 set(rows "")
 set(i 0)
 foreach(path ${FILES})
-  get_filename_component(name ${path} NAME)
+  cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${ROOT} OUTPUT_VARIABLE name)
   file(READ ${path} hex HEX)
   file(SHA256 ${path} hash)
   string(SUBSTRING ${hash} 0 16 tag)

@@ -138,11 +138,11 @@ TEST_P(HotExpertsTest, GiveWhatTheCpuGivesWhileExpertsMove) {
   EXPECT_GE(loaded.cuda().graphs().n_played(), 3);
 }
 
-// All mixtures with PENSTOCK_THOROUGH=1, else directories of every fourth.
+// All mixtures with PENSTOCK_THOROUGH=1, else directories of every sixth.
 std::vector<MixtureCase> some_mixtures(bool gguf) {
   const std::vector<MixtureCase> all = mixtures_for_devices(gguf && thorough());
   std::vector<MixtureCase> some;
-  for (size_t i = 0; i < all.size(); i += thorough() ? 1 : 4) some.push_back(all[i]);
+  for (size_t i = 0; i < all.size(); i += thorough() ? 1 : 6) some.push_back(all[i]);
   return some;
 }
 

@@ -29,7 +29,9 @@ namespace {
 
 // Hints behind the address, printed where standard error is a terminal.
 constexpr const char* kServing =
-    "Open it in a browser; clients of OpenAI's API take the same address with /v1. Ctrl-C ends it.";
+    "Open it in a browser (/docs explains it); clients of OpenAI's API take the same address with "
+    "/v1. "
+    "Ctrl-C ends it.";
 constexpr const char* kBuiltIn =
     "This is the built-in model, which tells stories. penstock serve NAME serves another; penstock "
     "pull lists models that fit this machine.";

@@ -1,4 +1,5 @@
-// GET /, /dashboard and /ui/{id}: the web page, embedded in the program.
+// GET /, /dashboard and /ui/{id}: the web page, embedded in the program; GET /docs, /docs/{id} and
+// /docs/{folder}/{id}: the documentation of its version.
 //
 // The files are public and need no key, since a browser cannot send one before the page asks for
 // it. The page then uses the API like any client.
@@ -16,8 +17,7 @@ constexpr const char* kContentSecurityPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
     "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-const EmbeddedFile* find_file(std::string_view name) {
-  const auto files = ui_files();
+const EmbeddedFile* find_file(std::span<const EmbeddedFile> files, std::string_view name) {
   const auto found = std::find_if(files.begin(), files.end(),
                                   [&](const EmbeddedFile& file) { return file.name == name; });
   return found == files.end() ? nullptr : &*found;
@@ -28,11 +28,13 @@ std::string content_type(std::string_view name) {
   if (name.ends_with(".css")) return "text/css; charset=utf-8";
   if (name.ends_with(".js")) return "text/javascript; charset=utf-8";
   if (name.ends_with(".svg")) return "image/svg+xml";
+  if (name.ends_with(".md")) return "text/markdown; charset=utf-8";
   return "application/octet-stream";
 }
 
-HttpReply file_reply(const HttpRequest& request, std::string_view name) {
-  const EmbeddedFile* file = find_file(name);
+HttpReply file_reply(const HttpRequest& request, std::span<const EmbeddedFile> files,
+                     std::string_view name) {
+  const EmbeddedFile* file = find_file(files, name);
   if (file == nullptr) return error_reply(404, fmt::format("no such file: {}", name));
   const std::string tag = fmt::format("\"{}\"", file->tag);
   HttpReply reply;
@@ -58,12 +60,21 @@ HttpReply file_reply(const HttpRequest& request, std::string_view name) {
 }  // namespace
 
 net::awaitable<void> get_page(Services&, Exchange& exchange) {
-  co_await exchange.reply(file_reply(exchange.request(), "index.html"));
+  co_await exchange.reply(file_reply(exchange.request(), ui_files(), "index.html"));
 }
 
 net::awaitable<void> get_page_file(Services&, Exchange& exchange) {
   const std::string name = exchange.request().path.substr(std::string_view("/ui/").size());
-  co_await exchange.reply(file_reply(exchange.request(), name));
+  co_await exchange.reply(file_reply(exchange.request(), ui_files(), name));
+}
+
+net::awaitable<void> get_docs(Services&, Exchange& exchange) {
+  co_await exchange.reply(file_reply(exchange.request(), ui_files(), "docs.html"));
+}
+
+net::awaitable<void> get_docs_file(Services&, Exchange& exchange) {
+  const std::string name = exchange.request().path.substr(std::string_view("/docs/").size());
+  co_await exchange.reply(file_reply(exchange.request(), docs_files(), name));
 }
 
 }  // namespace penstock

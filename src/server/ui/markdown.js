@@ -68,10 +68,18 @@ function parse_blocks(source) {
   return blocks;
 }
 
+// Code spans, strong, strike-through and emphasis; then links, and bare addresses.
+const kSpans = /(`+)(?!`)([^]*?[^`])\1(?!`)|(\*\*|__|~~)(?=\S)([^]*?\S)\3|(\*|_)(?=[^\s*_])([^]*?[^\s*_])\5(?![\w*])/.source;
+const kWebLink = /\[([^[\]]+)\]\((https?:\/\/[^\s()]+)\)/.source, kPageLink = /!?\[([^[\]]+)\]\(([^\s()]+)\)/.source;
+const kAddress = /https?:\/\/[^\s<>()"'`]*[\w/]/.source;
+const kInlineOfChats = new RegExp(`${kSpans}|${kWebLink}|${kAddress}`, "g");
+const kInlineOfPages = new RegExp(`${kSpans}|${kPageLink}|${kAddress}`, "g");
+
 class Renderer {
-  constructor(source, emit) {
+  constructor(source, emit, makes) {
     this.source = source;
-    this.emit = emit;  // (start, end, parent)
+    this.emit = emit;    // (start, end, parent)
+    this.makes = makes;  // {link(target), picture(target, alt)}: elements; null: links of the web only
   }
 
   block(block) {
@@ -165,7 +173,7 @@ class Renderer {
   // Code spans, strong, emphasis, strike-through and links in source[start, end).
   inline(start, end, parent) {
     const text = this.source.slice(start, end);
-    const pattern = /(`+)(?!`)([^]*?[^`])\1(?!`)|(\*\*|__|~~)(?=\S)([^]*?\S)\3|(\*|_)(?=[^\s*_])([^]*?[^\s*_])\5(?![\w*])|\[([^[\]]+)\]\((https?:\/\/[^\s()]+)\)|https?:\/\/[^\s<>()"'`]*[\w/]/g;
+    const pattern = new RegExp(this.makes ? kInlineOfPages : kInlineOfChats);
     let at = 0;
     for (let match; (match = pattern.exec(text)) !== null;) {
       const here = match.index;
@@ -181,9 +189,13 @@ class Renderer {
         const node = element(mark === "~~" ? "s" : mark.length === 2 ? "strong" : "em");
         this.inline(start + here + mark.length, start + at - mark.length, node);
         parent.append(node);
+      } else if (match[0][0] === "!") {
+        parent.append(this.makes.picture(match[8], match[7]));
       } else {
-        const node = element("a", { href: match[8] ?? match[0], target: "_blank", rel: "noopener noreferrer nofollow" });
-        if (match[7]) this.emit(start + here + 1, start + here + 1 + match[7].length, node);
+        const target = match[8] ?? match[0];
+        const node = this.makes?.link(target) ?? element("a", { href: target, target: "_blank", rel: "noopener noreferrer nofollow" });
+        if (match[7] && this.makes) this.inline(start + here + 1, start + here + 1 + match[7].length, node);
+        else if (match[7]) this.emit(start + here + 1, start + here + 1 + match[7].length, node);
         else this.emit(start + here, start + at, node);
         parent.append(node);
       }
@@ -193,12 +205,12 @@ class Renderer {
 }
 
 // Brings `parent` up to date with the source; blocks that did not change keep their elements, which makes streaming cheap.
-export function render_markdown(parent, source, emit) {
+export function render_markdown(parent, source, emit, makes = null) {
   const before = parent.blockKeys ?? [], blocks = parse_blocks(source);
   let same = 0;
   while (same < blocks.length - 1 && same < before.length - 1 && before[same] === blocks[same].key) ++same;
   while (parent.childNodes.length > same) parent.lastChild.remove();
-  const renderer = new Renderer(source, emit);
+  const renderer = new Renderer(source, emit, makes);
   for (const block of blocks.slice(same)) parent.append(renderer.block(block));
   parent.blockKeys = blocks.map((block) => block.key);
 }
