@@ -27,7 +27,7 @@ TOPICS = {  # in the order of docs/measurements.md
     "speculation": "What does speculation bring?", "ranks": "What do several processes bring?",
     "offload": "How fast are experts that lie in a file?", "cache": "What do narrow caches cost, and what does a cache on disk bring?",
     "long": "How fast are long contexts?", "sparse": "What does sparse attention bring?", "quantization": "What does quantizing cost?", "adapters": "What do adapters cost?",
-    "vectors": "How fast are vectors?", "tokenizers": "How fast are tokenizers?", "python": "What does Python cost?",
+    "vectors": "How fast are vectors?", "pictures": "How fast are pictures?", "tokenizers": "How fast are tokenizers?", "python": "What does Python cost?",
 }
 PEERS = {"llama_cpp": "llama.cpp", "ik": "ik_llama.cpp", "openvino": "OpenVINO GenAI", "vllm": "vLLM"}
 COLOURS = {"llama_cpp": "#3d85c6", "ik": "#c07f16", "openvino": "#8466c4", "vllm": "#3a9a68"}

@@ -11,6 +11,9 @@ namespace {
 
 // Bytes that stay in the second-level cache between packing and multiplying.
 constexpr size_t kBufferBytes = size_t{256} << 10;
+// Panels that kernels multiply together (GemmPlan::panels). Fewer at once take longer than what
+// leaves the cache: a wide row of BF16 weights has one panel in kBufferBytes.
+constexpr int kTogether = 4;
 constexpr size_t kScaleBytes = sizeof(float) * kPanelRows;  // of a panel's rows
 
 }  // namespace
@@ -21,7 +24,8 @@ LatePanels::LatePanels(const QuantizedMatrix& rows, std::shared_ptr<const void> 
       file_(std::move(file)),
       to_(to),
       row_scales_(row_scales),
-      n_at_once_(std::max(1, static_cast<int>(kBufferBytes / to.panel_bytes))),
+      n_at_once_(std::max(1, static_cast<int>(kBufferBytes / to.panel_bytes) / kTogether) *
+                 kTogether),
       n_left_(to.n_panels()),
       promised_(to.data, memory_bytes) {}
 
