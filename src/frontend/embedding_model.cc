@@ -135,6 +135,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
       return errorf(ErrorCode::kInvalidArgument, "pairs: expected one first text or {}, got {}",
                     second.size(), first.size());
     }
+    if (one) RETURN_IF_ERROR(check_query(first[0], second.size()));
     std::vector<PairTokens> pairs;
     std::optional<std::vector<TokenId>> known;  // tokens of the single first text
     for (size_t i = 0; i < second.size(); ++i) {
@@ -258,6 +259,18 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     input.tokens = tokenizer_->join(first, second);
     if (form.types) input.n_first_type = form.before.size() + first.size() + form.between.size();
     return input;
+  }
+
+  // In a template a query becomes tokens anew with each document.
+  Status check_query(const std::string& query, size_t n_documents) const {
+    constexpr size_t kMost = size_t{32} << 20;  // bytes
+    const bool once = tokenizer_ == nullptr || rerank_template() == nullptr;
+    if (once || query.size() <= kMost / std::max<size_t>(n_documents, 1)) return {};
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "pairs: the query is read with each of {} documents: expected at most {} bytes of "
+        "it, got {}",
+        n_documents, kMost / n_documents, query.size());
   }
 
   // Returns the template of a GGUF reranker's pairs, with {query} and {document}; null: none.

@@ -158,6 +158,8 @@ class OutputBuilder {
   bool finished() const { return n_open_ == 0; }
   const CompletionOutput& output(int index) const { return result_.outputs[index]; }
   const RequestOutput& so_far() const { return result_; }
+  // Frees the log-probabilities of the tokens so far, for readers that have passed them on.
+  void forget_logprobs(int index) { result_.outputs[index].logprobs.clear(); }
   RequestOutput take() { return std::move(result_); }
 
  private:

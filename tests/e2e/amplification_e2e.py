@@ -64,6 +64,8 @@ class Lists(unittest.TestCase):
                      "logit_bias: expected at most 4096 tokens")
         self.refused("/v1/completions", {**prompt, "bad_words": ["word " * 2_000_000]}, "bad_words: expected strings of at most 16384 bytes")
         self.refused("/v1/completions", {**prompt, "stop": ["x" * 8_000_000]}, "stop: expected strings of at most 16384 bytes")
+        self.refused("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "stop_sequences": ["x" * 8_000_000, "y" * 8_000_000]},
+                     "stop_sequences: expected strings of at most 16384 bytes")
         self.refused("/completion", {"prompt": "Once", "n_predict": 1, "dry_multiplier": 1, "dry_sequence_breakers": [f"{i} x" for i in range(100_000)]},
                      "dry_sequence_breakers: expected at most 1024 strings, got 100000")
 
@@ -79,6 +81,13 @@ class Lists(unittest.TestCase):
         schema = {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"], "additionalProperties": False, "description": "x" * 3 * MIB}
         reply = self.ask(COMPLETIONS, {"prompt": ["x"] * 128, "max_tokens": 1, "guided_json": schema})
         self.assertEqual(reply.status, 200, reply.body[:300])
+
+    def test_what_every_choice_repeats(self):
+        """Settings and texts of the request count as parts of the reply."""
+        body = {"prompt": "Once", "n_predict": 1, "grammar": "root ::= [a-z ]*\n" + "# a note\n" * (3 * MIB // 9)}
+        self.assertEqual(self.ask("/completion", body).status, 200)
+        self.refused("/completion", {**body, "n": 100}, "n: the reply may become")
+        self.refused("/completion", {**body, "n": 2, "stream": True}, "stream: prompts, their ids and log-probabilities and settings may be repeated")
 
     def test_bans_hold(self):
         ids = self.server.post("/tokenize", {"prompt": "there was a little"}).json()["tokens"]
@@ -236,6 +245,22 @@ class Stored(BatchCase):
             self.assertIn("expected a conversation of at most 1048576 bytes", reply.json()["error"]["message"])
             self.assertEqual(server.post("/v1/responses", {"input": "hi", "max_output_tokens": 1, "previous_response_id": first["id"]}).status, 200)
 
+
+    def test_many_small_values_are_bounded_like_those_of_bodies(self):
+        """However many requests they came with."""
+        item = {"type": "message", "role": "user", "content": "hi", "note": [[]] * 60_000}
+        with self.serve("--no-log-requests", *TEMPLATE) as server:
+            made = server.post("/v1/conversations", {}).json()["id"]
+            for _ in range(8):
+                reply = server.post(f"/v1/conversations/{made}/items", {"items": [item]})
+                self.assertEqual(reply.status, 200, reply.body[:300])
+            before = server.rss()
+            server.forget_peak()
+            reply = server.post("/v1/responses", {"input": "hi", "conversation": made, "max_output_tokens": 1})
+            self.assertEqual(reply.status, 400, reply.body[:300])
+            self.assertIn("values in", reply.json()["error"]["message"])
+            if SLOW == 1:
+                self.assertLess(server.peak() - before, 40 * MIB)
 
     def test_a_page_of_items_is_bounded(self):
         with self.serve(*TEMPLATE) as server:

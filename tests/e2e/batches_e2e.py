@@ -179,6 +179,18 @@ class Life(Case):
             self.assertEqual(server.get("/v1/batches", other).json()["data"], [])
             self.assertEqual(len(self.results(server, batch["output_file_id"], mine)), 1)
 
+    def test_cached_prompts_are_each_keys_own(self):
+        """Of keys of the command line too, which are counted as one."""
+        mine, other = bearer("first"), bearer("second")
+        prompt = "Once upon a time there was a little girl who lived in a house " * 6
+        with self.serve("--api-key", "first", "--api-key", "second") as server:
+            cached = []
+            for key in (mine, other, other):
+                batch = self.wait(server, self.create(server, [line(1, prompt=prompt, max_tokens=1)], headers=key)["id"], headers=key)
+                usage = self.results(server, batch["output_file_id"], key)["1"]["response"]["body"]["usage"]
+                cached.append(usage["prompt_tokens_details"]["cached_tokens"] > 0)
+            self.assertEqual(cached, [False, False, True])
+
 
 class Ends(Case):
     LONG = {"prompt": "Once upon a time", "max_tokens": 300, "ignore_eos": True, "temperature": 0}

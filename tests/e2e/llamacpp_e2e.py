@@ -228,6 +228,13 @@ class Infill(unittest.TestCase):
         self.assertLess(slow["tokens_predicted"], 400)
         self.assertLess(time.monotonic() - start, 60)
 
+    def test_what_was_cut_is_not_given_again(self):
+        """A text that ended by its indentation, to whoever asks for all of it."""
+        body = {"input_prefix": "", "input_suffix": "", "n_predict": 64, "temperature": 0}
+        with Server(pathlib.Path(directory.name) / "script", "--reply-cache", "16M") as server:
+            cut = [server.post("/infill", {**body, **fields})["content"] for fields in ({"n_indent": 4}, {}, {"n_indent": 4})]
+        self.assertEqual(cut, ["    total = 0\n    for x in xs:\n        total += x", MIDDLE, cut[0]])
+
     def test_what_editors_send(self):
         reply = self.ask(id_slot=0, top_k=40, top_p=0.99, stream=False, samplers=["top_k", "top_p", "infill"], cache_prompt=True, t_max_prompt_ms=500,
                          t_max_predict_ms=100000, n_indent=0, stop=["print"],

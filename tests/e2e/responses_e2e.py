@@ -3,6 +3,7 @@
 import json
 import pathlib
 import random
+import socket
 import sys
 import tempfile
 import time
@@ -10,7 +11,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import script_model
-from live_server import LARGER_MODEL, SLOW_KERNELS, Server, read_until, wait_for
+from live_server import LARGER_MODEL, SLOW, SLOW_KERNELS, Server, read_head, read_until, wait_for
 from server_ops_e2e import bearer, keys
 
 RESPONSES = "/v1/responses"
@@ -246,6 +247,24 @@ class Background(Case):
                 time.sleep(draw.random() * 0.15)
                 server.process.kill()
                 server.process.wait()
+
+
+class Readers(Case):
+    def test_slow_ones_hold_what_they_are_sent(self):
+        """And not all that is stored of the response."""
+        item = {"type": "message", "role": "user", "content": "Once", "note": "x" * 20_000_000}
+        tool = {"type": "web_search", "of_nobody": "x" * 2_000_000}
+        with self.serve("--no-log-requests") as server:
+            made = self.ask(server, input=[item], tools=[tool], max_output_tokens=2)["id"]
+            self.state(server, made)
+            before = server.rss()
+            for _ in range(16):
+                sock = server.raw()
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                sock.sendall(f"GET {RESPONSES}/{made} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                self.assertTrue(read_head(sock)[0].startswith(b"HTTP/1.1 200"))
+            if SLOW == 1:
+                self.assertLess(server.rss() - before, 150_000_000)
 
 
 class Tools(Case):

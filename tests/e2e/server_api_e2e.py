@@ -450,6 +450,14 @@ class Starts(unittest.TestCase):
             self.assertEqual(error["param"], list(fields)[0])
             self.assertIn("--max-logprobs", error["message"])
 
+    def test_log_probabilities_of_every_api_are_bounded(self):
+        body = {"input": PROMPT, "max_output_tokens": 1, "include": ["message.output_text.logprobs"]}
+        with Server(SMALL_MODEL, "--max-logprobs", 2, "--chat-template", "{{ messages[0].content }}") as server:
+            server.post("/v1/responses", {**body, "top_logprobs": 2})
+            for path, fields in (("/v1/responses", {**body, "top_logprobs": 3}), ("/v1/chat/completions", {**said(PROMPT), "logprobs": True, "top_logprobs": 3}),
+                                 ("/completion", {"prompt": PROMPT, "n_probs": 3}), ("/v1/completions", {"prompt": PROMPT, "logprobs": 3})):
+                self.assertIn("--max-logprobs", server.post(path, fields, 400)["error"]["message"], path)
+
 
 class Completions(unittest.TestCase):
     def complete(self, **fields):
@@ -821,6 +829,13 @@ class Chats(unittest.TestCase):
             message = script.post("/v1/chat/completions", body)["choices"][0]["message"]
             self.assertNotIn("tool_calls", message)
             self.assertIn('"get_weather"', message["content"])
+
+    def test_one_call_is_not_given_again_for_several(self):
+        body = {**said("several"), "tools": TOOLS, "temperature": 0}
+        with Server(script_folder, "--reply-cache", "16M") as server:
+            for parallel, n in ((False, 1), (True, 2), (False, 1), (True, 2)):
+                message = server.post("/v1/chat/completions", {**body, "parallel_tool_calls": parallel})["choices"][0]["message"]
+                self.assertEqual(len(message["tool_calls"]), n)
 
     def test_one_call_only(self):
         body = {**said("several"), "tools": TOOLS, "parallel_tool_calls": False}

@@ -2,6 +2,7 @@
 """What API keys learn of each other (nothing), spend of each other's (nothing) and more than they may (nothing); a lost database loses no file."""
 import json
 import pathlib
+import socket
 import sys
 import tempfile
 import time
@@ -10,7 +11,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import batches_e2e
 from batches_e2e import COMPLETIONS, line
-from live_server import LARGER_MODEL, MODEL, SLOW_KERNELS, SOURCE, Server, in_threads, read_until, wait_for
+from live_server import LARGER_MODEL, MODEL, SLOW_KERNELS, SOURCE, Server, in_threads, read_head, read_until, wait_for
 from server_ops_e2e import bearer, keys
 
 VECTORS = SOURCE / "models" / "penstock-embed-2m-q8_0.gguf"
@@ -288,6 +289,21 @@ class Places(Case):
             # on a slow machine the first of them has ended, beside the short one
             kept = [f"penstock:num_requests_{state}" for state in ("running", "waiting")] + [f"penstock:request_success_{end}_total" for end in ("stop", "length")]
             self.assertEqual(sum(server.metric(name, chief) for name in kept), 5)
+
+    def test_vectors_that_nobody_reads_leave_room_for_others(self):
+        mine, other = self.key(), self.key()
+        with self.serve("--runner", "pooling", "--max-reply-bytes", 1 << 20, "--no-log-requests", model=VECTORS) as server:
+            width = len(server.post("/v1/embeddings", {"input": "a"}, mine).json()["data"][0]["embedding"])
+            body = json.dumps({"input": ["a"] * ((1 << 20) // (12 * width))})
+
+            def ask(key):
+                sock = server.raw()
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                sock.sendall(f"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: {key['Authorization']}\r\n"
+                             f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+                return read_head(sock)[0].split(b" ", 2)[1]
+            self.assertEqual([ask(mine) for _ in range(4)], [b"200"] * 3 + [b"429"])
+            self.assertEqual(ask(other), b"200")
 
 
 class LostDatabase(Case):

@@ -173,6 +173,10 @@ TEST(Rerankers, OfGgufFilesAreTransformers) {
     EXPECT_EQ(cut[1].back(), (*tokens)[1].back());
     const auto none = (*model)->encode_pairs(pairs, {.truncate_to = 10});
     EXPECT_THAT(none ? "" : none.error().message, HasSubstr("without its document"));
+    // It is read with each document.
+    const std::vector<std::string> query = {std::string(20'000, 'a')}, documents(2000, "b");
+    const auto much = (*model)->pair_tokens(query, documents, {.truncate = true});
+    EXPECT_THAT(much ? "" : much.error().message, HasSubstr("read with each of 2000 documents"));
   }
 }
 

@@ -302,5 +302,25 @@ TEST(OutputBuilder, AnErrorBehindAStopStringIsNoError) {
   }
 }
 
+TEST(OutputBuilder, ForgetsLogprobsThatWereTold) {
+  const auto source =
+      open_weights(models_dir().string() + "/penstock-stories-15m-q8_0.gguf").value();
+  const auto tokenizer = Tokenizer::load(*source).value();
+  SamplingParams params = greedy(8);
+  params.logprobs = 2;
+  OutputBuilder builder(*tokenizer, params, tokenizer->encode("Once upon"));
+  for (const TokenId token : tokenizer->encode(" a time")) {
+    OwnedEvent event;
+    event.token = token;
+    event.logprob = {token, -1, 1};
+    event.alternatives = {{token, -1, 1}, {token + 1, -2, 2}};
+    builder.add(event);
+    ASSERT_EQ(builder.output(0).logprobs.size(), 1u);
+    EXPECT_EQ(builder.output(0).logprobs.back()[0].token, token);
+    builder.forget_logprobs(0);
+  }
+  EXPECT_GT(builder.output(0).token_ids.size(), 1u);
+}
+
 }  // namespace
 }  // namespace penstock

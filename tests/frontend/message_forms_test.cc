@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 
+#include "base/ordered_json.h"
 #include "forms_under_test.h"
 #include "support/test_data.h"
 
@@ -88,6 +90,19 @@ TEST(MessageForms, WhatIsNoMessageIsRefusedByItsPlace) {
       error_of(R"([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])"),
       HasSubstr("image_url"));
   EXPECT_THAT(error_of(R"([{"role": "user", "content": [{"type": "text"}]}])"), HasSubstr("text"));
+}
+
+// A request may give a message any number of members.
+TEST(MessageForms, NullsAreLeftOutInLinearTime) {
+  Json message = {{"role", "user"}, {"content", nullptr}, {"name", nullptr}, {"weight", 1}};
+  for (int i = 0; i < 200'000; ++i) add_member(message, "x" + std::to_string(i), nullptr);
+  add_member(message, "last", 2);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto messages = in_forms({}, Json::array({std::move(message)}));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  ASSERT_TRUE(messages) << messages.error().message;
+  const Json expected = {{"role", "user"}, {"content", ""}, {"weight", 1}, {"last", 2}};
+  EXPECT_EQ((*messages)[0], expected);
 }
 
 TEST(MessageForms, ReasoningHasBothNamesAndDevelopersBecomeSystemMessages) {

@@ -1,8 +1,14 @@
 // What a chat template may cost: steps are charged by the size of what is read and written.
 #include <gmock/gmock.h>
 
+#include <chrono>
+
 #include "base/work.h"
+#include "formats/weight_source.h"
+#include "frontend/chat/chat_prompt.h"
 #include "frontend/chat/chat_template.h"
+#include "support/test_data.h"
+#include "text/tokenizer.h"
 
 namespace penstock {
 namespace {
@@ -140,6 +146,35 @@ TEST(TemplateCost, LongConversationsHaveTheirShare) {
   const auto rendered = parsed->render(std::move(context), options);
   ASSERT_TRUE(rendered) << rendered.error().message;
   EXPECT_GT(rendered->size(), bytes);
+}
+
+// The text that a message is continued behind is looked for in the rendered text; both are of the
+// request, and templates may render another text than the last message's.
+TEST(TemplateCost, ContinuedMessagesAreFoundInLinearTime) {
+  const auto source =
+      open_weights((models_dir() / "penstock-stories-1m-q8_0.gguf").string()).value();
+  const auto tokenizer = Tokenizer::load(*source).value();
+  const auto prompter = ChatPrompter::open(*tokenizer, "{{ messages[0].content }}");
+  ASSERT_TRUE(prompter) << prompter.error().message;
+  const auto continued = [&](std::string text, std::string last) {
+    const Json messages = {{{"role", "assistant"}, {"content", std::move(text)}},
+                           {{"role", "assistant"}, {"content", std::move(last)}}};
+    const ChatPrompt options{.add_generation_prompt = false, .continue_final_message = true};
+    const auto prompt = prompter->render(messages, nullptr, Json::object(), options);
+    return prompt ? *prompt : "none";
+  };
+  const std::string many(4'000'000, 'a'), half(2'000'000, 'a');
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(continued(many, half + "b"), "none");
+  EXPECT_EQ(continued(many, "b" + half), "none");
+  EXPECT_EQ(continued(many + "c", half), many);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_EQ(continued("one two one three", "one \n"), "one two one ");
+  EXPECT_EQ(continued("one two one", "one \n"), "one two one");
+  EXPECT_EQ(continued("one\n two one", "one\n"), "one\n two one");
+  EXPECT_EQ(continued("one two", "two"), "one two");
+  EXPECT_EQ(continued("one two", "one two three"), "none");
+  EXPECT_EQ(continued("one two", " "), "none");
 }
 
 TEST(TemplateCost, RenderingIsCancelled) {

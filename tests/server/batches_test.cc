@@ -174,6 +174,9 @@ TEST_F(BatchesTest, SoManyAtATime) {
   one_more.owner = "me";
   one_more.input_file = files_->add("me", "in", "batch", "{}").value().id;
   EXPECT_EQ(batches_->add(one_more, 60).error().code, ErrorCode::kResourceExhausted);
+  // Results are no input: they may be larger than uploads.
+  one_more.input_file = files_->add("me", "out", "batch_output", "{}").value().id;
+  EXPECT_EQ(batches_->add(one_more, 60).error().code, ErrorCode::kInvalidArgument);
   add("you");
 }
 

@@ -12,6 +12,7 @@
 #include <future>
 #include <thread>
 
+#include "base/base64.h"
 #include "server/keys/access.h"
 
 namespace penstock {
@@ -103,6 +104,11 @@ net::awaitable<void> handle(Exchange& exchange, Seen& seen) {
     for (const char* piece : {"one ", "two ", "three"}) co_await exchange.write(piece);
     co_return co_await exchange.end_stream();
   }
+  if (path == "/cut_stream") {
+    co_await exchange.begin_stream(text_reply(""));
+    co_await exchange.write("one ");
+    co_return;
+  }
   co_await exchange.reply(
       text_reply(exchange.request().method + " " + path + " " + exchange.request().body + "."));
 }
@@ -176,6 +182,19 @@ TEST_F(HttpServerTest, OldClientsGetAnUnchunkedStreamAndAClosedConnection) {
   const std::string reply = ask("GET /stream HTTP/1.0\r\n\r\n");
   EXPECT_THAT(reply, HasSubstr("\r\n\r\none two three"));
   EXPECT_THAT(reply, Not(HasSubstr("chunked")));
+}
+
+// Whatever came in between: its client is told, and the next request does not answer into it.
+TEST_F(HttpServerTest, AStreamWithoutAnEndClosesItsConnection) {
+  start({});
+  Client client(server_->port());
+  const auto begin = std::chrono::steady_clock::now();
+  client.send("GET /cut_stream HTTP/1.1\r\nHost: x\r\n\r\nGET /next HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string data = client.read();
+  EXPECT_THAT(data, HasSubstr("4\r\none \r\n"));
+  EXPECT_THAT(data, testing::Not(HasSubstr("0\r\n\r\n")));
+  EXPECT_THAT(data, testing::Not(HasSubstr("/next")));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
 TEST_F(HttpServerTest, RequestIdsAreEchoedWhenTheyAreHarmless) {
@@ -516,6 +535,19 @@ TEST(PresentedKey, AllWays) {
   EXPECT_EQ(key({{"authorization", "Basic bWU6YTpi"}}), "a:b");
   EXPECT_EQ(key({{"authorization", "Basic !!!"}}), "");
   EXPECT_EQ(key({{"authorization", "Basic " + std::string(10000, 'A')}}), "");
+}
+
+// Padding may be missing.
+TEST(PresentedKey, OfEveryLength) {
+  for (size_t n = 0; n < 200; ++n) {
+    const std::string password(n, 'k');
+    std::string basic = encode_base64("me:" + password);
+    HttpRequest request;
+    for (; request.headers["authorization"] = "Basic " + basic, true; basic.pop_back()) {
+      EXPECT_EQ(presented_key(request), password) << basic;
+      if (!basic.ends_with('=')) break;
+    }
+  }
 }
 
 }  // namespace

@@ -3,7 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/asio/use_future.hpp>
+
 #include "server/http/http_server.h"
+#include "server/http/unattended_exchange.h"
+#include "server/server.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -145,6 +151,56 @@ TEST_F(ImageFetching, EndsInTimeAndWhenTheClientLeaves) {
   stop.request_stop();
   const auto got = ImageUrls(limits_).fetch("https://127.0.0.1:1/", 100, stop.get_token());
   EXPECT_FALSE(got);
+}
+
+// Counts what is held, within a bound.
+class HoldingExchange final : public UnattendedExchange {
+ public:
+  HoldingExchange(net::any_io_executor executor, std::string body, size_t most)
+      : UnattendedExchange(std::move(executor), {}), most_(most) {
+    set_body(std::move(body));
+  }
+  bool hold_more(size_t bytes) override {
+    if (held + bytes > most_) return false;
+    held += bytes;
+    return true;
+  }
+  size_t held = 0;
+
+ private:
+  const size_t most_;
+};
+
+// A file that is named three times is there three times.
+TEST_F(ImageFetching, FilesCountAsOftenAsTheyAreNamed) {
+  ServerConfig config;
+  config.listens = false;
+  const auto server = Server::open(config);
+  ASSERT_TRUE(server) << server.error().message;
+  net::thread_pool thread(1);
+  const std::string url = fmt::format("https://127.0.0.1:{}/picture", server_->port());
+  const std::string part = fmt::format(R"({{"type":"image_url","image_url":{{"url":"{}"}}}})", url);
+  const std::string body = fmt::format(R"({{"messages":[{{"content":[{0},{0},{0}]}}]}})", part);
+  const auto resolved = [&](size_t bytes, HoldingExchange& exchange) {
+    limits_.bytes = bytes;
+    ImageUrls urls(limits_);
+    return net::co_spawn(thread, urls.resolve((*server)->services(), exchange), net::use_future)
+        .get();
+  };
+  constexpr size_t kFile = 7, kBase64 = 12;  // bytes
+  HoldingExchange fits(thread.get_executor(), body, 3 * kBase64);
+  EXPECT_TRUE(resolved(3 * kFile, fits));
+  EXPECT_EQ(fits.held, 3 * kBase64);
+  EXPECT_EQ(fits.request().body.find("https://"), std::string::npos);
+  HoldingExchange large(thread.get_executor(), body, 3 * kBase64);
+  const Status refused = resolved(3 * kFile - 1, large);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("the pictures of a request have at most 20 bytes"));
+  HoldingExchange full(thread.get_executor(), body, 3 * kBase64 - 1);
+  const Status later = resolved(3 * kFile, full);
+  ASSERT_FALSE(later);
+  EXPECT_EQ(later.error().code, ErrorCode::kResourceExhausted);
 }
 
 }  // namespace

@@ -8,6 +8,9 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/write.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -492,6 +495,36 @@ TEST(McpEventData, WhereverItIsCut) {
     events.add(std::string_view(text).substr(cut), take);
     EXPECT_THAT(all, testing::ElementsAre("one\ntwo", "three")) << cut;
   }
+}
+
+// What reads an answer may run out of memory: that does not pass through curl.
+TEST(McpHttpTransfer, ThrowsWhatItsReaderThrows) {
+  const std::string answer =
+      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+      "Connection: close\r\n\r\ndata: {}\n\ndata: {}\n\n";
+  namespace asio = boost::asio;
+  asio::io_context context;
+  asio::ip::tcp::acceptor acceptor(context, {asio::ip::make_address("127.0.0.1"), 0});
+  std::thread server([&] {
+    asio::ip::tcp::socket socket = acceptor.accept();
+    std::array<char, 4096> piece;
+    for (std::string request; !request.ends_with("\r\n\r\n{}");)
+      request.append(piece.data(), socket.read_some(asio::buffer(piece)));
+    asio::write(socket, asio::buffer(answer));
+  });
+  McpServerConfig config;
+  config.url = fmt::format("http://127.0.0.1:{}/", acceptor.local_endpoint().port());
+  HttpTransfer transfer(config, "", "");
+  int n = 0;
+  const McpWait wait{std::chrono::steady_clock::now() + std::chrono::seconds(20), {}};
+  EXPECT_THROW((void)transfer.post("{}", wait,
+                                   [&](std::string_view) -> bool {
+                                     ++n;
+                                     throw std::bad_alloc();
+                                   }),
+               std::bad_alloc);
+  EXPECT_EQ(n, 1);
+  server.join();
 }
 
 // What items become in a conversation.

@@ -1,10 +1,12 @@
 #include "server/replies/cache/particulars.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "server/replies/cache/meaning_index.h"
@@ -24,6 +26,24 @@ TEST(Particulars, ParaphrasesHaveTheSame) {
   EXPECT_TRUE(same("What does “tide” mean?", "What does \"tide\" mean?"));
   EXPECT_TRUE(same("Add 1,000 and 3.", "add 1000 and three"));
   EXPECT_TRUE(same("What is Anna's plan?", "What is the plan of Anna?"));
+}
+
+// Quotations that do not end, and names that are all different.
+TEST(Particulars, LongTextsTakeLinearTime) {
+  std::string quotes, names;
+  for (int i = 0; i < 200'000; ++i) {
+    quotes += " 'a";
+    names += fmt::format(" x{}", i);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(particulars_of(quotes).quoted.empty());
+  EXPECT_EQ(particulars_of(names + names).names.size(), 200'000u);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST(Particulars, QuotationsEndAtTheNextMark) {
+  const std::vector<std::string> quoted = {"it isn't", "b", "c"};
+  EXPECT_EQ(particulars_of("say 'it isn't' and \"b\" or `c` don't \" say").quoted, quoted);
 }
 
 TEST(Particulars, NumbersCount) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "server/routes/route_request.h"
 #include "server/routes/table/route_score.h"
 #include "server/routes/table/route_table.h"
 
@@ -79,6 +80,16 @@ TEST(RouteTable, TheFirstRuleThatHoldsDecides) {
   EXPECT_EQ(decide_by_score(config, 0.5, 0.5).model, "l");
   EXPECT_TRUE(decide_by_score(config, 0.4, 0.5).may_cascade);
   EXPECT_EQ(decide_otherwise(config).model, "s");
+}
+
+// What a client wrote, and what a model wrote about it, is text: marks in it are not filled again.
+TEST(RouteCheck, MarksInTextsAreText) {
+  EXPECT_EQ(check_prompt("Q {question} A {answer} {question}", "{answer}", "{question}x"),
+            "Q {answer} A {question}x {answer}");
+  EXPECT_EQ(check_prompt("none", "a", "b"), "none");
+  std::string question;
+  for (int i = 0; i < 20'000; ++i) question += "{answer}";
+  EXPECT_EQ(check_prompt("{question}", question, std::string(100'000, 'a')), question);
 }
 
 // At the minimum of the loss its gradient is zero.

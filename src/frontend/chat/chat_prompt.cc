@@ -1,5 +1,6 @@
 #include "frontend/chat/chat_prompt.h"
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/ordered_json.h"
@@ -22,13 +23,22 @@ std::string last_text(const Json& message) {
   return content->is_string() ? content->get<std::string>() : std::string();
 }
 
+// Returns where `part` stands last in the text, or npos. memmem() is linear for every text; rfind()
+// is not, and both texts are of a request.
+size_t find_last(const std::string& text, const std::string& part) {
+  const std::string back(text.rbegin(), text.rend()), wanted(part.rbegin(), part.rend());
+  const void* found = memmem(back.data(), back.size(), wanted.data(), wanted.size());
+  if (found == nullptr) return std::string::npos;
+  return text.size() - part.size() - size_t(static_cast<const char*>(found) - back.data());
+}
+
 // Cuts the text after the last message's content, so that the model continues it. Templates may
 // have trimmed the content.
 Status cut_after_content(std::string& text, const std::string& content) {
   const size_t last = content.find_last_not_of(" \t\r\n");
   const std::string trimmed =
       last == std::string::npos ? std::string() : content.substr(0, last + 1);
-  const size_t at = text.rfind(trimmed);
+  const size_t at = find_last(text, trimmed);
   if (trimmed.empty() || at == std::string::npos) {
     return errorf(
         ErrorCode::kInvalidArgument,

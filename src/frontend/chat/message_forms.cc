@@ -343,10 +343,16 @@ void name_reasoning(Json& message) {
   }
 }
 
+// In work that is linear in the members, of which a request may have any number. Leaves room for two
+// more.
 void drop_nulls(Json& message) {
-  for (auto field = message.begin(); field != message.end();) {
-    field = field->is_null() && field.key() != "content" ? message.erase(field) : std::next(field);
+  Json kept = Json::object();
+  reserve_members(kept, message.size() + 2);
+  for (auto field = message.begin(); field != message.end(); ++field) {
+    if (!field->is_null() || field.key() == "content")
+      add_member(kept, field.key(), std::move(*field));
   }
+  message = std::move(kept);
 }
 
 // Appends content to a message: texts separated by an empty line, or parts. false: one of them is
@@ -410,7 +416,6 @@ Result<Json> in_forms(const MessageForms& forms, Json messages) {
   for (size_t i = 0; i < messages.size(); ++i) {
     Json& message = messages[i];
     drop_nulls(message);
-    reserve_members(message, message.size() + 2);
     name_reasoning(message);
     RETURN_IF_ERROR(put_calls_in_form(forms, n_values, message));
     if (forms.short_ids) shorten_id(message, "tool_call_id");

@@ -42,8 +42,7 @@ tl::unexpected<Error> at_place(const Picture& picture, Error error) {
 
 nlohmann::json json_of(const WeightSource& source, const char* file) {
   const std::optional<std::string> text = source.side_file(file);
-  if (!text) return nullptr;
-  return bounded_json<nlohmann::json>(*text);
+  return text ? bounded_json<nlohmann::json>(*text) : nlohmann::json();
 }
 
 ImageProcessorFiles files_of(const WeightSource& source, bool hears) {
@@ -429,36 +428,37 @@ void Eyes::finish(std::list<Open>::iterator open, Result<PictureRows> result,
   lock.lock();
 }
 
-// Each turn encodes one picture or sound, or one view of a video.
 void Eyes::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     wake_.wait(lock, [this] { return stopping_ || !calls_.empty(); });
     if (calls_.empty()) return;
     const auto open = next_call();
-    const Call& call = open->call;
-    const GoesOn goes_on = [&, stop = open->cancelled.get_token()]() -> Status {
-      if (stop.stop_requested()) return make_error(ErrorCode::kCancelled, "cancelled");
-      if (call.deadline && Clock::now() >= *call.deadline)
-        return make_error(ErrorCode::kDeadlineExceeded, "the time for this request is over");
-      return {};
-    };
-    if (Status status = goes_on(); !status) {
-      finish(open, tl::unexpected(std::move(status).error()), lock);
-      continue;
+    try {
+      take_turn(open, lock);
+    } catch (const std::bad_alloc&) {  // the call has not ended
+      finish(open, out_of_memory(), lock);
     }
-    if (open->rows.size() == call.pictures.size()) {
-      finish(open, std::move(open->rows), lock);
-      continue;
-    }
-    tenants_.at(call.tenant).last_turn = ++n_turns_;
-    auto rows = next_rows_locked(*open, goes_on, lock);
-    if (rows && *rows != nullptr) open->rows.push_back(*std::move(rows));  // there is room
-    if (!rows)
-      finish(open, tl::unexpected(std::move(rows).error()), lock);
-    else if (open->rows.size() == call.pictures.size())
-      finish(open, std::move(open->rows), lock);
   }
+}
+
+// Encodes one picture or sound, or one view of a video. Throws std::bad_alloc before the call ends.
+void Eyes::take_turn(std::list<Open>::iterator open, std::unique_lock<std::mutex>& lock) {
+  const Call& call = open->call;
+  const GoesOn goes_on = [&, stop = open->cancelled.get_token()]() -> Status {
+    if (stop.stop_requested()) return make_error(ErrorCode::kCancelled, "cancelled");
+    if (call.deadline && Clock::now() >= *call.deadline)
+      return make_error(ErrorCode::kDeadlineExceeded, "the time for this request is over");
+    return {};
+  };
+  Status status = goes_on();
+  if (!status) return finish(open, tl::unexpected(std::move(status).error()), lock);
+  if (open->rows.size() == call.pictures.size()) return finish(open, std::move(open->rows), lock);
+  tenants_.at(call.tenant).last_turn = ++n_turns_;
+  auto rows = next_rows_locked(*open, goes_on, lock);
+  if (!rows) return finish(open, tl::unexpected(std::move(rows).error()), lock);
+  if (*rows != nullptr) open->rows.push_back(*std::move(rows));  // there is room
+  if (open->rows.size() == call.pictures.size()) finish(open, std::move(open->rows), lock);
 }
 
 // Looks up kept rows and keeps new ones with the lock, and computes without it. Only the encoding

@@ -149,6 +149,7 @@ class Eyes {
   Result<ImagePlan> plan_picture(const Picture& picture, const Own& own) const;
   Result<PlannedPicture> plan_one(Picture picture, const Own& own) const;
   void work();
+  void take_turn(std::list<Open>::iterator open, std::unique_lock<std::mutex>& lock);
   int64_t row_bytes_of(const PlannedPicture& picture) const;
   std::optional<Error> why_over(const Open& open) const;
   std::list<Open>::iterator next_call();

@@ -33,15 +33,6 @@ Status check_fields(const Services& services, const HttpRequest& request,
   return {};
 }
 
-// Lists of token ids as long as the context must always fit.
-size_t allowance(const Services& services) {
-  constexpr size_t kLeast = size_t{8} << 20, kPerToken = 64;
-  size_t bytes = kLeast;
-  for (const auto& model : services.models.all())
-    bytes = std::max(bytes, kPerToken * static_cast<size_t>(model->max_model_len()));
-  return bytes;
-}
-
 // Returns the model name in the body; Ollama's clients may append a tag to a name without one.
 std::string served_name(const Services& services, const HttpRequest& request, const json& body) {
   if (!record_of(request).model.empty()) return record_of(request).model;
@@ -55,6 +46,15 @@ std::string served_name(const Services& services, const HttpRequest& request, co
 }
 
 }  // namespace
+
+// Lists of token ids as long as the context must always fit.
+size_t most_values(const Services& services) {
+  constexpr size_t kLeast = size_t{8} << 20, kPerToken = 64;
+  size_t bytes = kLeast;
+  for (const auto& model : services.models.all())
+    bytes = std::max(bytes, kPerToken * static_cast<size_t>(model->max_model_len()));
+  return bytes;
+}
 
 Status check_logprobs(const Services& services, const ServedModel& model, int64_t asked,
                       const char* field) {
@@ -71,7 +71,7 @@ Result<json> read_json_body(const Services& services, const HttpRequest& request
     return errorf(ErrorCode::kUnsupported,
                   "body: compressed bodies are not supported (Content-Encoding: {})", encoding);
   }
-  ASSIGN_OR_RETURN(json body, read_json(request.body, allowance(services)));
+  ASSIGN_OR_RETURN(json body, read_json(request.body, most_values(services)));
   if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
   return body;
 }
@@ -126,7 +126,7 @@ std::optional<HttpReply> check_text_body(const Services& services, const HttpReq
 }
 
 std::string model_named_in(const Services& services, const HttpRequest& request) {
-  const auto body = read_json(request.body, allowance(services));
+  const auto body = read_json(request.body, most_values(services));
   return body && body->is_object() ? served_name(services, request, *body) : "";
 }
 

@@ -39,6 +39,9 @@ Result<ApiBody> read_body(Services& services, const HttpRequest& request,
 // kInvalidArgument, kUnsupported (a content encoding).
 Result<json> read_json_body(const Services& services, const HttpRequest& request);
 
+// Returns the bytes that the values of a body may take beside twice its length (read_json()).
+size_t most_values(const Services& services);
+
 // Returns the maximum number of bytes of a text that is counted or shown but not computed, so that
 // no context limits it: the longest context of the served models in bytes, at least 4 MiB.
 size_t most_text(const Services& services);

@@ -242,6 +242,7 @@ Result<ChatTask> read_task(Conversation conversation, GenerationCall& call) {
   const MessageTexts texts = explains ? MessageTexts::of(conversation.messages) : MessageTexts();
   auto task = call.model->chat().read(std::move(conversation));
   if (!task) return renamed(std::move(task).error(), call.structured_field);
+  if (task->one_call) call.ends_by = "one call";
   call.params.structured_outputs = std::move(task->constraint);
   if (!task->pictures.empty()) call.question = std::nullopt;
   call.pictures.push_back(std::move(task->pictures));

@@ -1,6 +1,7 @@
 #include "server/api/earlier_items.h"
 
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 #include "server/api/api_request.h"
 #include "server/services/config.h"
 
@@ -27,6 +28,20 @@ Status hold(Services& services, const std::string& asker, const char* field, siz
                 field, services.config.http.max_total_body_bytes);
 }
 
+// Reads stored items, whose values are bounded as those of a body are.
+Result<json> read_items(const Services& services, const char* field, const std::string& text) {
+  constexpr size_t kOfValue = 48;  // bytes
+  const size_t most = (most_values(services) + 2 * text.size()) / kOfValue, n = count_values(text);
+  if (n > most) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: expected a conversation of at most {} values in {} bytes, got {}", field,
+                  most, text.size(), n);
+  }
+  json items = bounded_json<json>(text);
+  if (items.is_array()) return items;
+  return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", field);
+}
+
 // Maps kNotFound of an object named in the body to an error of the body.
 tl::unexpected<Error> named_wrongly(const char* field, Error error) {
   if (error.code != ErrorCode::kNotFound) return tl::unexpected(std::move(error));
@@ -44,14 +59,12 @@ Result<json> items_of_response(Services& services, const StoreCall& stored, cons
   RETURN_IF_ERROR(
       hold(services, stored.asker, kField, found->input.size() + found->reply.size(), call));
   const json reply = bounded_json<json>(found->reply);
-  json items = bounded_json<json>(found->input);
   const std::string status = found->ended ? get_string(reply, "status") : "in_progress";
   if (status != "completed" && status != "incomplete") {
     return errorf(ErrorCode::kInvalidArgument,
                   "{}: expected a response that is completed, {} is {}", kField, id, status);
   }
-  if (!items.is_array())
-    return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", id);
+  ASSIGN_OR_RETURN(json items, read_items(services, kField, found->input));
   for (const json& item : get_field(reply, "output")) items.push_back(item);
   return items;
 }
@@ -66,10 +79,7 @@ Result<json> items_of_conversation(Services& services, const StoreCall& stored,
   // The conversation may have grown since it was looked up.
   auto text = conversations.all_items(stored.owner, id, found->bytes);
   if (!text) return named_wrongly(kField, std::move(text.error()));
-  json items = bounded_json<json>(*text);
-  if (!items.is_array())
-    return errorf(ErrorCode::kInternal, "{}: what is stored of it cannot be read", id);
-  return items;
+  return read_items(services, kField, *text);
 }
 
 std::string conversation_named_in(const json& body) {

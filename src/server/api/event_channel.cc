@@ -170,7 +170,10 @@ void EventChannel::on_prompt_logprobs(RequestId request, int first,
 
 void EventChannel::wake() {
   woken_ = true;
-  bell_->ring(shared_from_this());
+  try {
+    bell_->ring(shared_from_this());
+  } catch (const std::bad_alloc&) {  // the next event rings
+  }
 }
 
 void EventChannel::close() {

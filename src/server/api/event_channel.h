@@ -40,6 +40,7 @@ class EventChannel : public EventSink, public std::enable_shared_from_this<Event
   // `take`.
   net::awaitable<void> pass(const Take& take, std::chrono::milliseconds timeout);
   // Makes the current pass() return soon and all later ones at once, because the client is gone.
+  // Throws nothing: whoever leaves may do so in a destructor or a thread's handler.
   void wake();
   // Ends the use of pass(). REQUIRES: called on the executor, before the waiting coroutine ends.
   void close();

@@ -1,6 +1,8 @@
 #include "server/api/generation.h"
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include "engine/requests/context_limit.h"
 #include "server/http/apart_threads.h"
@@ -147,10 +149,15 @@ Generation::~Generation() {
   channel_->close();
 }
 
+// Throws nothing: the destructor calls it. Where the engine's inbox has no memory for it, the
+// sequence goes on to its end, which nobody reads.
 void Generation::cancel_all() {
   if (n_open_ == 0) return;
   for (size_t i = 0; i < ids_.size(); ++i) {
-    if (builders_[i] != nullptr) session_.engine().cancel(ids_[i], FinishReason::kAbort);
+    try {
+      if (builders_[i] != nullptr) session_.engine().cancel(ids_[i], FinishReason::kAbort);
+    } catch (const std::bad_alloc&) {
+    }
   }
 }
 
@@ -232,6 +239,7 @@ void Generation::handle(int prompt, const OwnedEvent& event) {
       running_->n_decoded[delta.choice].store(delta.n_tokens, std::memory_order_relaxed);
       if (call_.params.logprobs && !output.logprobs.empty())
         delta.logprobs = output.logprobs.back();
+      if (!call_.keeps_logprobs) builder->forget_logprobs(event.index);
     }
     if (step.finished) {
       delta.finish = output.finish_reason;
@@ -280,7 +288,7 @@ void Generation::note(const RequestOutput& output) {
 
 net::awaitable<bool> Generation::pass(const Take& take, std::chrono::milliseconds timeout) {
   if (gone_ || n_open_ == 0) co_return false;
-  if (replayed_) co_return replay(take);
+  if (replayed_) co_return co_await replay(take);
   const EventChannel::Take absorb = [&](const std::vector<OwnedEvent>& news) {
     if (gone_) return false;
     deltas_.clear();
@@ -292,16 +300,18 @@ net::awaitable<bool> Generation::pass(const Take& take, std::chrono::millisecond
   co_return !gone_ && n_open_ > 0;
 }
 
-bool Generation::replay(const Take& take) {
+// A long reply leaves the thread to other connections between its parts.
+net::awaitable<bool> Generation::replay(const Take& take) {
   constexpr int kAtOnce = 64;
   OwnedEvent event;
-  while (n_open_ > 0) {
+  while (n_open_ > 0 && !gone_) {
     deltas_.clear();
     for (int i = 0, prompt = 0; i < kAtOnce && n_open_ > 0 && replayed_->next(prompt, event); ++i)
       handle(prompt, event);
     if (!take(deltas_)) break;
+    if (n_open_ > 0) co_await net::post(exchange_.executor(), net::use_awaitable);
   }
-  return n_open_ > 0;
+  co_return !gone_ && n_open_ > 0;
 }
 
 void Generation::stop(int choice) {

@@ -56,9 +56,17 @@ struct GenerationCall {
   double prefill_wait_seconds = 0;  // as Request has it
   // whether Generation::prompt_progress() will be called
   bool watches_prompts = false;
-  // How often the reply repeats a prompt: its text or ids in each choice, and the log-probabilities
-  // of its tokens (if requested) in all choices together.
+  // How often the reply repeats a prompt: its ids in each choice, and the log-probabilities of its
+  // tokens (if requested) in all choices together.
   int n_repeats = 0, n_row_repeats = 1;
+  // Bytes of texts that each of n choices repeats, of all prompts together.
+  size_t repeated_bytes = 0;
+  // the end of a stream repeats the whole reply
+  bool repeats_reply = false;
+  // keep the log-probabilities of tokens behind their deltas; a stream has passed them on
+  bool keeps_logprobs = true;
+  // what ends the reply besides `params`, for the reply cache; "": nothing
+  std::string ends_by;
   bool fills_context = false;  // the client set no maximum reply length
   // the text keeps special tokens that mark parts of a reply
   bool keep_markers = false;
@@ -143,7 +151,7 @@ class Generation {
   void watch();
   void open_prompt(std::vector<TokenId> prompt);
   void handle(int prompt, const OwnedEvent& event);
-  bool replay(const Take& take);
+  net::awaitable<bool> replay(const Take& take);
   void note(const RequestOutput& output);  // for the request's trace
   void cancel_all();
 

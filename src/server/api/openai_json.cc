@@ -4,6 +4,8 @@
 #include <ctime>
 #include <functional>
 
+#include "base/ordered_json.h"
+#include "base/text_hash.h"
 #include "server/api/api_request.h"
 #include "server/api/llamacpp.h"
 #include "server/services/config.h"
@@ -185,10 +187,12 @@ json prompt_logprobs_json(const Tokenizer& tokenizer, const RequestOutput& outpu
     }
     json one = json::object();
     for (const TokenLogprob& value : row) {
-      one[std::to_string(value.token)] = {{"logprob", finite(value.logprob)},
-                                          {"rank", value.rank},
-                                          {"decoded_token", names(value.token)}};
+      add_member(one, std::to_string(value.token),
+                 {{"logprob", finite(value.logprob)},
+                  {"rank", value.rank},
+                  {"decoded_token", names(value.token)}});
     }
+    drop_repeated_members(one);
     list.push_back(std::move(one));
   }
   return list;
@@ -215,14 +219,14 @@ void LegacyLogprobs::add_row(const std::vector<TokenLogprob>& row) {
   tokens_.push_back(names_(row[0].token));
   logprobs_.push_back(finite(row[0].logprob));
   json top = json::object();
+  TextSet texts;
+  const auto add = [&](const TokenLogprob& value) {
+    std::string text = names_(value.token);
+    if (texts.insert(text).second) add_member(top, std::move(text), finite(value.logprob));
+  };
   const size_t n = std::min(row.size() - 1, static_cast<size_t>(std::max(n_top_, 0)));
-  for (size_t i = 1; i <= n; ++i) {
-    const std::string text = names_(row[i].token);
-    if (!top.contains(text)) top[text] = finite(row[i].logprob);
-  }
-  // Adds the chosen token, which must always be included.
-  const std::string own = names_(row[0].token);
-  if (!top.contains(own)) top[own] = finite(row[0].logprob);
+  for (size_t i = 1; i <= n; ++i) add(row[i]);
+  add(row[0]);  // the chosen token must always be included
   top_.push_back(std::move(top));
 }
 

@@ -173,8 +173,8 @@ int64_t n_tokens(const PoolingCall& call) {
   return n;
 }
 
-Status take_reply(Services& services, const ServedModel& model, const PoolingCall& call,
-                  bool as_base64, BodyBudget& budget) {
+Status take_reply(Services& services, const Exchange& exchange, const ServedModel& model,
+                  const PoolingCall& call, bool as_base64, BodyBudget& budget) {
   const EmbeddingInfo info = model.pooling().model().info();
   const bool vectors = call.kind.task == PoolingKind::Task::kEmbed ||
                        call.kind.task == PoolingKind::Task::kEmbedTokens;
@@ -195,10 +195,13 @@ Status take_reply(Services& services, const ServedModel& model, const PoolingCal
                   n_rows * width, bytes, most);
   }
   constexpr int64_t kAtOnce = 4;  // concurrent replies of maximum size
-  budget.attach(services.under_way.reply_bytes, kAtOnce * most);
+  budget.attach(services.under_way.vector_bytes, kAtOnce * most);
+  budget.share(services.under_way.vector_shares, exchange.request().asker());
   if (budget.take(bytes)) return {};
   return errorf(ErrorCode::kResourceExhausted,
-                "the replies under way hold {} bytes, all that this server allows", kAtOnce * most);
+                "the replies under way hold {} bytes, all that this server allows, or this client "
+                "three quarters of them",
+                kAtOnce * most);
 }
 
 json pooling_reply(const std::string& prefix, const std::string& name, int64_t n_tokens) {

@@ -35,9 +35,10 @@ net::awaitable<Result<std::vector<float>>> embed_for_server(Services& services, 
 
 int64_t n_tokens(const PoolingCall& call);
 // Reserves the approximate size of the reply from the server's limits for one reply and for all
-// replies together, until `budget` is destroyed. Errors: kInvalidArgument, kResourceExhausted.
-Status take_reply(Services& services, const ServedModel& model, const PoolingCall& call,
-                  bool as_base64, BodyBudget& budget);
+// replies together, of which one client gets three quarters, until `budget` is destroyed. Errors:
+// kInvalidArgument, kResourceExhausted.
+Status take_reply(Services& services, const Exchange& exchange, const ServedModel& model,
+                  const PoolingCall& call, bool as_base64, BodyBudget& budget);
 inline constexpr size_t kBytesOfNumber = 12;  // approximate bytes of one number as text
 // Returns {"id", "object", "created", "model", "usage"}. prefix: of the id. name: the model's or
 // adapter's.

@@ -238,12 +238,16 @@ Result<ResponseCall> read_response_call(Services& services, const HttpRequest& r
     return errorf(ErrorCode::kInvalidArgument,
                   "top_logprobs: needs include: [\"message.output_text.logprobs\"]");
   }
-  if (call.logprobs) params.logprobs = top;
+  if (call.logprobs) {
+    RETURN_IF_ERROR(check_logprobs(services, *call.generation.model, top, "top_logprobs"));
+    params.logprobs = top;
+  }
   const std::string id = get_string(body, "request_id");
   call.id = "resp_" + id;
   if (id.empty() || call.store) call.id = random_id(id.empty() ? "resp_" : "resp_" + id + "_");
   call.stream = get_bool(body, "stream");
   call.timings = get_bool(body, "timings");
+  call.generation.repeats_reply = true;  // its last event has all of it
   if (call.mcp)
     call.first = call.generation;
   else

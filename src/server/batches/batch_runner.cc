@@ -10,6 +10,7 @@
 
 #include "server/api/api_request.h"
 #include "server/keys/accounts.h"
+#include "server/keys/ledger/api_keys.h"
 #include "server/routing/client_reason.h"
 #include "server/routing/endpoint.h"
 #include "server/services/request_log.h"
@@ -40,6 +41,11 @@ std::string errors_json(const std::vector<BatchMistake>& mistakes) {
                     {"line", one.line > 0 ? json(one.line) : json()}});
   }
   return dump({{"object", "list"}, {"data", std::move(list)}});
+}
+
+// Plain keys have one payer, and prompts of their own.
+std::string tenant_of(const StoredBatch& batch) {
+  return batch.payer == ApiKey::kPlainPayer ? batch.payer + "-" + batch.owner : batch.payer;
 }
 
 }  // namespace
@@ -348,8 +354,8 @@ net::awaitable<void> BatchRunner::run_line(UnderWay one) {
     HttpRequest request;
     request.client = run.batch.payer;
     request.record = std::make_shared<RequestRecord>();
-    request.record->key = run.batch.key,
-    request.record->payer = request.record->tenant = run.batch.payer;
+    request.record->key = run.batch.key, request.record->payer = run.batch.payer;
+    request.record->tenant = tenant_of(run.batch);
     request.peer = run.batch.id;
     const auto wanted = [&] { return !stopping_ && !run.ending; };
     const auto result = co_await lines_.compute(one.line(), std::move(request), wanted);

@@ -114,7 +114,8 @@ net::awaitable<void> post_load_adapter(Services& services, Exchange& exchange) {
   auto load = read_adapter_load(services, exchange.request());
   if (!load) co_return co_await exchange.reply(error_reply(load.error()));
   const std::string asked = load->adapter.path;
-  const auto found = services.adapter_folders.find(asked);
+  Result<std::optional<std::filesystem::path>> found;
+  co_await services.run_chore(exchange, [&] { found = services.adapter_folders.find(asked); });
   if (!found) co_return co_await exchange.reply(error_reply(found.error()));
   if (!*found) co_return co_await exchange.reply(error_reply(403, kOutside, "lora_path"));
   load->adapter.path = (*found)->string();

@@ -1,6 +1,8 @@
 // POST /v1/chat/completions and …/batch (vLLM's, for several conversations).
 #include <fmt/format.h>
 
+#include <span>
+
 #include "frontend/chat/harmony.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
@@ -85,7 +87,7 @@ Result<ChatCall> read_chat_fields(Services& services, ApiBody& asked) {
                   services.config.max_choices, call.generation.params.n);
   }
   RETURN_IF_ERROR(read_openai_call(services, body, "chatcmpl-", call));
-  call.generation.n_repeats = (call.prompt_text ? 1 : 0) + (call.token_ids ? 2 : 0);
+  call.generation.n_repeats = call.token_ids ? 2 : 0;
   RETURN_IF_ERROR(read_logprobs(services, body, call));
   call.generation.params.processed_logprobs = get_bool(body, "post_sampling_probs");
   const bool excluded = get_bool(get_field(body, "reasoning"), "exclude");
@@ -106,6 +108,13 @@ Status leave_reasoning(ChatTask& task) {
   return {};
 }
 
+size_t text_bytes_of(const GenerationCall& call, std::span<const TokenId> prompt) {
+  const Tokenizer& tokenizer = call.model->tokenizer();
+  size_t n = 0;
+  for (const TokenId token : prompt) n += tokenizer.token_bytes(token).size();
+  return n;
+}
+
 // Adds a conversation; all conversations share the form of the reply.
 Status add_conversation(const HttpRequest& request, const json& body,
                         Result<AskedConversation> asked, ChatCall& call) {
@@ -121,6 +130,7 @@ Status add_conversation(const HttpRequest& request, const json& body,
                   "truncate_prompt_tokens: a prompt with pictures or sounds is not cut");
   }
   truncate_prompt(*generation.model, body, task.prompt);
+  if (call.prompt_text) generation.repeated_bytes += text_bytes_of(generation, task.prompt);
   generation.prompts.push_back(std::move(task.prompt));
   RETURN_IF_ERROR(read_thinking_budget(body, task.parsers.starts_in_reasoning, generation));
   generation.keep_markers = task.parses();
@@ -134,6 +144,7 @@ Result<ChatCall> read_chat_call(Services& services, const HttpRequest& request) 
   warn_client(request, warnings_of_chat(asked.fields));
   ASSIGN_OR_RETURN(ChatCall call, read_chat_fields(services, asked));
   if (get_bool(asked.fields, "echo")) call.echo = last_content(asked.fields);
+  call.generation.repeated_bytes += call.echo.size();
   RETURN_IF_ERROR(
       add_conversation(request, asked.fields, conversation_of_chat(asked.fields), call));
   set_max_tokens(asked.fields, call.generation);

@@ -127,14 +127,16 @@ Result<CompletionCall> read_completion_call(Services& services, const HttpReques
   if (call.echo && !call.prompt_logprobs && (call.logprobs || params.max_tokens == 0)) {
     params.prompt_logprobs = call.logprobs.value_or(0);
   }
-  call.generation.n_repeats =
-      (call.echo ? 1 : 0) + (call.prompt_text ? 1 : 0) + (call.token_ids ? 2 : 0);
+  call.generation.n_repeats = call.token_ids ? 2 : 0;
   RETURN_IF_ERROR(read_best_of(body, call));
   const bool echoes_rows = call.echo && call.logprobs;
   call.generation.n_row_repeats =
       std::max(params.n * ((echoes_rows ? 1 : 0) + (call.prompt_logprobs ? 1 : 0)), 1);
   RETURN_IF_ERROR(check_choices(services, body["prompt"], call));
   RETURN_IF_ERROR(read_prompts(body, call));
+  const size_t n_texts = (call.echo ? 1 : 0) + (call.prompt_text ? 1 : 0);
+  for (const std::string& text : call.prompt_texts)
+    call.generation.repeated_bytes += n_texts * text.size();
   if (get_field(body, "suffix").is_string()) {
     const std::vector<TokenId> ends = infill_ends(*asked.model);
     params.stop_token_ids.insert(params.stop_token_ids.end(), ends.begin(), ends.end());

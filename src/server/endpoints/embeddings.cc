@@ -87,7 +87,7 @@ net::awaitable<void> answer_vectors(Services& services, Exchange& exchange,
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "input"));
   BodyBudget budget;
   if (const Status fits =
-          take_reply(services, *asked->model, asked->call, asked->as_base64, budget);
+          take_reply(services, exchange, *asked->model, asked->call, asked->as_base64, budget);
       !fits)
     co_return co_await exchange.reply(error_reply(fits.error(), "input"));
   const json head = pooling_reply(form.prefix, asked->name, n_tokens(asked->call));
@@ -208,7 +208,8 @@ net::awaitable<void> post_classify(Services& services, Exchange& exchange) {
   });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "input"));
   BodyBudget budget;
-  if (const Status fits = take_reply(services, *asked->model, asked->call, false, budget); !fits)
+  if (const Status fits = take_reply(services, exchange, *asked->model, asked->call, false, budget);
+      !fits)
     co_return co_await exchange.reply(error_reply(fits.error(), "input"));
   json reply = pooling_reply("classify-", asked->name, n_tokens(asked->call));
   const std::vector<std::string> labels = asked->model->pooling().model().info().labels;

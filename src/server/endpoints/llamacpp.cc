@@ -107,8 +107,11 @@ void finish_llama_call(LlamaCall& call) {
     call.prompt_texts.push_back(generation.model->tokenizer().decode(prompt, false));
   generation.fill_context();
   call.several = call.several || params.n > 1;
-  generation.n_repeats = 1;
   call.settings = llamacpp_settings(params, call.n_predict, call.stream);
+  generation.repeated_bytes = dump(call.settings).size() * call.prompt_texts.size();
+  for (const std::string& text : call.prompt_texts) generation.repeated_bytes += text.size();
+  if (call.n_indent > 0 || call.most_time.count() > 0)
+    generation.ends_by = fmt::format("indent {} ms {}", call.n_indent, call.most_time.count());
 }
 
 Result<LlamaCall> read_completion(Services& services, const HttpRequest& request) {

@@ -109,7 +109,8 @@ net::awaitable<void> post_llamacpp_embedding(Services& services, Exchange& excha
                               [&] { asked = read_embedding(services, exchange.request()); });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "content"));
   BodyBudget budget;
-  if (const Status fits = take_reply(services, *asked->model, asked->call, false, budget); !fits)
+  if (const Status fits = take_reply(services, exchange, *asked->model, asked->call, false, budget);
+      !fits)
     co_return co_await exchange.reply(error_reply(fits.error(), "content"));
   auto vectors = co_await compute(services, exchange, *asked->model, std::move(asked->call));
   if (!vectors) co_return co_await exchange.reply(error_reply(vectors.error(), "content"));

@@ -54,6 +54,18 @@ std::vector<std::string> warnings_of_messages(const json& body) {
   return warnings;
 }
 
+// stop_sequences are read, and so bounded, as this server's stop.
+Result<GenerationCall> read_message_generation(const Services& services, const ApiBody& asked,
+                                               json& body) {
+  json stop = take_field(body, "stop_sequences");
+  if (stop.is_array()) body["stop"] = std::move(stop);
+  auto generation = read_generation(services, asked, body, 1);
+  constexpr std::string_view kOwn = "stop: ";
+  if (!generation && generation.error().message.starts_with(kOwn))
+    generation.error().message.replace(0, kOwn.size(), "stop_sequences: ");
+  return generation;
+}
+
 struct MessageCall {
   GenerationCall generation;
   ChatTask task;
@@ -69,12 +81,10 @@ Result<MessageCall> read_message_call(Services& services, const HttpRequest& req
   ASSIGN_OR_RETURN(AskedConversation conversation, conversation_of_messages(body));
   warn_client(request, conversation.warnings);
   warn_client(request, warnings_of_messages(body));
-  ASSIGN_OR_RETURN(call.generation, read_generation(services, asked, body, 1));
+  ASSIGN_OR_RETURN(call.generation, read_message_generation(services, asked, body));
   call.generation.tool_schemas = "input_schema";
   ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
   warn_client(request, call.task.warning);
-  const json& stop = get_field(body, "stop_sequences");
-  if (stop.is_array()) call.generation.params.stop = stop.get<std::vector<std::string>>();
   call.generation.prompts.push_back(std::move(call.task.prompt));
   // A model without reasoning stays within any budget.
   if (const auto n = get_int(get_field(body, "thinking"), "budget_tokens", -1); n >= 0) {

@@ -51,10 +51,11 @@ json listed_model(ServedModel& model, const std::string& name) {
           {"details", model_details(model)}};
 }
 
-// Lists every name of every model that the key may use. add: adds fields, and returns false to skip
-// the model.
-json list_models(Services& services, Exchange& exchange,
-                 const std::function<bool(ServedModel&, json&)>& add) {
+// Adds the fields of one route, and returns false to skip the model.
+using AddModel = std::function<bool(ServedModel&, json&)>;
+
+// Lists every name of every model that the key may use.
+json list_models(Services& services, Exchange& exchange, const AddModel& add) {
   json body = {{"models", json::array()}};
   for (const auto& model : services.models.all()) {
     if (!model->serves(record_of(exchange).key)) continue;
@@ -64,6 +65,14 @@ json list_models(Services& services, Exchange& exchange,
     }
   }
   return body;
+}
+
+// The sizes are those of files.
+net::awaitable<void> answer_models(Services& services, Exchange& exchange, AddModel add) {
+  HttpReply reply;
+  co_await services.run_chore(exchange,
+                              [&] { reply = json_reply(list_models(services, exchange, add)); });
+  co_await exchange.reply(std::move(reply));
 }
 
 json capabilities(const ServedModel& model) {
@@ -140,7 +149,8 @@ net::awaitable<void> answer_embed(Services& services, Exchange& exchange, bool o
                               [&] { asked = read_embed(services, exchange.request(), one); });
   if (!asked) co_return co_await exchange.reply(ollama_error(asked.error()));
   BodyBudget budget;
-  if (const Status fits = take_reply(services, *asked->model, asked->call, false, budget); !fits)
+  if (const Status fits = take_reply(services, exchange, *asked->model, asked->call, false, budget);
+      !fits)
     co_return co_await exchange.reply(ollama_error(fits.error()));
   const int64_t n = n_tokens(asked->call);
   Result<PoolingQueue::Vectors> vectors;
@@ -233,31 +243,28 @@ const nlohmann::json& ollama_embeddings_reply() {
 }
 
 net::awaitable<void> get_ollama_tags(Services& services, Exchange& exchange) {
-  co_await exchange.reply(
-      json_reply(list_models(services, exchange, [](ServedModel& model, json& one) {
-        one["modified_at"] = modified_at(model);
-        return true;
-      })));
+  co_await answer_models(services, exchange, [](ServedModel& model, json& one) {
+    one["modified_at"] = modified_at(model);
+    return true;
+  });
 }
 
 net::awaitable<void> get_ollama_ps(Services& services, Exchange& exchange) {
-  co_await exchange.reply(
-      json_reply(list_models(services, exchange, [](ServedModel& model, json& one) {
-        const ServedModel::Condition now = model.condition();
-        const ModelLease lease = model.lease(false);
-        if (lease == nullptr) return false;
-        one["size_vram"] =
-            lease->info().backend.starts_with("cpu") ? 0 : lease->info().weight_bytes;
-        one["context_length"] = lease->max_model_len();
-        one["expires_at"] = "9999-12-31T23:59:59Z";  // never
-        if (now.idle_timeout && !model.settings().pinned) {
-          const auto left = now.last_used + *now.idle_timeout - std::chrono::steady_clock::now();
-          one["expires_at"] =
-              rfc3339(std::chrono::system_clock::now() +
-                      std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
-        }
-        return true;
-      })));
+  co_await answer_models(services, exchange, [](ServedModel& model, json& one) {
+    const ServedModel::Condition now = model.condition();
+    const ModelLease lease = model.lease(false);
+    if (lease == nullptr) return false;
+    one["size_vram"] = lease->info().backend.starts_with("cpu") ? 0 : lease->info().weight_bytes;
+    one["context_length"] = lease->max_model_len();
+    one["expires_at"] = "9999-12-31T23:59:59Z";  // never
+    if (now.idle_timeout && !model.settings().pinned) {
+      const auto left = now.last_used + *now.idle_timeout - std::chrono::steady_clock::now();
+      one["expires_at"] =
+          rfc3339(std::chrono::system_clock::now() +
+                  std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
+    }
+    return true;
+  });
 }
 
 net::awaitable<void> get_ollama_version(Services&, Exchange& exchange) {

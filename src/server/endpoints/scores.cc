@@ -15,6 +15,9 @@ namespace penstock {
 namespace {
 
 constexpr int kMostTexts = 2048;
+// About how much more work a body is than one that is read as it is: its first text may become
+// tokens with each of the others.
+constexpr size_t kOfPairs = 16;
 
 // The pairs of texts for a cross-encoder, or vectors to compare.
 struct ScoreAsked {
@@ -257,8 +260,10 @@ const nlohmann::json& rerank_reply() {
 
 net::awaitable<void> post_score(Services& services, Exchange& exchange) {
   Result<ScoreAsked> asked;
-  co_await services.run_apart(
-      exchange, [&] { asked = read_score(services, exchange.request(), score_request()); });
+  const size_t n_bytes = exchange.request().body.size();
+  co_await services.run_apart(exchange, kOfPairs * n_bytes, [&] {
+    asked = read_score(services, exchange.request(), score_request());
+  });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "text_2"));
   json reply = pooling_reply("score-", asked->name, n_tokens(asked->call));
   const auto rows = co_await compute(services, exchange, *asked->model, std::move(asked->call));
@@ -276,8 +281,10 @@ net::awaitable<void> post_score(Services& services, Exchange& exchange) {
 
 net::awaitable<void> post_rerank(Services& services, Exchange& exchange) {
   Result<ScoreAsked> asked;
-  co_await services.run_apart(
-      exchange, [&] { asked = read_rerank(services, exchange.request(), rerank_request()); });
+  const size_t n_bytes = exchange.request().body.size();
+  co_await services.run_apart(exchange, kOfPairs * n_bytes, [&] {
+    asked = read_rerank(services, exchange.request(), rerank_request());
+  });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "documents"));
   json reply = pooling_reply("rerank-", asked->name, n_tokens(asked->call));
   reply.erase("object");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/asio/use_awaitable.hpp>
 #include <charconv>
+#include <utility>
 
 #include "base/json_text.h"
 #include "server/api/api_request.h"
@@ -129,20 +130,22 @@ Result<Found> find_response(Services& services, const StoreCall& call) {
   return found;
 }
 
-// Returns the events of a finished response from index `first` on.
-std::string events_from(const StoredResponse& stored, const json& reply, int64_t first) {
-  std::string_view events = stored.events;
+// Returns the events of a finished response from index `first` on. events: all of them.
+std::string events_from(std::string events, const json& reply, int64_t first) {
   if (events.empty()) {  // the process was killed: only the end is known
     const std::string type = "response." + get_string(reply, "status");
     return sse_event(type, {{"response", reply}, {"type", type}, {"sequence_number", first}});
   }
-  for (int64_t i = 0; i < first && !events.empty(); ++i)
-    events.remove_prefix(std::min(events.find("\n\n"), events.size() - 2) + 2);
-  return std::string(events);
+  size_t at = 0;
+  for (int64_t i = 0; i < first && at < events.size(); ++i)
+    at = std::min(events.find("\n\n", at), events.size() - 2) + 2;
+  events.erase(0, at);
+  return events;
 }
 
-net::awaitable<void> stream_response(Services& services, Exchange& exchange, const Found& found,
-                                     const json& reply, int64_t first) {
+// Takes what was found apart, so that a slow reader holds no more than what it is sent.
+net::awaitable<void> stream_response(Services& services, Exchange& exchange, Found& found,
+                                     json& reply, int64_t first) {
   const bool streamed = found.run != nullptr ? found.run->keeps_events()
                                              : !found.stored.events.empty() ||
                                                    get_string(reply, "status") == "failed";
@@ -152,11 +155,14 @@ net::awaitable<void> stream_response(Services& services, Exchange& exchange, con
   }
   if (exchange.request().method == "HEAD")
     co_return co_await exchange.reply(stream_head("text/event-stream; charset=utf-8"));
-  if (found.run != nullptr)
+  if (found.run != nullptr) {
+    found.stored = {}, reply = nullptr;
     co_return co_await stream_run(services, exchange, found.run, static_cast<size_t>(first));
-  const bool open = co_await exchange.begin_stream(stream_head("text/event-stream; charset=utf-8"));
-  if (open && co_await exchange.write(events_from(found.stored, reply, first)))
-    co_await exchange.end_stream();
+  }
+  if (!co_await exchange.begin_stream(stream_head("text/event-stream; charset=utf-8"))) co_return;
+  exchange.put(events_from(std::exchange(found.stored, {}).events, reply, first));
+  reply = nullptr;
+  if (co_await exchange.flush()) co_await exchange.end_stream();
 }
 
 json item_page(json items, const ItemsQuery& query) {
@@ -210,7 +216,10 @@ net::awaitable<void> get_response(Services& services, Exchange& exchange) {
     found = call ? find_response(services, *call) : Result<Found>(tl::unexpected(call.error()));
     if (found) reply = response_now(found->stored, found->run.get());
     if (found && reply && !query->logprobs) drop_logprobs(*reply);
-    if (found && reply && !query->stream) whole = json_reply(*reply);
+    if (found) found->stored.input = {};
+    if (!found || !reply || query->stream) return;
+    whole = json_reply(*reply);
+    *reply = nullptr, found->stored = {};
   });
   if (!found) co_return co_await exchange.reply(error_reply(found.error()));
   if (!reply) co_return co_await exchange.reply(error_reply(reply.error()));
@@ -260,6 +269,7 @@ net::awaitable<void> post_response_cancel(Services& services, Exchange& exchange
   co_await services.run_chore(exchange, [&] {
     drop_logprobs(*reply);
     whole = json_reply(*reply);
+    *reply = nullptr;
   });
   co_await exchange.reply(std::move(whole));
 }

@@ -31,18 +31,19 @@ Status check_reply(const Services& services, const GenerationCall& call, bool st
     repeats += static_cast<double>(prompt.size()) *
                (kPerLogprob * entries(params.prompt_logprobs, *call.model) * call.n_row_repeats +
                 1.0 * kPerToken * params.n * call.n_repeats);
-    if (!stream)
+    if (!stream || call.repeats_reply)
       bytes += 1.0 * params.n * n_tokens *
                (kPerToken + kPerLogprob * entries(params.logprobs, *call.model));
   }
+  repeats += 1.0 * params.n * static_cast<double>(call.repeated_bytes);
   bytes += repeats;
   const auto most = static_cast<double>(services.config.max_reply_bytes);
   if (bytes <= most) {
     if (!stream || repeats <= kMostStreamedRepeats) return {};
     return errorf(
         ErrorCode::kInvalidArgument,
-        "stream: prompts, their ids and log-probabilities may be repeated in {:.0f} bytes, "
-        "expected at most {:.0f}: ask for fewer choices or alternatives, or without stream",
+        "stream: prompts, their ids and log-probabilities and settings may be repeated in {:.0f} "
+        "bytes, expected at most {:.0f}: ask for fewer choices or alternatives, or without stream",
         repeats, kMostStreamedRepeats);
   }
   return errorf(ErrorCode::kInvalidArgument,
@@ -58,7 +59,7 @@ Status check_reply(const Services& services, const GenerationCall& call, bool st
 size_t reply_bytes(const Generation& generation) {
   constexpr size_t kPerChoice = 512;
   const GenerationCall& call = generation.call();
-  size_t bytes = 0;
+  size_t bytes = call.repeated_bytes * static_cast<size_t>(std::max(call.params.n, 1));
   for (const RequestOutput& output : generation.outputs()) {
     bytes += output.prompt_token_ids.size() * kPerToken;
     bytes += output.outputs.size() * (kPerChoice + output.prompt_token_ids.size() * kPerToken *
@@ -258,6 +259,7 @@ net::awaitable<void> answer(Services& services, Exchange& exchange, GenerationCa
   if (call.model->config().role == "prefill")
     co_return co_await answer_prompts(services, exchange, call, shape);
   call.prefill_wait_seconds = *wait;
+  call.keeps_logprobs = !stream;
   if (const Status fits = check_reply(services, call, stream); !fits)
     co_return co_await exchange.reply(shape.error(fits.error()));
   Reuse reuse(services, exchange, call);

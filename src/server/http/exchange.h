@@ -62,6 +62,9 @@ class Exchange {
   // Sets the path to that of the route, since a path may have several names.
   void set_path(std::string path) { request_.path = std::move(path); }
   void set_body(std::string body) { request_.body = std::move(body); }
+  // Counts so many bytes more as the body's, as long as that is held; false: bodies under way hold
+  // all that they may.
+  virtual bool hold_more(size_t) { return true; }
   // Frees the body and its share of the budget, when an answer needs it no more but takes long.
   virtual void drop_body() { request_.body = {}; }
   void set_client(std::string id) { request_.client = std::move(id); }

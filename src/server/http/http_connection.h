@@ -155,6 +155,9 @@ class HttpConnectionOf final : public HttpConnection,
   }
 
   net::any_io_executor executor() override { return stream_.get_executor(); }
+  bool hold_more(size_t bytes) override {
+    return body_budget_ == nullptr || body_budget_->take(static_cast<int64_t>(bytes));
+  }
   void drop_body() override {
     request_.body = {};
     if (body_budget_ != nullptr) body_budget_->release();
@@ -185,6 +188,7 @@ class HttpConnectionOf final : public HttpConnection,
     if (request_version_ != 11) keep_alive_ = false;
     fill_head(response, head);
     response.chunked(request_version_ == 11);
+    stream_open_ = true;
     http::response_serializer<http::empty_body> serializer(response);
     expire_after(shared_.config.write_timeout);
     const auto [error, n] = co_await http::async_write_header(stream_, serializer, kNoThrow);
@@ -225,6 +229,7 @@ class HttpConnectionOf final : public HttpConnection,
   }
 
   net::awaitable<void> end_stream() override {
+    stream_open_ = false;
     if (request_version_ == 11) co_await write_all("0\r\n\r\n");
   }
   void break_off() override { keep_alive_ = false; }
@@ -373,7 +378,7 @@ class HttpConnectionOf final : public HttpConnection,
     co_await answer(plan.answer);
     body_budget_ = nullptr;
     request_ = {};
-    co_return keep_alive_ && !gone_ && replied_;
+    co_return keep_alive_ && !gone_ && replied_ && !stream_open_;
   }
 
   net::awaitable<void> answer(const HttpAnswer& handler) {
@@ -488,7 +493,7 @@ class HttpConnectionOf final : public HttpConnection,
     request_.peer = peer_;
     request_version_ = message.version();
     keep_alive_ = message.keep_alive();
-    replied_ = gone_ = false;
+    replied_ = gone_ = stream_open_ = false;
     unsent_.clear();
     status_ = 0;
   }
@@ -540,6 +545,8 @@ class HttpConnectionOf final : public HttpConnection,
   BodyBudget* body_budget_ = nullptr;  // of the request that is answered
   int n_requests_ = 0;
   bool keep_alive_ = true, idle_ = false, timed_out_ = false, overdue_ = false;
+  // a stream has begun and not ended: its client must not wait for the rest
+  bool stream_open_ = false;
   bool watching_ = false, watch_armed_ = false, watch_again_ = false;
 };
 

@@ -1,10 +1,10 @@
 #include "server/keys/access.h"
 
 #include <algorithm>
-#include <boost/beast/core/detail/base64.hpp>
 #include <cmath>
 
 #include "base/ascii.h"
+#include "base/base64.h"
 
 namespace penstock {
 namespace {
@@ -22,12 +22,11 @@ std::string_view trim(std::string_view text) {
 }
 
 std::string password_of(std::string_view basic) {
-  namespace base64 = boost::beast::detail::base64;
-  if (basic.size() > 4096) return {};
-  std::string text(base64::decoded_size(basic.size()), '\0');
-  text.resize(base64::decode(text.data(), basic.data(), basic.size()).first);
-  const size_t colon = text.find(':');
-  return colon == std::string::npos ? std::string() : text.substr(colon + 1);
+  constexpr size_t kLongest = 4096;
+  if (basic.size() > kLongest) return {};
+  const auto text = decode_base64(basic, Base64::kPlain);
+  const size_t colon = text ? text->find(':') : std::string::npos;
+  return colon == std::string::npos ? std::string() : text->substr(colon + 1);
 }
 
 }  // namespace

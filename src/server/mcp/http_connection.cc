@@ -19,7 +19,10 @@ constexpr int kMostAnswers = 16;           // answers to server requests in one 
 McpHttpConnection::~McpHttpConnection() {
   if (session_.id.empty() || over_) return;
   constexpr std::chrono::milliseconds kToLeave(1000);
-  HttpTransfer(config_, session_.id, session_.version).remove(kToLeave);
+  try {
+    HttpTransfer(config_, session_.id, session_.version).remove(kToLeave);
+  } catch (const std::bad_alloc&) {  // the session ends by its own time
+  }
 }
 
 McpHttpConnection::Session McpHttpConnection::session() const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 #include "base/ascii.h"
 
@@ -47,13 +48,28 @@ int HttpTransfer::gives_up(void* self, curl_off_t, curl_off_t, curl_off_t, curl_
   return wait != nullptr && wait->stop.stop_requested() ? 1 : 0;
 }
 
+// No exception passes through curl: 0 ends the transfer, and post() throws it again.
+template <class Take>
+size_t HttpTransfer::guarded(size_t n, Take&& take) {
+  try {
+    return take() ? n : 0;
+  } catch (...) {
+    thrown_ = std::current_exception();
+    return 0;
+  }
+}
+
 size_t HttpTransfer::on_header(char* data, size_t, size_t n, void* self) {
-  static_cast<HttpTransfer*>(self)->take_header({data, n});
-  return n;
+  auto& transfer = *static_cast<HttpTransfer*>(self);
+  return transfer.guarded(n, [&] {
+    transfer.take_header({data, n});
+    return true;
+  });
 }
 
 size_t HttpTransfer::on_bytes(char* data, size_t, size_t n, void* self) {
-  return static_cast<HttpTransfer*>(self)->take_bytes({data, n}) ? n : 0;
+  auto& transfer = *static_cast<HttpTransfer*>(self);
+  return transfer.guarded(n, [&] { return transfer.take_bytes({data, n}); });
 }
 
 void HttpTransfer::take_header(std::string_view line) {
@@ -116,6 +132,7 @@ Status HttpTransfer::post(const std::string& body, const McpWait& wait,
   set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
   set(CURLOPT_POSTFIELDS, body.c_str());
   const CURLcode done = curl_easy_perform(curl_);
+  if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
   RETURN_IF_ERROR(result_of(done, wait));
   if (!is_stream_ && !body_.empty()) take_(body_);
   return {};

@@ -2,6 +2,7 @@
 #pragma once
 #include <curl/curl.h>
 
+#include <exception>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -82,6 +83,8 @@ class HttpTransfer {
   Status result_of(CURLcode done, const McpWait& wait);
   bool take_bytes(std::string_view bytes);
   void take_header(std::string_view line);
+  template <class Take>
+  size_t guarded(size_t n, Take&& take);
   static size_t on_bytes(char* data, size_t, size_t n, void* self);
   static size_t on_header(char* data, size_t, size_t n, void* self);
   static int gives_up(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t);
@@ -92,6 +95,7 @@ class HttpTransfer {
   std::function<bool(std::string_view)> take_;
   EventData events_;
   std::string body_, new_session_;
+  std::exception_ptr thrown_;  // by a function that curl has called
   size_t n_bytes_ = 0;
   bool is_stream_ = false, satisfied_ = false, too_much_ = false;
 };

@@ -76,6 +76,7 @@ HashedText what_matters(const GenerationCall& call, std::string_view tenant) {
   const auto& outputs = call.params.structured_outputs;
   text.add(outputs ? dumped(structured_outputs_to_json(*outputs)) : std::string());
   text.add(call.keep_markers ? "markers" : "");
+  text.add(call.ends_by);
   for (const ThinkingBudget& one : call.thinking) {
     text.add(fmt::format("{} {}", one.max_tokens, one.starts_inside)).add(one.open).add(one.close);
   }
@@ -163,6 +164,16 @@ void Reuse::give(CachedReplyRef reply, const char* by) {
   call_.kept_by = by;
 }
 
+// Whether a reply can be replayed as that of this call.
+net::awaitable<bool> Reuse::fits(const CachedReplyRef& reply) {
+  if (reply == nullptr) co_return false;
+  bool whole = false;
+  co_await services_.run_apart(exchange_, reply->record.size(), [&] {
+    whole = is_whole_record(reply->record, call_.prompts.size(), call_.params.n);
+  });
+  co_return whole;
+}
+
 net::awaitable<Status> Reuse::look_up() {
   if (replies_.cache() == nullptr) co_return Status();
   auto wish = read_reuse_wish(exchange_.request());
@@ -177,7 +188,7 @@ net::awaitable<Status> Reuse::look_up() {
   co_await services_.run_apart(exchange_, bytes_of(call_), [this] { make_keys(); });
   ReplyCache& cache = *replies_.cache();
   CachedReplyRef found = wish_.refresh ? nullptr : cache.find(key_, wish_.max_age);
-  if (found != nullptr && is_whole_record(found->record, call_.prompts.size(), call_.params.n)) {
+  if (co_await fits(found)) {
     ++replies_.counters.hits;
     say(fmt::format("{}; hit; ttl={}", kExact, cache.left_of(*found)));
     give(std::move(found), "exact");
@@ -207,9 +218,15 @@ net::awaitable<void> Reuse::look_for_meaning() {
   }
   ReplyCache& cache = *replies_.cache();
   ReplyCache::Near near;
-  if (!wish_.refresh) near = cache.find_near(scope_, meaning_, call_.question->text, wish_.max_age);
-  if (near.reply != nullptr &&
-      is_whole_record(near.reply->record, call_.prompts.size(), call_.params.n)) {
+  if (!wish_.refresh) {
+    // Read beside those of its neighbours.
+    constexpr size_t kTexts = 8;
+    const std::string& text = call_.question->text;
+    co_await services_.run_apart(exchange_, kTexts * text.size(), [&] {
+      near = cache.find_near(scope_, meaning_, text, wish_.max_age);
+    });
+  }
+  if (co_await fits(near.reply)) {
     ++counters.near_hits;
     say(fmt::format("{}; hit; ttl={}; detail={:.4f}", kNear, cache.left_of(*near.reply),
                     near.similarity));

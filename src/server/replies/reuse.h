@@ -41,6 +41,7 @@ class Reuse {
   void make_keys();
   Bypass bypass() const;
   Bypass near_bypass() const;
+  net::awaitable<bool> fits(const CachedReplyRef& reply);
   void give(CachedReplyRef reply, const char* by);
   // Searches for a reply to a question of the same meaning.
   net::awaitable<void> look_for_meaning();

@@ -19,7 +19,12 @@ net::awaitable<void> answer(Services& services, const Endpoint& endpoint, Exchan
         co_return co_await exchange.reply(error_reply(
             exchange.request(), http_status(fetched.error().code), fetched.error().message));
     }
-    if (const RouteConfig* choice = services.router->asked_for(endpoint, exchange.request()))
+    const RouteConfig* choice = nullptr;
+    if (services.router->serves_at(endpoint)) {
+      co_await services.run_apart(exchange,
+                                  [&] { choice = services.router->asked_for(exchange.request()); });
+    }
+    if (choice != nullptr)
       co_await services.router->answer(*choice, endpoint, exchange);
     else
       co_await respond(services, endpoint, exchange);

@@ -1,5 +1,8 @@
 // A nested exchange whose answer is held back until it is known whether the client gets it.
 #pragma once
+#include <algorithm>
+#include <iterator>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -26,7 +29,12 @@ class HeldExchange final : public Exchange {
     RequestRecord& asked = record_of(outer_);
     asked.over_budget |= record_of(*this).over_budget;
     if (!asked.trace) return;
-    for (auto& note : record_of(*this).trace->notes) asked.trace->notes.push_back(std::move(note));
+    auto& notes = record_of(*this).trace->notes;
+    try {
+      asked.trace->notes.reserve(asked.trace->notes.size() + notes.size());
+      std::ranges::move(notes, std::back_inserter(asked.trace->notes));
+    } catch (const std::bad_alloc&) {  // the trace lacks them
+    }
   }
   void set_request(std::string path, std::string body) {
     request_.path = std::move(path);

@@ -114,6 +114,20 @@ RouteFeatures features_of(const Services& services, const HttpRequest& request) 
   return features;
 }
 
+std::string check_prompt(std::string_view check, std::string_view question,
+                         std::string_view answer) {
+  constexpr std::string_view kQuestion = "{question}", kAnswer = "{answer}";
+  std::string text;
+  while (true) {
+    const size_t of_question = check.find(kQuestion), of_answer = check.find(kAnswer);
+    const size_t at = std::min({of_question, of_answer, check.size()});
+    text += check.substr(0, at);
+    if (at == check.size()) return text;
+    text += at == of_question ? question : answer;
+    check.remove_prefix(at + (at == of_question ? kQuestion.size() : kAnswer.size()));
+  }
+}
+
 CheckRequest check_request(const std::string& model, bool chats, const std::string& prompt) {
   json body = {{"model", model}, {"max_tokens", 1}, {"temperature", 0}};
   if (!chats) {

@@ -16,6 +16,9 @@ RouteFeatures features_of(const Services& services, const HttpRequest& request);
 struct CheckRequest {
   std::string path, body;
 };
+// Fills "{question}" and "{answer}" of a check; such marks inside of both are text.
+std::string check_prompt(std::string_view check, std::string_view question,
+                         std::string_view answer);
 CheckRequest check_request(const std::string& model, bool chats, const std::string& prompt);
 // Returns the probability of the word as the first token of the reply; 0: not among the reported
 // alternatives.

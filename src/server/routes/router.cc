@@ -23,13 +23,6 @@
 namespace penstock {
 namespace {
 
-std::string filled(std::string text, std::string_view place, const std::string& with) {
-  for (size_t at = text.find(place); at != std::string::npos;
-       at = text.find(place, at + with.size()))
-    text.replace(at, place.size(), with);
-  return text;
-}
-
 double cost_of(const TokenPrice& price, int n_prompt, int n_completion) {
   return (price.input * n_prompt + price.output * n_completion) * 1e-6;
 }
@@ -76,8 +69,11 @@ bool Router::may_use(const RouteConfig& config, const std::string& key) const {
   return serves(config.small, key) || serves(config.large, key);
 }
 
-const RouteConfig* Router::asked_for(const Endpoint& endpoint, const HttpRequest& request) const {
-  if (!endpoint.streams) return nullptr;
+bool Router::serves_at(const Endpoint& endpoint) const {
+  return endpoint.streams && !tables_.empty();
+}
+
+const RouteConfig* Router::asked_for(const HttpRequest& request) const {
   // Parses the body only if it contains one of the names.
   for (const auto& table : tables_) {
     if (request.body.find('"' + table->config.name + '"') == std::string::npos) continue;
@@ -237,10 +233,11 @@ net::awaitable<std::string> Router::doubt(const Table& table, Exchange& exchange
   const auto model = services_.models.find(table.config.small);
   const ModelLease lease = model ? (*model)->lease() : nullptr;
   if (lease == nullptr) co_return "the check cannot be asked";
-  const std::string prompt =
-      filled(filled(cascade.check, "{question}", question), "{answer}", confidence.text);
-  const CheckRequest request =
-      check_request(table.config.small, !lease->chat().chat_template().empty(), prompt);
+  CheckRequest request;
+  co_await services_.run_apart(exchange, question.size() + confidence.text.size(), [&] {
+    request = check_request(table.config.small, !lease->chat().chat_template().empty(),
+                            check_prompt(cascade.check, question, confidence.text));
+  });
   const Endpoint* const endpoint = find_post_endpoint(request.path);
   const auto start = std::chrono::steady_clock::now();
   HeldExchange asked(exchange);

@@ -29,8 +29,11 @@ class Router {
   static Result<std::unique_ptr<Router>> open(Services& services,
                                               const std::vector<RouteConfig>& configs);
 
-  // Returns the route table that the request names; null: none, or none that its key may use.
-  const RouteConfig* asked_for(const Endpoint& endpoint, const HttpRequest& request) const;
+  // Whether requests to the endpoint may name a route table.
+  bool serves_at(const Endpoint& endpoint) const;
+  // Returns the route table that the request names; null: none, or none that its key may use. Reads
+  // the whole body.
+  const RouteConfig* asked_for(const HttpRequest& request) const;
   // Returns the route tables with a model that the API key with this id may use.
   std::vector<std::string> names(const std::string& key) const;
   // Chooses a model and runs the handler with it.

@@ -94,7 +94,11 @@ size_t take_bytes(char* data, size_t, size_t n, void* user) {
   auto& transfer = *static_cast<Transfer*>(user);
   transfer.too_many = transfer.bytes.size() + n > transfer.most_bytes;
   if (transfer.too_many) return 0;
-  transfer.bytes.append(data, n);
+  try {
+    transfer.bytes.append(data, n);
+  } catch (const std::bad_alloc&) {  // no exception passes through curl
+    return 0;
+  }
   return n;
 }
 
@@ -156,6 +160,8 @@ const char* media_type(std::string_view file) {
   if (file.starts_with("RIFF")) return "image/webp";
   return "image/png";
 }
+
+size_t base64_bytes(size_t n) { return (n + 2) / 3 * 4; }
 
 void put(const Named& named, const std::string& file) {
   const char* const type = media_type(file);
@@ -239,11 +245,10 @@ Result<std::string> ImageUrls::fetch(const std::string& url, size_t most_bytes,
 
 net::awaitable<Status> ImageUrls::resolve(Services& services, Exchange& exchange) {
   const std::string& body = exchange.request().body;
-  if (body.find("http") == std::string::npos || body.find("image") == std::string::npos)
-    co_return Status();
   Json fields;
   std::vector<Named> named;
   co_await services.run_apart(exchange, [&] {
+    if (body.find("http") == std::string::npos || body.find("image") == std::string::npos) return;
     fields = bounded_json<Json>(body);
     collect(fields, "", named);
   });
@@ -251,6 +256,8 @@ net::awaitable<Status> ImageUrls::resolve(Services& services, Exchange& exchange
   if (named.size() > limits_.urls)
     co_return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} pictures by URL",
                      named.back().where, limits_.urls);
+  std::map<std::string, size_t> n_places;  // by URL: each place gets a copy of the file
+  for (const Named& one : named) ++n_places[one.url];
   const auto stop = std::make_shared<std::stop_source>();
   exchange.on_disconnect = [stop] { stop->request_stop(); };
   std::map<std::string, std::string> files;  // by URL
@@ -259,13 +266,19 @@ net::awaitable<Status> ImageUrls::resolve(Services& services, Exchange& exchange
   for (const Named& one : named) {
     if (!failed || stop->stop_requested()) break;
     if (files.contains(one.url)) continue;
+    const size_t n = n_places[one.url];
     Result<std::string> file = std::string();
-    const std::function<void()> work = [&] { file = fetch(one.url, left, stop->get_token()); };
+    const std::function<void()> work = [&] { file = fetch(one.url, left / n, stop->get_token()); };
     co_await threads_.run(exchange.request().asker(), work);
     if (!file) {
       failed = errorf(file.error().code, "{}: {}", one.where, file.error().message);
+    } else if (!exchange.hold_more(base64_bytes(file->size()) * n)) {
+      failed = errorf(ErrorCode::kResourceExhausted,
+                      "{}: bodies and pictures under way hold all that this server allows, or this "
+                      "client three quarters of it: try again later",
+                      one.where);
     } else {
-      left -= file->size();
+      left -= file->size() * n;
       files[one.url] = *std::move(file);
     }
   }

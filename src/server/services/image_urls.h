@@ -25,8 +25,9 @@ bool is_public_address(const net::ip::address& address);
 class ImageUrls {
  public:
   struct Limits {
-    size_t bytes = size_t{32} << 20;  // of all pictures of a request
-    size_t urls = 16;                 // of a request
+    // Of all pictures of a request, a file as often as it is named.
+    size_t bytes = size_t{32} << 20;
+    size_t urls = 16;  // of a request
     int redirects = 3;
     std::chrono::milliseconds time{10'000};  // for each URL
     size_t threads = 8, threads_of_one = 2;  // of all clients; of one

@@ -24,7 +24,10 @@ void ModelLoads::load_later(ServedModel& model) {
     if (!to_load_later_.insert(&model).second) return;
   }
   net::post(thread_, [this, &model] {
-    (void)models_.load_beside_busy_ones(model);  // the model and the log have the error
+    try {
+      (void)models_.load_beside_busy_ones(model);  // the model and the log have the error
+    } catch (const std::bad_alloc&) {              // nobody waits: it is tried again when asked for
+    }
     const std::lock_guard lock(mutex_);
     to_load_later_.erase(&model);
   });

@@ -32,7 +32,8 @@ struct ServerConfig;
 // Counters over all requests in progress.
 struct UnderWay {
   std::atomic<int> n_generating{0};            // requests on generating routes
-  std::atomic<int64_t> reply_bytes{0};         // replies with vectors
+  std::atomic<int64_t> vector_bytes{0};        // replies with vectors
+  BodyShares vector_shares;                    // vector_bytes by client
   std::atomic<int64_t> sound_bytes{0};         // decoded sounds that are transcribed
   BodyShares sound_shares;                     // sound_bytes by client
   std::atomic<int64_t> conversation_bytes{0};  // stored conversations that requests continue

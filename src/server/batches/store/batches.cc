@@ -64,6 +64,8 @@ tl::unexpected<Error> batch_disk_error(const fs::path& path) {
   return errorf(ErrorCode::kIo, "{}: {}", path.string(), std::strerror(errno));
 }
 
+constexpr const char* kBatchInput = "batch";  // purpose
+
 }  // namespace
 
 const char* name_of(BatchStatus status) {
@@ -225,7 +227,13 @@ Status StoredBatches::clear(const fs::path& folder) {
 }
 
 Result<StoredBatch> StoredBatches::add(StoredBatch batch, int64_t window_seconds) {
-  RETURN_IF_ERROR(files_.find(batch.owner, batch.input_file));
+  ASSIGN_OR_RETURN(const StoredFile input, files_.find(batch.owner, batch.input_file));
+  // Results may be larger than any upload, and an input is read as a whole.
+  if (input.purpose != kBatchInput) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "input_file_id: expected a file of purpose {}, {} is of {}", kBatchInput,
+                  input.id, input.purpose);
+  }
   if (const Status room = files_.check_room(batch.owner, 0); !room) {
     return errorf(ErrorCode::kInvalidArgument, "there is no room for results: {}",
                   room.error().message);

@@ -124,19 +124,40 @@ std::string plain_marks(std::string_view text) {
   return plain;
 }
 
-// Returns the position of the closing mark of a quotation that begins at `at`, or npos.
-size_t end_of_quote(std::string_view text, size_t at) {
-  const char mark = text[at];
-  if (mark != '"' && mark != '\'' && mark != '`') return std::string_view::npos;
-  const bool inside_word = at > 0 && (is_letter(text[at - 1]) || is_digit(text[at - 1]));
-  if (mark == '\'' && inside_word) return std::string_view::npos;
-  for (size_t end = text.find(mark, at + 1); end != std::string_view::npos;
-       end = text.find(mark, end + 1)) {
-    const bool apostrophe = mark == '\'' && end + 1 < text.size() && is_letter(text[end + 1]);
-    if (!apostrophe) return end;
+// Finds the ends of quotations; each part of the text is searched once for each mark. REQUIRES: the
+// text outlives it, and places are asked for in ascending order.
+class QuoteEnds {
+ public:
+  explicit QuoteEnds(std::string_view text) : text_(text) {}
+
+  // Returns the position of the closing mark of a quotation that begins at `at`, or npos.
+  size_t of(size_t at) {
+    const size_t mark = kMarks.find(text_[at]);
+    if (mark == kMarks.npos) return kMarks.npos;
+    const bool inside_word = at > 0 && (is_letter(text_[at - 1]) || is_digit(text_[at - 1]));
+    if (text_[at] == '\'' && inside_word) return kMarks.npos;
+    size_t& end = next_[mark];
+    if (end != kMarks.npos && end <= at) end = closing_behind(at);
+    return end;
   }
-  return std::string_view::npos;
-}
+
+ private:
+  static constexpr std::string_view kMarks = "\"'`";
+
+  // An apostrophe closes nothing.
+  size_t closing_behind(size_t at) const {
+    const char mark = text_[at];
+    size_t end = at;
+    do {
+      end = text_.find(mark, end + 1);
+    } while (end != kMarks.npos && mark == '\'' && end + 1 < text_.size() &&
+             is_letter(text_[end + 1]));
+    return end;
+  }
+
+  const std::string_view text_;
+  std::array<size_t, kMarks.size()> next_{};  // by mark: the closing one that was found last
+};
 
 // Strips plural and possessive endings.
 std::string stem(std::string word) {
@@ -158,7 +179,7 @@ bool is_common(const std::string& word) {
 
 class Reader {
  public:
-  explicit Reader(std::string_view text) : text_(plain_marks(text)) {}
+  explicit Reader(std::string_view text) : text_(plain_marks(text)), quotes_(text_) {}
 
   Particulars read() {
     while (at_ < text_.size()) step();
@@ -172,7 +193,7 @@ class Reader {
 
  private:
   void step() {
-    if (const size_t end = end_of_quote(text_, at_); end != std::string::npos) {
+    if (const size_t end = quotes_.of(at_); end != std::string::npos) {
       found_.quoted.push_back(text_.substr(at_ + 1, end - at_ - 1));
       at_ = end + 1;
       begins_ = false;
@@ -262,11 +283,12 @@ class Reader {
   }
 
   void add_name(std::string name) {
-    if (std::ranges::find(found_.names, name) == found_.names.end())
-      found_.names.push_back(std::move(name));
+    if (names_.insert(name).second) found_.names.push_back(std::move(name));
   }
 
   const std::string text_;
+  QuoteEnds quotes_;
+  TextSet names_;  // in found_
   size_t at_ = 0;
   // at the start of a sentence, where any word is capitalized
   bool begins_ = true;

@@ -75,21 +75,31 @@ CachedReplyRef ReplyCache::find(const std::string& key, int64_t max_age) {
 
 ReplyCache::Near ReplyCache::find_near(const std::string& scope, std::span<const float> meaning,
                                        const std::string& question, int64_t max_age) {
-  const std::lock_guard lock(mutex_);
   Near result;
-  std::optional<Particulars> asked;
-  for (const MeaningIndex::Neighbour& one : meanings_.nearest(scope, meaning, kNeighbours)) {
-    result.similarity = std::max(result.similarity, one.similarity);
-    if (one.similarity < config_.threshold) break;
-    const Order::iterator kept = by_id_.at(one.id);
-    if (!asked) asked = particulars_of(question);
-    if (!agree(*asked, particulars_of(kept->reply->question))) {
-      result.refused = true;
-    } else if (usable(kept, max_age)) {
-      result.reply = order_.front().reply;
-      result.similarity = one.similarity;
-      break;
+  std::vector<std::pair<CachedReplyRef, float>> near;  // replies with their similarity
+  {
+    const std::lock_guard lock(mutex_);
+    for (const MeaningIndex::Neighbour& one : meanings_.nearest(scope, meaning, kNeighbours)) {
+      result.similarity = std::max(result.similarity, one.similarity);
+      if (one.similarity < config_.threshold) break;
+      near.emplace_back(by_id_.at(one.id)->reply, one.similarity);
     }
+  }
+  if (near.empty()) return result;
+  // Without the lock, since questions may be long.
+  const Particulars asked = particulars_of(question);
+  for (const auto& [reply, similarity] : near) {
+    if (!agree(asked, particulars_of(reply->question))) {
+      result.refused = true;
+      continue;
+    }
+    const std::lock_guard lock(mutex_);
+    const auto kept = by_key_.find(reply->key);
+    if (kept == by_key_.end() || kept->second->reply != reply || !usable(kept->second, max_age))
+      continue;
+    result.reply = reply;
+    result.similarity = similarity;
+    break;
   }
   return result;
 }
