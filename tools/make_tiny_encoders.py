@@ -61,6 +61,12 @@ def gemma(**more):
                 rope_parameters={"sliding_attention": make_tiny_models.rope(), "full_attention": make_tiny_models.rope(1e6)}) | more
 
 
+def sees_all(config):
+    """A decoder whose tokens see the whole text."""
+    config.is_causal = False
+    return config
+
+
 # name: (config, whether llama.cpp has the same thing, the class of the whole model where it is saved with a head)
 MODELS = {
     "bert": lambda: (T.BertConfig(**bert()), True, None),
@@ -97,6 +103,11 @@ MODELS = {
     "nomic_bert": lambda: (T.NomicBertConfig(**bert(max_position_embeddings=64)), True, None),
     "embedding_gemma": lambda: (T.Gemma3TextConfig(**gemma(num_hidden_layers=6, layer_types=None)), True, None),
     "embedding_gemma_odd": lambda: (T.Gemma3TextConfig(**gemma(sliding_window=9, num_key_value_heads=1)), False, None),
+    "qwen2_sees_all": lambda: (sees_all(T.Qwen2Config(**decoder())), False, T.Qwen2ForCausalLM),
+    "mistral_sees_all": lambda: (sees_all(T.MistralConfig(**decoder(sliding_window=6))), False, None),
+    "ministral3_sees_all": lambda: (sees_all(T.Ministral3Config(**decoder(sliding_window=None, rope_parameters=dict(
+        rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
+        mscale_all_dim=1.0, llama_4_scaling_beta=0.3)))), False, None),
 }
 
 

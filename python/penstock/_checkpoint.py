@@ -15,7 +15,8 @@ from .distributed.parallel_state import join_processes
 
 # Aliases of quantization methods in vLLM.
 _SAME = {"awq_marlin": "awq", "gptq_marlin": "gptq", "gptq_marlin_24": "gptq", "gptq_bitblas": "gptq", "auto_round": "auto-round",
-         "intel/auto-round": "auto-round", "inc": "auto-round", "fbgemm_fp8": "fp8", "gpt_oss_mxfp4": "mxfp4"}
+         "intel/auto-round": "auto-round", "inc": "auto-round", "fbgemm_fp8": "fp8", "gpt_oss_mxfp4": "mxfp4",
+         "modelopt_fp4": "modelopt", "modelopt_mxfp8": "modelopt", "modelopt_mixed": "modelopt"}
 # vLLM's quantization methods that describe the files of a checkpoint, unlike Penstock's encodings (q8_0, int8, ...).
 _OF_FILES = {"awq", "gptq", "gguf", "compressed-tensors", "auto-round", "mxfp4", "aqlm", "bitblas", "deepspeedfp", "experts_int8", "hqq",
              "marlin", "modelopt", "modelopt_fp4", "modelopt_mxfp8", "moe_wna16", "petit_nvfp4", "ptpc_fp8", "quark", "squeezellm",
@@ -26,7 +27,7 @@ _AT_LOAD = {"bitsandbytes-4bit": "nf4", "bitsandbytes-fp4": "fp4", "bitsandbytes
 _FIELDS = {"architectures", "rope_parameters", "rope_scaling", "rope_theta", "max_position_embeddings", "sliding_window", "num_labels",
            "id2label", "label2id", "problem_type", "classifier_from_token", "method", "is_original_qwen3_reranker", "eos_token_id",
            "bos_token_id", "pad_token_id", "tie_word_embeddings", "quantization_config", "text_config", "num_hidden_layers",
-           "sentence_transformers", "is_matryoshka", "matryoshka_dimensions"}
+           "sentence_transformers", "is_matryoshka", "matryoshka_dimensions", "is_causal"}
 
 
 @dataclass
@@ -73,12 +74,23 @@ def found(opening: Opening) -> Checkpoint:
 
 def _config_of(path: str) -> Optional[Dict[str, Any]]:
     folder = path if os.path.isdir(path) else os.path.dirname(path) if path.endswith(".safetensors") else ""
-    try:
-        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
-            config = json.load(file)
-    except (OSError, ValueError):
+    config = _object_in(os.path.join(folder, "config.json"))
+    if config is None:
         return {} if folder else None
-    return config if isinstance(config, dict) else {}
+    # NVIDIA's Model Optimizer wrote its settings into a file of their own before config.json had them.
+    apart = (_object_in(os.path.join(folder, "hf_quant_config.json")) or {}).get("quantization")
+    if "quantization_config" not in config and isinstance(apart, dict) and apart.get("quant_algo"):
+        config["quantization_config"] = {**apart, "quant_method": "modelopt"}
+    return config
+
+
+def _object_in(path: str) -> Optional[Dict[str, Any]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else {}
 
 
 def _check_format(opening: Opening, checkpoint: Checkpoint) -> None:
@@ -123,6 +135,11 @@ def _override(checkpoint: Checkpoint, opening: Opening) -> None:
             raise ValueError(f"hf_overrides: {name!r} is no field of {checkpoint.path}/config.json")
         if name == "rope_parameters":
             changed.pop("rope_scaling", None)
+        rope = changed.get("rope_parameters")
+        if name == "rope_theta" and isinstance(rope, dict):  # which counts ahead of the one outside
+            if "rope_theta" not in rope and any(isinstance(one, dict) for one in rope.values()):
+                raise ValueError("hf_overrides: 'rope_theta' differs by layer: expected {'rope_parameters': {...}}")
+            changed["rope_parameters"] = {**rope, "rope_theta": value}
         old = changed.get(name)
         changed[name] = {**old, **value} if name.endswith("_config") and isinstance(old, dict) and isinstance(value, dict) else value
     checkpoint.config = changed

@@ -39,7 +39,8 @@ def priority_level(priority: int, args: Opening) -> int:
 
 def default_params(session: _core.ModelSession, args: Opening) -> SamplingParams:
     """Returns the sampling parameters of requests that give none."""
-    known = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "max_tokens")
+    known = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "max_tokens", "penalty_last_n",
+             "xtc_probability", "xtc_threshold", "mirostat", "mirostat_tau", "mirostat_eta")
     values: Dict[str, Any] = {}
     if args.generation_config == "auto":
         found = session.default_params()

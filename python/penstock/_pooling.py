@@ -293,7 +293,7 @@ class Pooler:
             if name == "truncate_prompt_tokens":
                 to = value if to is None else to
             elif name == "truncation":
-                truncate = value not in (None, False)
+                truncate = value not in (None, False, "do_not_truncate")
             elif not (name == "add_special_tokens" and value):
                 raise ValueError(f"tokenization_kwargs: {name!r} is not supported for pooling")
         whole = self._most if self._most < self._info["max_tokens"] else 0

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 if sys.version_info >= (3, 11):
     from typing import NotRequired, TypedDict
@@ -123,7 +123,8 @@ def parse_prompts(prompts: Any, images: bool = False) -> List[ParsedPrompt]:
 
 def truncated(prompt: ParsedPrompt, options: Optional[Dict[str, Any]], encode: Any, max_model_len: int) -> ParsedPrompt:
     """Applies `tokenization_kwargs` to a prompt: add_special_tokens, truncate_prompt_tokens (keeps the last tokens; -1:
-    max_model_len), truncation with max_length (keeps the first tokens)."""
+    max_model_len), truncation and max_length (keeps the first tokens; without max_length max_model_len); truncation_side says
+    otherwise. Errors: ValueError."""
     if not options:
         return prompt
     known = {"add_special_tokens", "truncate_prompt_tokens", "truncation", "max_length", "truncation_side"}
@@ -135,16 +136,30 @@ def truncated(prompt: ParsedPrompt, options: Optional[Dict[str, Any]], encode: A
             if name != "add_special_tokens":
                 raise ValueError(f"tokenization_kwargs: {name!r}: a prompt with pictures is not cut")
         return prompt
+    side, cuts = options.get("truncation_side"), _cuts(options, max_model_len - 1)
+    if side not in (None, "left", "right"):
+        raise ValueError(f"truncation_side: expected left or right, got {side!r}")
     ids = prompt.token_ids
     if ids is None:
         ids = encode(prompt.text or "", bool(options.get("add_special_tokens", True)))
-    last = options.get("truncate_prompt_tokens")
-    if last is not None:
-        most = max_model_len - 1 if last == -1 else int(last)
-        if most < 1:
-            raise ValueError(f"truncate_prompt_tokens: expected -1 or at least 1, got {last}")
-        ids = ids[-most:]
-    if options.get("truncation") and options.get("max_length"):
-        most = int(options["max_length"])
-        ids = ids[-most:] if options.get("truncation_side") == "left" else ids[:most]
+    for most, usual_side in cuts:
+        ids = ids[-most:] if (side or usual_side) == "left" else ids[:most]
     return ParsedPrompt(prompt.text, ids, prompt.cache_salt)
+
+
+def _cuts(options: Dict[str, Any], longest: int) -> List[Tuple[int, str]]:
+    """Returns the lengths to which a prompt is cut, and the side on which each cuts if nothing else is said."""
+    cuts = []
+    last, truncation, length = options.get("truncate_prompt_tokens"), options.get("truncation"), options.get("max_length")
+    if last is not None:
+        cuts.append(("truncate_prompt_tokens", last, longest if last == -1 else int(last), "left"))
+    if truncation not in (None, True, False, "longest_first", "only_first", "do_not_truncate"):
+        raise ValueError(f"truncation: expected True, False, longest_first, only_first or do_not_truncate, got {truncation!r}")
+    if truncation in (True, "longest_first", "only_first"):
+        cuts.append(("max_length", length, longest if length is None else int(length), "right"))
+    elif length is not None:
+        raise ValueError("max_length: cuts nothing without truncation=True")
+    for name, given, most, _ in cuts:
+        if most < 1:
+            raise ValueError(f"{name}: expected at least 1{', or -1' if name == 'truncate_prompt_tokens' else ''}, got {given}")
+    return [(most, side) for _, _, most, side in cuts]

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 # f(output_token_ids, logits) or f(prompt_token_ids, output_token_ids, logits): changes logits, an array of float32
-# [vocab_size], in place.
+# [vocab_size], in place, or returns others.
 LogitsProcessor = Callable[..., Any]
 
 _EPSILON = 1e-5
@@ -73,7 +73,7 @@ class SamplingParams:
     """The sampling parameters of one request, with vLLM's names and defaults.
 
     Unsupported fields of vLLM are refused when they are set. A temperature below 1e-5 is greedy; one
-    below 0.01 is raised to 0.01. `max_tokens=None`: as many as fit into the context.
+    below 0.01 is raised to 0.01. `max_tokens=None`: as many as fit into the context. `seed=-1`: none.
     """
 
     n: int = 1
@@ -141,6 +141,8 @@ class SamplingParams:
             _refuse("allowed_token_ids", "expected at least one token id, got []")
         if isinstance(self.structured_outputs, dict):
             self.structured_outputs = StructuredOutputsParams(**self.structured_outputs)
+        if self.seed == -1:
+            self.seed = None
         if self.stop is None:
             self.stop = []
         elif isinstance(self.stop, str):

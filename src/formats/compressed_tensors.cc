@@ -1,9 +1,11 @@
 // compressed-tensors: pack-quantized (LAYER.weight_packed int32), int-quantized and float-quantized
 // (LAYER.weight in 8 bits), nvfp4 and mxfp4 (LAYER.weight_packed bytes); scales in
-// LAYER.weight_scale. Also the block FP8 of DeepSeek (LAYER.weight_scale_inv).
+// LAYER.weight_scale. Also FP8 of DeepSeek, transformers and vLLM, and NVIDIA's Model Optimizer.
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
+#include "base/ascii.h"
 #include "formats/prequantized_methods.h"
 #include "quant/codebook.h"
 #include "quant/plain.h"
@@ -271,9 +273,11 @@ class CompressedTensors final : public Prequantized {
   std::vector<Group> groups_;
 };
 
-// "fp8" of DeepSeek and transformers: LAYER.weight in F8, and LAYER.weight_scale_inv per block. DeepSeek
-// V4: the scales are LAYER.scale, powers of two; experts are bytes of two E2M1 numbers, whose rows have
-// a scale for each 32 inputs.
+// "fp8": LAYER.weight in F8 with scales per block (weight_scale_inv of DeepSeek and transformers),
+// per matrix or per row (weight_scale of vLLM and of fbgemm). DeepSeek V4: the scales are LAYER.scale,
+// powers of two; experts are bytes of two E2M1 numbers, whose rows have a scale for each 32 inputs.
+// NVIDIA's Model Optimizer: the same weight_scale, and NVFP4: bytes of two E2M1 numbers whose scales
+// in F8 are multiplied by one number, weight_scale_2.
 class BlockFp8 final : public Prequantized {
  public:
   BlockFp8(const WeightSource& source, Block block) : source_(source), block_(block) {}
@@ -282,33 +286,58 @@ class BlockFp8 final : public Prequantized {
 
   Result<std::optional<GroupedMatrix>> find_linear(std::string_view layer) const override {
     const LayerTensors tensors(source_, layer);
-    std::string_view suffix = "weight_scale_inv";
-    const TensorInfo* scale = tensors.find(suffix);
-    if (scale == nullptr) scale = tensors.find(suffix = "scale");
-    if (scale == nullptr) return std::nullopt;
+    std::string_view suffix;
+    for (const std::string_view one : {"weight_scale_inv", "scale", "weight_scale"})
+      if (suffix.empty() && tensors.find(one) != nullptr) suffix = one;
+    if (suffix.empty()) return std::nullopt;
+    if (tensors.find("pre_quant_scale") != nullptr) {
+      return errorf(ErrorCode::kUnsupported,
+                    "{}: pre_quant_scale: factors of a layer's inputs are not supported",
+                    tensors.where());
+    }
     const TensorInfo* weight = tensors.find("weight");
-    const bool is_fp4 = weight != nullptr && weight->type == QuantType::kI8;
+    const bool pairs =
+        weight != nullptr && (weight->type == QuantType::kI8 || weight->type == QuantType::kU8);
     ASSIGN_OR_RETURN(weight,
-                     tensors.require("weight", is_fp4 ? QuantType::kI8 : QuantType::kF8E4M3, 2));
+                     tensors.require("weight", pairs ? weight->type : QuantType::kF8E4M3, 2));
     GroupedMatrix matrix;
-    if (is_fp4) {
+    if (pairs) {
       set_fp4_weight(*weight, matrix);
     } else {
       RETURN_IF_ERROR(set_byte_weight(*weight, matrix));
     }
-    std::vector<float> scales;
-    if (scale->type == QuantType::kU8) {
-      scales = powers_of_two(*scale);
-    } else {
-      ASSIGN_OR_RETURN(scales, tensors.floats(suffix));
-    }
-    RETURN_IF_ERROR(
-        set_scales(tensors, *scale, std::move(scales), is_fp4 ? Block{} : block_, matrix));
+    const bool by_block = !pairs && suffix != "weight_scale";
+    ASSIGN_OR_RETURN(std::vector<float> scales, scales_of(tensors, suffix));
+    RETURN_IF_ERROR(set_scales(tensors, *tensors.find(suffix), std::move(scales),
+                               by_block ? block_ : Block{}, matrix));
     RETURN_IF_ERROR(matrix.check(tensors.where()));
     return matrix;
   }
 
  private:
+  // Scales in bytes are powers of two, but F8 numbers beside weight_scale_2.
+  static Result<std::vector<float>> scales_of(const LayerTensors& tensors,
+                                              std::string_view suffix) {
+    const TensorInfo& scale = *tensors.find(suffix);
+    const bool bytes = scale.type == QuantType::kU8;
+    if (tensors.find("weight_scale_2") == nullptr)
+      return bytes ? powers_of_two(scale) : tensors.floats(suffix);
+    ASSIGN_OR_RETURN(const std::vector<float> factor, tensors.floats("weight_scale_2"));
+    if (factor.size() != 1) {
+      return errorf(ErrorCode::kCorruptFile, "{}: weight_scale_2: expected one number, got {}",
+                    tensors.where(), factor.size());
+    }
+    std::vector<float> scales;
+    if (bytes) {
+      for (const std::byte code : scale.bytes)
+        scales.push_back(quant::decode_f8e4m3(static_cast<uint8_t>(code)));
+    } else {
+      ASSIGN_OR_RETURN(scales, tensors.floats(suffix));
+    }
+    for (float& each : scales) each *= factor[0];
+    return scales;
+  }
+
   const WeightSource& source_;
   Block block_;
 };
@@ -328,8 +357,46 @@ Block read_block(const json& config, const char* key) {
 
 }  // namespace
 
+namespace {
+
+// Refuses rotations that act while the model runs. Those of weights are in the weights already.
+Status check_transforms(const WeightSource& source, const json& config) {
+  const json transforms = config.value("transform_config", json());
+  const json schemes = transforms.is_object() ? transforms.value("config_groups", json()) : json();
+  for (const auto& [name, scheme] : schemes.items()) {
+    const json list = scheme.is_object() ? scheme.value("apply", json::array()) : json::array();
+    for (const json& each : list) {
+      const json where = each.is_object() ? each.value("location", json()) : json();
+      if (where == "weight_input" || where == "weight_output") continue;
+      return errorf(
+          ErrorCode::kUnsupported,
+          "{}: quantization_config: transform_config: {}: a rotation of {} acts while the "
+          "model runs, which is not supported",
+          source.path().string(), quote_name(name), where.dump().substr(0, 40));
+    }
+  }
+  return {};
+}
+
+constexpr std::string_view kModelOptimizerKinds[] = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "MXFP8",
+                                                     "NVFP4", "W4A16_NVFP4"};
+
+Status check_model_optimizer_kind(const WeightSource& source, const json& named) {
+  std::string kind = named.is_string() ? named.get<std::string>() : "";
+  for (char& c : kind) c = ascii_upper(c);
+  if (std::ranges::find(kModelOptimizerKinds, kind) != std::end(kModelOptimizerKinds)) return {};
+  return errorf(
+      ErrorCode::kUnsupported,
+      "{}: quantization_config: quant_algo: expected one of {} or MIXED_PRECISION of these, "
+      "got {}",
+      source.path().string(), fmt::join(kModelOptimizerKinds, ", "), quote_name(kind));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Prequantized>> open_compressed_tensors(const WeightSource& source,
                                                               const json& config) {
+  RETURN_IF_ERROR(check_transforms(source, config));
   const auto groups = config.find("config_groups");
   if (groups == config.end() || !groups->is_object()) {
     return errorf(ErrorCode::kCorruptFile,
@@ -353,6 +420,20 @@ Result<std::unique_ptr<Prequantized>> open_compressed_tensors(const WeightSource
 Result<std::unique_ptr<Prequantized>> open_block_fp8(const WeightSource& source,
                                                      const json& config) {
   return std::make_unique<BlockFp8>(source, read_block(config, "weight_block_size"));
+}
+
+Result<std::unique_ptr<Prequantized>> open_model_optimizer(const WeightSource& source,
+                                                           const json& config) {
+  const auto inner = config.find("quantization");
+  const json& settings = inner != config.end() && inner->is_object() ? *inner : config;
+  const json kind = settings.value("quant_algo", json());
+  if (kind != "MIXED_PRECISION" && !kind.is_null())
+    RETURN_IF_ERROR(check_model_optimizer_kind(source, kind));
+  const json layers = settings.value("quantized_layers", json());
+  for (const json& layer : layers)
+    RETURN_IF_ERROR(check_model_optimizer_kind(
+        source, layer.is_object() ? layer.value("quant_algo", json()) : json()));
+  return std::make_unique<BlockFp8>(source, Block{});
 }
 
 }  // namespace penstock

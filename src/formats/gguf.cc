@@ -4,6 +4,7 @@
 
 #include "formats/byte_reader.h"
 #include "formats/foreign_types.h"
+#include "formats/gguf_sampling.h"
 
 namespace penstock {
 
@@ -371,6 +372,7 @@ Result<std::unique_ptr<WeightSource>> open_gguf(const std::filesystem::path& pat
                   "{}: split.tensors.count: expected {} tensors in {} shards, got {}", where,
                   expected, count, n_tensors);
   }
+  source->set_generation_config(sampling_from_gguf(first.metadata));
   source->set_config(std::move(first.metadata));
   RETURN_IF_ERROR(source->set_tensors(std::move(first.tensors)));
   return source;

@@ -1,5 +1,5 @@
-// GPTQ and AWQ: LAYER.qweight, .qzeros, .scales and, for GPTQ, .g_idx. Rows of these tensors are
-// inputs, columns are outputs.
+// GPTQ and AWQ, also as AutoRound writes them: LAYER.qweight, .qzeros, .scales and, for GPTQ, .g_idx.
+// Rows of these tensors are inputs, columns are outputs.
 #include "formats/prequantized_methods.h"
 
 namespace penstock {
@@ -11,12 +11,37 @@ namespace {
 struct Settings {
   int bits = 4;
   int group_size = -1;  // -1: one group
+  bool mixed = false;   // layers may have other bits and groups, which their tensors tell
 };
+
+bool has_entries(const json& config, const char* key) {
+  const auto it = config.find(key);
+  return it != config.end() && it->is_object() && !it->empty();
+}
 
 Result<Settings> read_settings(const json& config) {
   Settings settings;
   ASSIGN_OR_RETURN(settings.bits, config_int(config, "bits", 4, 2, 8));
   ASSIGN_OR_RETURN(settings.group_size, config_int(config, "group_size", -1, -1, 1 << 20));
+  settings.mixed = has_entries(config, "dynamic") || has_entries(config, "extra_config");
+  return settings;
+}
+
+// Returns the settings of one layer of a mixed checkpoint. Tensors that
+// contradict each other leave the settings as they are, for the checks that follow to name.
+Settings settings_of_layer(const LayerTensors& tensors, Settings settings) {
+  const TensorInfo *weight = tensors.find("qweight"), *zeros = tensors.find("qzeros");
+  if (!settings.mixed || weight == nullptr || zeros == nullptr || weight->shape.size() != 2 ||
+      zeros->shape.size() != 2 || weight->shape[1] < 1 || zeros->shape[0] < 1)
+    return settings;
+  const int64_t across = zeros->shape[1] * 32, down = weight->shape[0] * 32;
+  const int64_t bits = across / weight->shape[1];
+  if (bits < 2 || bits > 8 || bits * weight->shape[1] != across || down % bits != 0)
+    return settings;
+  const int64_t group_size = down / bits / zeros->shape[0];
+  if (group_size < 1 || group_size > 1 << 20 || group_size * zeros->shape[0] * bits != down)
+    return settings;
+  settings.bits = static_cast<int>(bits), settings.group_size = static_cast<int>(group_size);
   return settings;
 }
 
@@ -63,18 +88,19 @@ class Gptq final : public Prequantized {
     const LayerTensors tensors(source_, layer);
     if (tensors.find("qweight") == nullptr) return std::nullopt;
     ASSIGN_OR_RETURN(const TensorInfo* qweight, tensors.require("qweight", QuantType::kI32, 2));
+    const Settings settings = settings_of_layer(tensors, settings_);
     GroupedMatrix matrix;
     matrix.layout = CodeLayout::kStreamByColumn;
-    matrix.bits = settings_.bits;
+    matrix.bits = settings.bits;
     matrix.rows = static_cast<int>(qweight->shape[1]);
-    const int64_t cols = qweight->shape[0] * 32 / settings_.bits;
-    if (cols > INT32_MAX || qweight->shape[0] * 32 % settings_.bits != 0) {
+    const int64_t cols = qweight->shape[0] * 32 / settings.bits;
+    if (cols > INT32_MAX || qweight->shape[0] * 32 % settings.bits != 0) {
       return errorf(ErrorCode::kCorruptFile,
                     "{}: qweight: expected whole codes of {} bits, got {} words", tensors.where(),
-                    settings_.bits, qweight->shape[0]);
+                    settings.bits, qweight->shape[0]);
     }
     matrix.cols = static_cast<int>(cols);
-    matrix.group_size = settings_.group_size > 0 ? settings_.group_size : matrix.cols;
+    matrix.group_size = settings.group_size > 0 ? settings.group_size : matrix.cols;
     matrix.packed = qweight->bytes;
     if (matrix.cols % matrix.group_size != 0) RETURN_IF_ERROR(matrix.check(tensors.where()));
     ASSIGN_OR_RETURN(const TensorInfo* qzeros, require_zeros(tensors, matrix));
@@ -172,6 +198,20 @@ Result<std::unique_ptr<Prequantized>> open_gptq(const WeightSource& source, cons
                   quote_name(format));
   }
   return std::make_unique<Gptq>(source, settings, format == "gptq_v2");
+}
+
+Result<std::unique_ptr<Prequantized>> open_auto_round(const WeightSource& source,
+                                                      const json& config) {
+  const std::string packing = config_string(config, "packing_format");
+  const std::string type = config_string(config, "data_type");
+  const bool whole_numbers = type.empty() || type == "int";
+  if (whole_numbers && packing.ends_with("auto_gptq")) return open_gptq(source, config);
+  if (whole_numbers && packing.ends_with("auto_awq")) return open_awq(source, config);
+  return errorf(
+      ErrorCode::kUnsupported,
+      "{}: AutoRound: expected packing_format auto_round:auto_gptq or auto_round:auto_awq "
+      "of data_type int, got {} of {}",
+      source.path().string(), quote_name(packing), quote_name(type));
 }
 
 Result<std::unique_ptr<Prequantized>> open_awq(const WeightSource& source, const json& config) {

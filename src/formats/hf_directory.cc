@@ -5,6 +5,7 @@
 
 #include "base/json_text.h"
 #include "base/regular_file.h"
+#include "formats/hf_config.h"
 #include "formats/pytorch.h"
 #include "formats/safetensors.h"
 
@@ -136,6 +137,21 @@ Status check_side_files(const fs::path& directory) {
   return {};
 }
 
+// NVIDIA's Model Optimizer wrote its settings into a file of their own before config.json had them.
+Status add_quantization_file(const fs::path& directory, json& config) {
+  const fs::path path = directory / "hf_quant_config.json";
+  if (quantization_config_of(config) != nullptr || !file_exists(path)) return {};
+  ASSIGN_OR_RETURN(const json file, read_json_object(path));
+  const auto settings = file.find("quantization");
+  if (settings == file.end() || !settings->is_object() ||
+      settings->value("quant_algo", json()).is_null())
+    return {};
+  json quantization = *settings;
+  quantization["quant_method"] = "modelopt";
+  config["quantization_config"] = std::move(quantization);
+  return {};
+}
+
 }  // namespace
 
 Result<json> read_json_object(const fs::path& path) {
@@ -172,6 +188,7 @@ Result<std::unique_ptr<WeightSource>> open_hf_directory(const fs::path& director
   }
   RETURN_IF_ERROR(check_side_files(directory));
   ASSIGN_OR_RETURN(json config, read_json_object(directory / "config.json"));
+  RETURN_IF_ERROR(add_quantization_file(directory, config));
   source->set_config(std::move(config));
   if (file_exists(directory / "generation_config.json")) {
     ASSIGN_OR_RETURN(json generation, read_json_object(directory / "generation_config.json"));

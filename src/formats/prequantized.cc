@@ -24,6 +24,9 @@ constexpr Method kMethods[] = {
     {"bitsandbytes", open_bitsandbytes},
     {"compressed-tensors", open_compressed_tensors},
     {"fp8", open_block_fp8},
+    {"fbgemm_fp8", open_block_fp8},
+    {"modelopt", open_model_optimizer},
+    {"auto-round", open_auto_round},
     {"bitnet", open_bitnet},
 };
 

@@ -22,6 +22,10 @@ Result<std::unique_ptr<Prequantized>> open_bitnet(const WeightSource& source,
                                                   const nlohmann::json& config);
 Result<std::unique_ptr<Prequantized>> open_block_fp8(const WeightSource& source,
                                                      const nlohmann::json& config);
+Result<std::unique_ptr<Prequantized>> open_model_optimizer(const WeightSource& source,
+                                                           const nlohmann::json& config);
+Result<std::unique_ptr<Prequantized>> open_auto_round(const WeightSource& source,
+                                                      const nlohmann::json& config);
 
 // Opens the NVFP4 layers of a GGUF file; null when there are none.
 std::unique_ptr<Prequantized> open_gguf_nvfp4(const WeightSource& source);

@@ -65,7 +65,7 @@ class WeightSource {
   // arrays included as arrays). Values are as the file has them: strings may hold bytes that are
   // not UTF-8 (dump with error_handler_t::replace). Hugging Face: config.json.
   virtual const nlohmann::json& config() const = 0;
-  // generation_config.json, or an empty object.
+  // generation_config.json, or an empty object. GGUF: general.sampling.* by its names.
   virtual const nlohmann::json& generation_config() const = 0;
 
   // The tensors in file order; names are unique.

@@ -16,22 +16,30 @@
 namespace penstock {
 namespace {
 
-template <class T>
-void take_default(const nlohmann::json& config, const char* key, T& value) {
-  const auto found = config.find(key);
-  if (found != config.end() && found->is_number()) value = found->get<T>();
-}
+// Sampling parameters for which makers of models give a default.
+constexpr std::string_view kDefaults[] = {
+    "temperature",        "top_k",          "top_p",           "min_p",         "typical_p",
+    "repetition_penalty", "penalty_last_n", "xtc_probability", "xtc_threshold", "mirostat",
+    "mirostat_tau",       "mirostat_eta",   "max_tokens"};
 
-// Returns the sampling defaults of a model's generation_config.json.
+// Returns the sampling defaults of a model's generation_config.json, or of its GGUF file. What no
+// request may ask for is told and left out.
 SamplingParams defaults_of(const nlohmann::json& config) {
   SamplingParams params;
-  take_default(config, "temperature", params.temperature);
-  take_default(config, "top_k", params.top_k);
-  take_default(config, "top_p", params.top_p);
-  take_default(config, "min_p", params.min_p);
-  take_default(config, "typical_p", params.typical_p);
-  take_default(config, "repetition_penalty", params.repetition_penalty);
-  take_default(config, "max_new_tokens", params.max_tokens);
+  SamplingParams::visit(params, [&](std::string_view name, auto& value, const char*,
+                                    const SamplingParams::Range& range) {
+    using Field = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<Field, int> || std::is_same_v<Field, float>) {
+      if (std::ranges::find(kDefaults, name) == std::end(kDefaults)) return;
+      const auto found = config.find(name == "max_tokens" ? "max_new_tokens" : std::string(name));
+      if (found == config.end() || !found->is_number()) return;
+      if (range.contains(found->get<double>()))
+        value = found->get<Field>();
+      else
+        log().warn("the model's files recommend {} {}, which is not possible and left out", name,
+                   found->dump());
+    }
+  });
   return params;
 }
 
@@ -244,14 +252,17 @@ Request Session::make_request(std::vector<TokenId> prompt, const SamplingParams&
 }
 
 // Returns the token sequences of every word, with and without a leading space, sorted and unique.
+// The name of a special token stands for the token, and for the text of its characters.
 std::vector<std::vector<TokenId>> Session::word_tokens(
     const std::vector<std::string>& words) const {
   std::vector<std::vector<TokenId>> sequences;
   for (const std::string& word : words) {
     for (const std::string& form : {word, " " + word}) {
-      std::vector<TokenId> ids =
-          tokenizer_->encode(form, {.add_special = false, .parse_special = false});
-      if (!ids.empty()) sequences.push_back(std::move(ids));
+      for (const bool parse_special : {false, true}) {
+        std::vector<TokenId> ids =
+            tokenizer_->encode(form, {.add_special = false, .parse_special = parse_special});
+        if (!ids.empty()) sequences.push_back(std::move(ids));
+      }
     }
   }
   std::ranges::sort(sequences);

@@ -16,6 +16,14 @@ nb::object array_of(std::span<const float> values) {
   return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<1>>(copy, {values.size()}, owner));
 }
 
+// Returns what a function has returned as an array of float32; tensors of torch, too.
+nb::object floats_of(const nb::object& values) {
+  nb::object own = values;
+  if (nb::hasattr(own, "detach"))
+    own = own.attr("detach")().attr("cpu")().attr("float")().attr("numpy")();
+  return nb::module_::import_("numpy").attr("ascontiguousarray")(own, nb::arg("dtype") = "float32");
+}
+
 }  // namespace
 
 PythonLogitsProcessor::~PythonLogitsProcessor() {
@@ -29,16 +37,15 @@ void PythonLogitsProcessor::process(std::span<const TokenId> tokens, int n_promp
   const nb::gil_scoped_acquire gil;
   if (failed_) return;
   try {
-    const nb::object array = array_of(logits);
+    nb::object array = array_of(logits);
     const auto prompt_size = static_cast<size_t>(n_prompt);
     const nb::list output = list_of(tokens.subspan(prompt_size));
     for (const nb::handle row : functions_) {
       const nb::object function = row[0];
-      if (nb::cast<bool>(row[1])) {
-        function(list_of(tokens.first(prompt_size)), output, array);
-      } else {
-        function(output, array);
-      }
+      const nb::object changed = nb::cast<bool>(row[1])
+                                     ? function(list_of(tokens.first(prompt_size)), output, array)
+                                     : function(output, array);
+      if (!changed.is_none()) array = floats_of(changed);
     }
     const auto changed =
         nb::cast<nb::ndarray<nb::numpy, const float, nb::ndim<1>, nb::c_contig>>(array);

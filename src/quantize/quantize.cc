@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "formats/gguf_sampling.h"
 #include "formats/hf_config.h"
 #include "model/arch/archs.h"
 #include "model/arch/read_config.h"
@@ -398,6 +399,7 @@ Status Run::finish_gguf() {
       ASSIGN_OR_RETURN(const json tokenizer, job_.gguf_tokenizer(*source_));
       metadata.update(tokenizer);
     }
+    metadata.update(sampling_to_gguf(source_->generation_config()));
   }
   metadata["general.quantization_version"] = 2u;
   if (recipe_.ftype.number >= 0)
@@ -414,8 +416,8 @@ Status Run::copy_side_files() const {
     const bool weights = extension == ".safetensors" || extension == ".bin" ||
                          extension == ".gguf" || extension == ".pt" || extension == ".pth" ||
                          name.ends_with(".index.json");
-    const bool config =
-        name == "config.json" || name == "quantize_config.json" || name == "recipe.yaml";
+    const bool config = name == "config.json" || name == "quantize_config.json" ||
+                        name == "hf_quant_config.json" || name == "recipe.yaml";
     if (!entry.is_regular_file() || weights || config) continue;
     fs::copy_file(entry.path(), job_.out / name, fs::copy_options::overwrite_existing, error);
     if (error) return errorf(ErrorCode::kIo, "{}: {}", (job_.out / name).string(), error.message());
@@ -451,6 +453,8 @@ Status Run::finish_directory() {
       ASSIGN_OR_RETURN(const auto files, job_.tokenizer_files(*source_));
       for (const auto& [name, text] : files) RETURN_IF_ERROR(write_file(job_.out / name, text));
     }
+    if (const json& sampling = source_->generation_config(); !sampling.empty())
+      RETURN_IF_ERROR(write_file(job_.out / "generation_config.json", sampling.dump(2) + "\n"));
   }
   std::vector<std::string> kept = {"lm_head"};
   const auto keep = [&](const std::vector<MappedTensor>& list) {

@@ -146,8 +146,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const nlohmann::json& me
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_files(const TokenizerFiles& files) {
   Result<TokenizerParts> parts =
       errorf(ErrorCode::kNotFound,
-             "no tokenizer.json, tekken.json, tokenizer.model, *.tiktoken, vocab.txt, "
-             "tokenizer.jsonl or rwkv_vocab_v20230424.txt");
+             "no tokenizer.json, tekken.json, tokenizer.model, *.tiktoken, vocab.json with "
+             "merges.txt, vocab.txt, tokenizer.jsonl or rwkv_vocab_v20230424.txt");
   const nlohmann::json config = bounded_json(files.tokenizer_config_json);
   if (!files.tokenizer_json.empty()) {
     parts = load_tokenizer_json(files.tokenizer_json);
@@ -157,6 +157,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_files(const TokenizerFiles& f
     parts = load_sentence_piece_model(files.tokenizer_model, json_flag(config, "legacy", true));
   } else if (!files.tokenizer_jsonl.empty()) {
     parts = load_plamo_list(files.tokenizer_jsonl, config);
+  } else if (!files.vocab_json.empty() && !files.merges_txt.empty()) {
+    parts = load_vocab_and_merges(files);
   } else if (is_rwkv_list(files.vocab_txt)) {
     parts = load_rwkv_list(files.vocab_txt);
   } else if (!files.vocab_txt.empty()) {
@@ -182,10 +184,17 @@ TokenizerFiles files_of(const WeightSource& source) {
   files.vocab_txt = read("vocab.txt");
   if (files.vocab_txt.empty()) files.vocab_txt = read("rwkv_vocab_v20230424.txt");
   files.tokenizer_jsonl = read("tokenizer.jsonl");
+  if (files.tokenizer_json.empty() && files.tokenizer_model.empty())
+    files.vocab_json = read("vocab.json"), files.merges_txt = read("merges.txt");
   files.tokenizer_config_json = read("tokenizer_config.json");
   files.special_tokens_map_json = read("special_tokens_map.json");
   files.added_tokens_json = read("added_tokens.json");
   files.chat_template_jinja = read("chat_template.jinja");
+  files.chat_template_json = read("chat_template.json");
+  for (const char* name : {"tool_use", "rag"}) {
+    std::string text = read(std::string("additional_chat_templates/") + name + ".jinja");
+    if (!text.empty()) files.additional_templates[name] = std::move(text);
+  }
   files.config_json = id_fields(source.config());
   files.generation_config_json = id_fields(source.generation_config());
   return files;
@@ -296,6 +305,9 @@ bool Tokenizer::add_eos() const {
 const std::string& Tokenizer::chat_template() const { return impl_->chat_template; }
 const std::map<std::string, std::string>& Tokenizer::chat_templates() const {
   return impl_->parts.chat_templates;
+}
+const std::map<std::string, std::string>& Tokenizer::named_tokens() const {
+  return impl_->parts.named_tokens;
 }
 
 }  // namespace penstock

@@ -46,8 +46,11 @@ struct TokenizerFiles {
   std::string added_tokens_json;
   // WordPiece, one piece per line, or the list of RWKV (recognised by content)
   std::string vocab_txt;
-  std::string tokenizer_jsonl;  // the list of PLaMo 2 and 3
+  std::string tokenizer_jsonl;         // the list of PLaMo 2 and 3
+  std::string vocab_json, merges_txt;  // GPT-2's
   std::string chat_template_jinja;
+  std::string chat_template_json;  // older directories of models that see have the template in it
+  std::map<std::string, std::string> additional_templates;  // by name, beside the usual one
   std::string config_json;             // the model's: bos and eos ids, model_type
   std::string generation_config_json;  // eos ids
 };
@@ -112,6 +115,8 @@ class Tokenizer {
   const std::string& chat_template() const;
   // All templates by name ("default", "tool_use", ...).
   const std::map<std::string, std::string>& chat_templates() const;
+  // Spellings of tokens by what the files call them ("image_token"), which templates may use.
+  const std::map<std::string, std::string>& named_tokens() const;
 
  private:
   struct Impl;

@@ -35,12 +35,18 @@ struct TokenizerParts {
   TokenId bos = kNoToken, eos = kNoToken, unk = kNoToken, pad = kNoToken;
   std::vector<TokenId> end_of_generation;  // further end tokens besides eos
   std::map<std::string, std::string> chat_templates;
+  // spellings of tokens by what the files call them ("image_token"), for chat templates
+  std::map<std::string, std::string> named_tokens;
   // chat template of a model whose files have none
   std::string built_in_template;
 };
 
 // Loads a tokenizer.json or tekken.json. Errors: kCorruptFile, kUnsupported.
 Result<TokenizerParts> load_tokenizer_json(std::string_view text);
+// The same of the parsed content of a tokenizer.json.
+Result<TokenizerParts> load_tokenizer(const nlohmann::json& root);
+// Loads GPT-2's vocab.json and merges.txt. Errors: also kUnsupported (another tokenizer_class).
+Result<TokenizerParts> load_vocab_and_merges(const TokenizerFiles& files);
 // Loads SentencePiece's tokenizer.model. legacy: a dummy prefix is added after an added token too.
 Result<TokenizerParts> load_sentence_piece_model(std::string_view bytes, bool legacy);
 // Loads tiktoken's rank files: lines of a base64 token and its rank.

@@ -56,6 +56,11 @@ class Checkpoint {
     return (*checkpoint)->find_linear("l");
   }
 
+  // A file beside the weights.
+  void add_file(const std::string& name, const json& content) {
+    write_bytes(dir_ / name, content.dump());
+  }
+
   std::string error(const json& quantization) {
     const auto layer = open(quantization);
     return layer ? std::string() : layer.error().message;
@@ -210,6 +215,49 @@ TEST(Gptq, DamagedLayersAreRefused) {
   json marlin = gptq_config(4, 32);
   marlin["checkpoint_format"] = "marlin";
   EXPECT_THAT(with(same, marlin), HasSubstr("\"marlin\""));
+}
+
+// Layers of other bits and groups than the file's usual ones, as GPTQModel ("dynamic") and AutoRound
+// ("extra_config") write them.
+TEST(Gptq, LayersOfMixedFilesTellTheirBits) {
+  for (const auto& [bits, group_size] : {std::pair(8, 32), std::pair(2, 64), std::pair(4, 16)}) {
+    const Plan plan = random_plan(32, 64, bits, group_size, false, 7);
+    for (const char* key : {"dynamic", "extra_config"}) {
+      Checkpoint checkpoint;
+      add_gptq(checkpoint, plan, false);
+      json config = gptq_config(4, 32);
+      config[key] = {{"+:.*l$", {{"bits", bits}, {"group_size", group_size}}}};
+      const auto layer = checkpoint.open(config);
+      ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
+      check_values(**layer, plan);
+    }
+  }
+  Checkpoint damaged;
+  damaged.add("l.qweight", QuantType::kI32, {8, 32}, std::vector<int32_t>(256));
+  damaged.add("l.qzeros", QuantType::kI32, {3, 7}, std::vector<int32_t>(21));
+  damaged.add("l.scales", QuantType::kF32, {2, 32}, std::vector<float>(64, 1));
+  json config = gptq_config(4, 32);
+  config["dynamic"] = {{"+:l", {{"bits", 8}}}};
+  EXPECT_THAT(damaged.error(config), HasSubstr("qzeros: expected [2, 4], got [3, 7]"));
+}
+
+TEST(AutoRound, IsGptqOrAwqUnderAnotherName) {
+  const Plan plan = random_plan(32, 64, 4, 32, false, 3);
+  Checkpoint checkpoint;
+  add_gptq(checkpoint, plan, false);
+  json config = {{"quant_method", "auto-round"},
+                 {"packing_format", "auto_round:auto_gptq"},
+                 {"data_type", "int"},
+                 {"bits", 4},
+                 {"group_size", 32},
+                 {"sym", true}};
+  const auto layer = checkpoint.open(config);
+  ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
+  check_values(**layer, plan);
+  config["packing_format"] = "auto_round:llm_compressor";
+  EXPECT_THAT(checkpoint.error(config), HasSubstr("auto_round:llm_compressor"));
+  config["packing_format"] = "auto_round:auto_gptq", config["data_type"] = "mx_fp";
+  EXPECT_THAT(checkpoint.error(config), HasSubstr("mx_fp"));
 }
 
 RC_GTEST_PROP(Awq, RowsInterleave, ()) {
@@ -371,6 +419,126 @@ TEST(BlockFp8, ScalesArePowersOfTwo) {
   wrong.add("l.weight", QuantType::kI8, {2, 32}, codes);
   wrong.add("l.scale", QuantType::kU8, {2, 3}, std::vector<uint8_t>(6, 127));
   EXPECT_THAT(wrong.error(config), HasSubstr("rows of scales"));
+}
+
+// weight_scale of vLLM's and fbgemm's files: one for the matrix, or one for each row.
+TEST(Fp8, ScalesOfMatricesAndRows) {
+  const std::vector<uint8_t> codes = {0x38, 0x40, 0xb8, 0x30, 0x38, 0x40};  // 1 2 -1 0.5 1 2
+  const auto with = [&](std::vector<int64_t> shape, const std::vector<float>& scales,
+                        const json& config) {
+    Checkpoint checkpoint;
+    checkpoint.add("l.weight", QuantType::kF8E4M3, {3, 2}, codes);
+    checkpoint.add("l.weight_scale", QuantType::kF32, std::move(shape), scales);
+    checkpoint.add("l.input_scale", QuantType::kF32, {1}, std::vector<float>{0.5f});
+    const auto layer = checkpoint.open(config);
+    EXPECT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
+    std::vector<float> values(6);
+    if (layer.has_value() && layer->has_value()) (*layer)->dequantize(0, 3, values.data());
+    return values;
+  };
+  const json fp8 = {{"quant_method", "fp8"}, {"activation_scheme", "static"}};
+  const json fbgemm = {{"quant_method", "fbgemm_fp8"}, {"activation_scale_ub", 1200.0}};
+  const json nvidia = {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}};
+  EXPECT_THAT(with({}, {4}, fp8), testing::ElementsAre(4, 8, -4, 2, 4, 8));
+  EXPECT_THAT(with({1}, {4}, nvidia), testing::ElementsAre(4, 8, -4, 2, 4, 8));
+  EXPECT_THAT(with({3, 1}, {4, 2, 1}, fbgemm), testing::ElementsAre(4, 8, -2, 1, 1, 2));
+  EXPECT_THAT(with({3}, {4, 2, 1}, nvidia), testing::ElementsAre(4, 8, -2, 1, 1, 2));
+  Checkpoint wrong;
+  wrong.add("l.weight", QuantType::kF8E4M3, {3, 2}, codes);
+  wrong.add("l.weight_scale", QuantType::kF32, {2}, std::vector<float>{1, 2});
+  EXPECT_THAT(wrong.error(fp8), HasSubstr("rows of scales"));
+}
+
+// NVFP4: E2M1 in pairs, a scale in F8 for each 16 inputs, and one number for the matrix.
+TEST(ModelOptimizer, PairsOfE2M1) {
+  for (const bool bytes : {false, true}) {  // of F8 scales
+    Checkpoint checkpoint;
+    checkpoint.add("l.weight", QuantType::kU8, {2, 16}, std::vector<uint8_t>(32, 0xf1));  // 0.5 -6
+    const std::vector<uint8_t> scales = {0x38, 0x40, 0x30, 0x48};  // 1 2 0.5 4
+    checkpoint.add("l.weight_scale", bytes ? QuantType::kU8 : QuantType::kF8E4M3, {2, 2}, scales);
+    checkpoint.add("l.weight_scale_2", QuantType::kF32, {}, std::vector<float>{0.25f});
+    checkpoint.add("l.input_scale", QuantType::kF32, {}, std::vector<float>{3});
+    const auto layer = checkpoint.open({{"quant_method", "modelopt"},
+                                        {"quant_algo", "MIXED_PRECISION"},
+                                        {"quantized_layers", {{"l", {{"quant_algo", "NVFP4"}}}}}});
+    ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
+    EXPECT_EQ((*layer)->group_size, 16);
+    std::vector<float> values(2 * 32);
+    (*layer)->dequantize(0, 2, values.data());
+    const float wanted[] = {0.25f, 0.5f, 0.125f, 1};
+    for (size_t i = 0; i < values.size(); ++i)
+      EXPECT_EQ(values[i], (i % 2 == 0 ? 0.5f : -6.0f) * wanted[i / 16]) << i;
+  }
+}
+
+TEST(ModelOptimizer, ScalesArePowersOfTwo) {
+  Checkpoint checkpoint;
+  checkpoint.add("l.weight", QuantType::kF8E4M3, {1, 64}, std::vector<uint8_t>(64, 0x40));
+  checkpoint.add("l.weight_scale", QuantType::kU8, {1, 2}, std::vector<uint8_t>{128, 126});
+  const auto layer = checkpoint.open({{"quant_method", "modelopt"}, {"quant_algo", "MXFP8"}});
+  ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
+  std::vector<float> values(64);
+  (*layer)->dequantize(0, 1, values.data());
+  EXPECT_EQ(values[31], 4.0f);
+  EXPECT_EQ(values[32], 1.0f);
+}
+
+// Settings are in config.json, also one level deeper, or in a file beside it.
+TEST(ModelOptimizer, SettingsAreFoundWhereFilesHaveThem) {
+  const json inner = {{"quant_algo", "fp8"}, {"kv_cache_quant_algo", "FP8"}};
+  for (const bool apart : {false, true}) {
+    Checkpoint checkpoint;
+    checkpoint.add("l.weight", QuantType::kF8E4M3, {1, 2}, std::vector<uint8_t>{0x38, 0x40});
+    checkpoint.add("l.weight_scale", QuantType::kF32, {}, std::vector<float>{2});
+    if (apart)
+      checkpoint.add_file("hf_quant_config.json",
+                          {{"producer", {{"name", "modelopt"}}}, {"quantization", inner}});
+    const auto layer = checkpoint.open_with(
+        apart ? json::object()
+              : json{{"quantization_config",
+                      {{"quant_method", "modelopt"}, {"quantization", inner}}}});
+    ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
+    EXPECT_EQ((*layer)->scales[0], 2.0f);
+  }
+}
+
+TEST(ModelOptimizer, WhatChangesInputsAndOtherKindsAreRefused) {
+  Checkpoint checkpoint;
+  checkpoint.add("l.weight", QuantType::kF8E4M3, {1, 2}, std::vector<uint8_t>(2));
+  checkpoint.add("l.weight_scale", QuantType::kF32, {1}, std::vector<float>{1});
+  checkpoint.add("l.pre_quant_scale", QuantType::kF32, {2}, std::vector<float>{1, 2});
+  const auto error = [&](json config) {
+    config["quant_method"] = "modelopt";
+    return checkpoint.error(config);
+  };
+  EXPECT_THAT(error({{"quant_algo", "FP8"}}), HasSubstr("pre_quant_scale"));
+  EXPECT_THAT(error({{"quant_algo", "W4A8_AWQ"}}), HasSubstr("got \"W4A8_AWQ\""));
+  EXPECT_THAT(error({{"quant_algo", 8}}), HasSubstr("quant_algo: expected one of FP8"));
+  EXPECT_THAT(error({{"quant_algo", "MIXED_PRECISION"},
+                     {"quantized_layers", {{"l", {{"quant_algo", "INT8_SQ"}}}}}}),
+              HasSubstr("got \"INT8_SQ\""));
+}
+
+// Rotations in weights are in the file's numbers; those of inputs would have to be computed.
+TEST(CompressedTensors, RotationsThatActWhileTheModelRunsAreRefused) {
+  const auto error = [](const json& transforms) {
+    Checkpoint checkpoint;
+    checkpoint.add("l.weight", QuantType::kI8, {1, 2}, std::vector<int8_t>{1, 2});
+    checkpoint.add("l.weight_scale", QuantType::kF32, {1}, std::vector<float>{1});
+    json config = compressed_config(8);
+    config["transform_config"] = transforms;
+    return checkpoint.error(config);
+  };
+  const auto at = [](const char* location) {
+    const json apply = json::array({{{"location", "weight_input"}, {"targets", {"Linear"}}},
+                                    {{"location", location}, {"targets", {"Linear"}}}});
+    return json{{"config_groups", {{"R4", {{"type", "hadamard"}, {"apply", apply}}}}}};
+  };
+  for (const json& none : {json(), json::object(), json{{"config_groups", nullptr}}})
+    EXPECT_EQ(error(none), "") << none;
+  EXPECT_EQ(error(at("weight_output")), "");
+  for (const char* location : {"input", "output", "q_attn", "k_cache"})
+    EXPECT_THAT(error(at(location)), HasSubstr("acts while the model runs")) << location;
 }
 
 TEST(BitNet, FourRowsInAByte) {

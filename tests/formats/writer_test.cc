@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -161,6 +162,30 @@ TEST(GgufWriter, TypedValuesKeepTheirValue) {
   EXPECT_EQ(config.at("yes"), true);
   EXPECT_EQ(config.at("text"), "caf\xc3\xa9");
   EXPECT_EQ(config.at("floats"), json({1.5, -2.0}));
+}
+
+// llama.cpp's names for what a model's makers recommend, beside values of other kinds.
+TEST(Gguf, RecommendationsForSampling) {
+  TempDir dir;
+  GgufWriter writer;
+  writer.set("general.sampling.temp", 0.5f);
+  writer.set("general.sampling.top_k", int32_t{20});
+  writer.set("general.sampling.top_p", 0.75f);
+  writer.set("general.sampling.min_p", 0.25f);
+  writer.set("general.sampling.penalty_repeat", 1.5f);
+  writer.set("general.sampling.penalty_last_n", int32_t{-1});
+  writer.set("general.sampling.xtc_probability", std::numeric_limits<float>::quiet_NaN());
+  writer.set("general.sampling.mirostat_tau", "much");
+  writer.set("general.sampling.mirostat", uint64_t{1} << 60);
+  writer.set("general.sampling.sequence", "edkypmxt");
+  ASSERT_TRUE(writer.create(dir / "m.gguf")->finish());
+  const auto source = open_weights(dir / "m.gguf").value();
+  EXPECT_EQ(source->generation_config(), json({{"temperature", 0.5},
+                                               {"top_k", 20},
+                                               {"top_p", 0.75},
+                                               {"min_p", 0.25},
+                                               {"repetition_penalty", 1.5},
+                                               {"penalty_last_n", -1}}));
 }
 
 // llama.cpp refuses a vocabulary whose list of merges is one of numbers, however empty it is.

@@ -204,6 +204,17 @@ TEST(ModelFiles, CheckpointTakesOnlyWhatIsNeeded) {
   EXPECT_FALSE(choose({"config.json", "model.safetensors"})->tokenizer);
 }
 
+TEST(ModelFiles, CheckpointTakesAllOfItsTemplates) {
+  const auto model = choose({"config.json", "model.safetensors", "chat_template.jinja",
+                             "chat_template.json", "additional_chat_templates/tool_use.jinja",
+                             "additional_chat_templates/rag.jinja", "docs/chat_template.jinja"});
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_THAT(
+      model->paths,
+      ElementsAre("additional_chat_templates/rag.jinja", "additional_chat_templates/tool_use.jinja",
+                  "chat_template.jinja", "chat_template.json", "config.json", "model.safetensors"));
+}
+
 TEST(ModelFiles, CheckpointTakesTheShardsOfItsIndex) {
   const auto read = [](const std::string& path) -> Result<std::string> {
     EXPECT_EQ(path, "model.safetensors.index.json");

@@ -282,6 +282,71 @@ TEST(Config, WhatIsNotUnderstoodIsRefused) {
               HasSubstr("nearest: llama"));
 }
 
+// As llama.cpp: a factor without a type is linear, also under the name of the files of 2023.
+TEST(Config, AFactorOfRopeWithoutATypeIsLinear) {
+  const auto frequency = [](const json& settings) {
+    Changed gguf(kModels / "llama2" / "model.gguf");
+    gguf.json_config().update(settings);
+    EXPECT_EQ(error_of(gguf), "");
+    return rope_frequencies(read_config(gguf)->ropes[0], false)[0];
+  };
+  EXPECT_EQ(frequency({{"llama.rope.scaling.factor", 4.0}}), 0.25f);
+  EXPECT_EQ(frequency({{"llama.rope.scale_linear", 2.0}}), 0.5f);
+  EXPECT_EQ(frequency({{"llama.rope.scale_linear", 2.0}, {"llama.rope.scaling.factor", 8.0}}),
+            0.125f);
+  EXPECT_EQ(frequency({{"llama.rope.scaling.factor", 4.0}, {"llama.rope.scaling.type", "none"}}),
+            1.0f);
+  EXPECT_EQ(frequency({{"llama.rope.scaling.factor", 0.0}}), 1.0f);
+}
+
+// What is added to a newer file under the older name counts, and the theta that it does not say stays.
+TEST(Config, RopeScalingCountsBesideRopeParameters) {
+  Changed both(kModels / "qwen2");
+  both.json_config()["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4.0}};
+  EXPECT_EQ(error_of(both), "");
+  const RopeConfig rope = read_config(both)->ropes[0];
+  EXPECT_EQ(rope.factor, 4.0f);
+  EXPECT_EQ(rope.theta, 1e6f);
+  both.json_config()["rope_scaling"] = json::object();
+  EXPECT_EQ(read_config(both)->ropes[0].factor, 1.0f);
+  both.json_config()["rope_scaling"] = nullptr;
+  EXPECT_EQ(read_config(both)->ropes[0].factor, 1.0f);
+}
+
+// Whether tokens see later ones: as config.json says, or the name of the class; GGUF has a key.
+TEST(Config, DecodersWhoseTokensSeeTheWholeText) {
+  const auto changed = [](const char* model, const json& settings) {
+    Changed source(kModels / model);
+    source.json_config().update(settings);
+    return source;
+  };
+  for (const auto& [model, settings] :
+       {std::pair("qwen2", json{{"is_causal", false}}),
+        std::pair("llama3", json{{"model_type", "llama_bidirec"},
+                                 {"architectures", {"LlamaBidirectionalModel"}}}),
+        std::pair("mistral", json{{"architectures", {"MistralBidirectionalModel"}}}),
+        std::pair("qwen2/model.gguf", json{{"qwen2.attention.causal", false}})}) {
+    const auto config = read_config(changed(model, settings));
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_FALSE(config->attention.causal) << model;
+    EXPECT_FALSE(config->output.has_head) << model;
+  }
+  EXPECT_TRUE(read_config(changed("qwen2", {{"is_causal", true}}))->attention.causal);
+  EXPECT_TRUE(read_config(changed("qwen2/model.gguf", {{"qwen2.attention.causal", true}}))
+                  ->attention.causal);
+  for (const char* model : {"lfm2", "deepseek_v3", "qwen3_next"})
+    EXPECT_THAT(error_of(changed(model, {{"is_causal", false}})), HasSubstr("see earlier tokens"))
+        << model;
+  EXPECT_THAT(error_of(changed("lfm2", {{"architectures", {"Lfm2BidirectionalModel"}}})),
+              HasSubstr("is_causal"));
+}
+
+TEST(Config, ScalesOfCachesAreNoPartOfTheModel) {
+  for (const char* name : {"model.layers.0.self_attn.k_scale", "model.layers.1.attn.v_scale"})
+    EXPECT_TRUE(is_ignorable_tensor(name)) << name;
+  EXPECT_FALSE(is_ignorable_tensor("model.layers.0.mlp.k_scale"));
+}
+
 TEST(Config, WhatIsWrittenInOlderOrOtherWordsIsReadAlike) {
   Changed older(kModels / "ministral3");
   const float beta = read_config(older)->attention.query_scale.beta;

@@ -90,3 +90,29 @@ def test_overrides_change_the_configuration(plain):
         penstock.LLM(FLOATS, hf_overrides={"rope_thetaa": 1})
     with penstock.LLM(FLOATS, hf_overrides={"rope_theta": 10000.0}) as llm:
         assert surprise(llm) == plain[0]
+
+
+def test_overrides_of_rope_settings_count_wherever_the_file_has_them(tmp_path):
+    """transformers 5 writes rope_parameters; what is overridden under the older names acts all the same."""
+    import shutil
+    folder = tmp_path / "newer"
+    shutil.copytree(FLOATS, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("rope_scaling", None)
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": config.pop("rope_theta", 10000.0)}
+    (folder / "config.json").write_text(json.dumps(config))
+
+    def with_overrides(**fields):
+        with penstock.LLM(str(folder), hf_overrides=fields) as llm:
+            return surprise(llm)
+    with penstock.LLM(FLOATS) as llm:
+        plain = surprise(llm)
+    assert with_overrides(rope_theta=10000.0) == plain
+    other = with_overrides(rope_theta=500.0)
+    assert other != plain and other == with_overrides(rope_parameters={"rope_type": "default", "rope_theta": 500.0})
+    scaled = with_overrides(rope_scaling={"rope_type": "linear", "factor": 4.0})
+    assert scaled != plain and scaled == with_overrides(rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0})
+    config["rope_parameters"] = {"full_attention": {"rope_theta": 1e4}, "sliding_attention": {"rope_theta": 1e4}}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="differs by layer"):
+        penstock.LLM(str(folder), hf_overrides={"rope_theta": 500.0})

@@ -2,6 +2,7 @@
 import inspect
 import json
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -161,6 +162,22 @@ def test_truncation(stories):
     ids = stories.get_tokenizer().encode("one two three four five six")
     output = stories.generate("one two three four five six", GREEDY, tokenization_kwargs={"truncate_prompt_tokens": 3})[0]
     assert output.prompt_token_ids == ids[-3:]
+    for options, cut in (({"truncate_prompt_tokens": 3, "truncation_side": "right"}, ids[:3]),
+                         ({"truncation": True, "max_length": 4}, ids[:4]),
+                         ({"truncation": "longest_first", "max_length": 4, "truncation_side": "left"}, ids[-4:]),
+                         ({"truncation": "only_first", "max_length": 2}, ids[:2]),
+                         ({"truncation": "do_not_truncate"}, ids), ({"truncation": False}, ids)):
+        assert stories.generate("one two three four five six", GREEDY, tokenization_kwargs=options)[0].prompt_token_ids == cut
+    long, most = "one two three " * 400, stories.info["max_model_len"] - 1
+    whole = stories.get_tokenizer().encode(long)
+    one = SamplingParams(temperature=0, max_tokens=1)
+    assert stories.generate(long, one, tokenization_kwargs={"truncation": True})[0].prompt_token_ids == whole[:most]
+    assert stories.generate(long, one, tokenization_kwargs={"truncate_prompt_tokens": -1})[0].prompt_token_ids == whole[-most:]
+    for options, words in (({"max_length": 3}, "cuts nothing"), ({"truncation": True, "max_length": 0}, "at least 1"),
+                           ({"truncate_prompt_tokens": -2}, "-1"), ({"truncation_side": "middle"}, "left or right"),
+                           ({"truncation": "yes"}, "longest_first")):
+        with pytest.raises(ValueError, match=words):
+            stories.generate("x y z", GREEDY, tokenization_kwargs=options)
     output = stories.generate("one two", GREEDY, tokenization_kwargs={"add_special_tokens": False})[0]
     assert output.prompt_token_ids[0] != stories.get_tokenizer().bos_token_id
     with pytest.raises(ValueError, match="padding"):
@@ -238,6 +255,41 @@ def test_logits_processors(stories):
     same = stories.generate("Once", SamplingParams(temperature=0, max_tokens=4, logits_processors=[with_prompt]))[0]
     assert same.outputs[0].token_ids == stories.generate("Once", SamplingParams(temperature=0, max_tokens=4))[0].outputs[0].token_ids
     assert prompts[0] == same.prompt_token_ids
+
+
+def test_logits_processors_may_return_logits(stories):
+    """vLLM's older form: what a function returns is taken, also of another type."""
+    def others(ids, logits):
+        changed = numpy.full(logits.shape, -1e9, dtype=numpy.float64)
+        changed[301] = 0
+        return changed
+
+    params = SamplingParams(max_tokens=3, logits_processors=[others, lambda ids, logits: logits, lambda ids, logits: None])
+    assert stories.generate("Once", params)[0].outputs[0].token_ids == [301] * 3
+    for wrong, words in ((lambda ids, logits: logits[:5], "another number"), (lambda ids, logits: "logits", "logits")):
+        with pytest.raises(ValueError, match=words):
+            stories.generate("a", SamplingParams(max_tokens=4, logits_processors=[wrong]))
+
+
+def test_a_seed_of_minus_one_is_none(stories):
+    texts = {output.outputs[0].text for output in stories.generate(["Once upon a time"] * 8, SamplingParams(seed=-1, max_tokens=12))}
+    assert len(texts) > 1
+
+
+def test_bad_words_name_special_tokens(stories, script):
+    eos = stories.get_tokenizer().eos_token
+    ended = SamplingParams(temperature=0, max_tokens=6, logit_bias={stories.get_tokenizer().eos_token_id: 100})
+    assert stories.generate("Once", ended)[0].outputs[0].finish_reason == "stop"
+    ended.bad_words = [eos]
+    assert stories.generate("Once", ended)[0].outputs[0].finish_reason == "length"
+
+    [marker] = script.get_tokenizer().encode("<tool_call>")
+    assert marker in script.get_tokenizer().all_special_ids
+    plain = SamplingParams(temperature=0, max_tokens=12)
+    conversation = [{"role": "user", "content": "weather"}]
+    assert marker in script.chat(conversation, plain)[0].outputs[0].token_ids
+    plain.bad_words = ["<tool_call>"]
+    assert marker not in script.chat(conversation, plain)[0].outputs[0].token_ids
 
 
 def test_logits_processors_that_fail(stories):
@@ -325,6 +377,46 @@ def test_defaults_of_the_checkpoint(tmp_path, script_folder):
         assert llm.get_default_sampling_params() == SamplingParams()
     with penstock.LLM(str(folder), override_generation_config={"top_k": 3}) as llm:
         assert llm.get_default_sampling_params().top_k == 3
+
+
+def test_defaults_of_a_gguf_file(tmp_path):
+    """general.sampling.*, which llama.cpp's converter writes from generation_config.json."""
+    head, body = open(SMALL, "rb").read(24), open(SMALL, "rb").read()[24:]
+    magic, version, n_tensors, n_settings = struct.unpack("<4sIQQ", head)
+
+    def setting(name, kind, value):
+        key = ("general.sampling." + name).encode()
+        return struct.pack("<Q", len(key)) + key + struct.pack("<I", kind) + value
+    given = {"temp": 0.25, "top_p": 0.5, "min_p": 0.125, "penalty_repeat": 1.5, "xtc_probability": 2.0}  # the last: not possible
+    settings = [setting(name, 6, struct.pack("<f", value)) for name, value in given.items()]
+    settings.append(setting("top_k", 5, struct.pack("<i", 20)))
+    used = sum(map(len, settings)) + len(setting("sequence", 8, struct.pack("<Q", 0)))
+    settings.append(setting("sequence", 8, struct.pack("<Q", -used % 32) + b"e" * (-used % 32)))  # keeps the alignment of tensors
+    path = tmp_path / "model.gguf"
+    path.write_bytes(struct.pack("<4sIQQ", magic, version, n_tensors, n_settings + len(settings)) + b"".join(settings) + body)
+    with penstock.LLM(str(path)) as llm:
+        params = llm.get_default_sampling_params()
+        assert (params.temperature, params.top_p, params.min_p, params.top_k) == (0.25, 0.5, 0.125, 20)
+        assert (params.repetition_penalty, params.xtc_probability, params.max_tokens) == (1.5, 0.0, 16)
+
+
+def test_templates_of_other_files(tmp_path, script_folder):
+    import shutil
+    folder = tmp_path / "model"
+    shutil.copytree(script_folder, folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config.pop("chat_template", None)
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "image_token": "<picture>"}))
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": "{{ messages[0].content }} and {{ image_token }}"}))
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("{{ tools[0].function.name }}: {{ messages[0].content }}")
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+    with penstock.LLM(str(folder)) as llm:
+        conversation = [{"role": "user", "content": "plain"}]
+        assert llm.apply_chat_template(conversation, tokenize=False) == "plain and <picture>"
+        assert llm.apply_chat_template(conversation, tools=tools, tokenize=False) == "look: plain"
+        assert llm.chat(conversation, SamplingParams(max_tokens=1), tools=tools)[0].prompt == "look: plain"
 
 
 def test_metrics_and_profile(stories, tmp_path):

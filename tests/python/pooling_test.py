@@ -57,6 +57,15 @@ def test_truncation_to_a_number_of_tokens(model):
     assert model.embed({"prompt_token_ids": cut.prompt_token_ids})[0].outputs.embedding == cut.outputs.embedding
 
 
+def test_too_long_texts_are_cut_only_when_asked(model):
+    long = "word " * 2000
+    for options in ({"truncation": True}, {"truncation": "longest_first"}):
+        assert len(model.embed(long, tokenization_kwargs=options)) == 1
+    for options in (None, {"truncation": False}, {"truncation": "do_not_truncate"}):
+        with pytest.raises(ValueError, match="tokens"):
+            model.embed(long, tokenization_kwargs=options)
+
+
 def test_scores(model):
     texts = ["The cat sat.", "A cat sits.", "Stock markets fell."]
     vectors = numpy.array([output.outputs.embedding for output in model.embed(texts)])

@@ -459,6 +459,33 @@ TEST(QuantizeGguf, FileTypesChooseTheLayersOfLlamaCpp) {
   EXPECT_THAT(chosen(22), ::testing::ElementsAre(0, 1, 4, 7, 10, 13, 16, 19, 20, 21));
 }
 
+// What a model's makers recommend goes with it into the other format and back.
+TEST(QuantizeGguf, RecommendationsForSamplingAreKept) {
+  const TempDir dir;
+  fs::copy(golden("llama2"), dir / "in");
+  std::ofstream(dir / "in" / "generation_config.json")
+      << R"({"temperature": 0.5, "top_k": 20, "do_sample": true, "eos_token_id": 3})";
+  ASSERT_TRUE(quantize(job_of(dir / "in", dir / "a.gguf", "f32")));
+  const auto file = open_weights(dir / "a.gguf").value();
+  EXPECT_EQ(file->config().at("general.sampling.temp"), 0.5);
+  EXPECT_EQ(file->config().at("general.sampling.top_k"), 20);
+  ASSERT_TRUE(quantize(job_of(dir / "a.gguf", dir / "b", "f32")));
+  EXPECT_EQ(json::parse(std::ifstream(dir / "b" / "generation_config.json")),
+            json({{"temperature", 0.5}, {"top_k", 20}}));
+  ASSERT_TRUE(quantize(job_of(golden("llama2"), dir / "c.gguf", "f32")));
+  ASSERT_TRUE(quantize(job_of(dir / "c.gguf", dir / "d", "f32")));
+  EXPECT_FALSE(fs::exists(dir / "d" / "generation_config.json"));
+}
+
+// Settings of another tool's quantization are not those of what is written.
+TEST(QuantizeDirectory, SettingsOfTheInputsQuantizationAreLeftOut) {
+  const TempDir dir;
+  fs::copy(golden("llama2"), dir / "in");
+  std::ofstream(dir / "in" / "hf_quant_config.json") << R"({"quantization": {"quant_algo": null}})";
+  ASSERT_TRUE(quantize(job_of(dir / "in", dir / "out", "f32")));
+  EXPECT_FALSE(fs::exists(dir / "out" / "hf_quant_config.json"));
+}
+
 // llama.cpp refuses a file whose counts are signed.
 TEST(QuantizeGguf, CountsAreUnsigned) {
   const TempDir dir;

@@ -219,6 +219,123 @@ TEST(Tokenizer, ConfigurationFiles) {
   EXPECT_EQ((*tokenizer)->chat_template(), "from the file");
 }
 
+// GPT-2's two files are the tokenizer.json that transformers makes of them.
+TEST(Tokenizer, VocabularyAndMergesInFilesOfTheirOwn) {
+  Json whole = tiny_json("tiny_byte_bpe.json");
+  Json vocab = whole["model"]["vocab"];
+  std::string merges = "#version: 0.2\n";
+  for (const Json& merge : whole["model"]["merges"])
+    merges += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
+  vocab["<s>"] = whole["model"]["vocab"]["<s>"] = 0;
+  vocab["</s>"] = whole["model"]["vocab"]["</s>"] = 1;
+  const auto added = [](int id, const char* text) {
+    return Json{{"id", id}, {"content", text}, {"special", true}, {"normalized", false}};
+  };
+  whole["added_tokens"] = Json::array({added(0, "<s>"), added(1, "</s>")});
+  whole["normalizer"] = whole["post_processor"] = nullptr;
+  whole["pre_tokenizer"] = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+  const auto json = open_json(whole);
+  ASSERT_TRUE(json) << json.error().message;
+  TokenizerFiles files;
+  files.vocab_json = vocab.dump(), files.merges_txt = merges;
+  files.tokenizer_config_json =
+      R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true, "bos_token": "<s>",
+          "eos_token": {"__type": "AddedToken", "content": "</s>", "normalized": true}})";
+  const auto apart = Tokenizer::from_files(files);
+  ASSERT_TRUE(apart) << apart.error().message;
+  EXPECT_TRUE((*apart)->add_bos());
+  EXPECT_EQ((*apart)->eos(), 1);
+  EXPECT_TRUE((*apart)->is_special(1));
+  golden::Cases cases(11);
+  for (int i = 0; i < 500; ++i) {
+    const std::string text = cases.next(true);
+    for (const bool special : {false, true}) {
+      const EncodeOptions options{.add_special = false, .parse_special = special};
+      ASSERT_EQ((*apart)->encode(text, options), (*json)->encode(text, options)) << text;
+    }
+  }
+  // of an encoder: <s> and </s> around a text
+  files.tokenizer_config_json = R"({"tokenizer_class": "RobertaTokenizerFast"})";
+  const auto framed = Tokenizer::from_files(files);
+  ASSERT_TRUE(framed) << framed.error().message;
+  EXPECT_THAT((*framed)->encode(""), ElementsAre(0, 1));
+}
+
+// Without any names the special token is GPT-2's.
+TEST(Tokenizer, VocabularyAndMergesWithoutSettings) {
+  TokenizerFiles files;
+  files.vocab_json = R"({"a": 0, "b": 1, "#": 2, "##": 3, "<|endoftext|>": 4})";
+  files.merges_txt = "#version: 0.2\r\n# #\r\n";
+  auto tokenizer = Tokenizer::from_files(files);
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  EXPECT_EQ((*tokenizer)->eos(), 4);
+  EXPECT_THAT((*tokenizer)->encode("ab##<|endoftext|>", {.parse_special = true}),
+              ElementsAre(0, 1, 3, 4));
+  const auto error_with = [&](const char* vocab, const char* merges, const char* config) {
+    files.vocab_json = vocab, files.merges_txt = merges, files.tokenizer_config_json = config;
+    const auto refused = Tokenizer::from_files(files);
+    return refused ? std::string("loaded") : refused.error().message;
+  };
+  EXPECT_THAT(error_with(R"({"a": 0})", "#version", R"({"tokenizer_class": "DebertaTokenizer"})"),
+              HasSubstr("\"DebertaTokenizer\""));
+  EXPECT_THAT(error_with(R"({"a": 0, "<mask>": 1})", "#version", "{}"), HasSubstr("got \"\""));
+  EXPECT_THAT(error_with("[1]", "#version", "{}"), HasSubstr("expected an object"));
+  EXPECT_THAT(error_with(R"({"a": 0})", "a b\n", "{}"),
+              HasSubstr("\"b\" is not in the vocabulary"));
+  EXPECT_THAT(error_with(R"({"a": "x"})", "#version", "{}"), HasSubstr("expected an integer id"));
+  EXPECT_THAT(error_with(R"({"a": 0})", "#version", "[]"),
+              HasSubstr("tokenizer_config.json: expected an object"));
+}
+
+// As transformers does: every text "..._token", and two dictionaries.
+TEST(Tokenizer, TokensThatTemplatesMayName) {
+  TokenizerFiles files;
+  files.tokenizer_json = golden::read_file(golden::folder() / "tiny_byte_bpe.json");
+  files.special_tokens_map_json = R"({"sep_token": {"content": "<sep>"}, "mask_token": "<older>"})";
+  files.tokenizer_config_json =
+      R"({"bos_token": "<s>", "mask_token": "<mask>", "pad_token": null, "add_bos_token": true,
+          "image_token": {"content": "<image>"}, "image_token_id": 5,
+          "extra_special_tokens": {"boi_token": "<boi>", "wrong": 7},
+          "model_specific_special_tokens": {"eoi_token": "<eoi>"}})";
+  const auto tokenizer = Tokenizer::from_files(files);
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  EXPECT_EQ((*tokenizer)->named_tokens(),
+            (std::map<std::string, std::string>{{"bos_token", "<s>"},
+                                                {"boi_token", "<boi>"},
+                                                {"eoi_token", "<eoi>"},
+                                                {"image_token", "<image>"},
+                                                {"mask_token", "<mask>"},
+                                                {"sep_token", "<sep>"}}));
+  files.tokenizer_config_json = R"({"extra_special_tokens": ["<a>", "<b>"]})";
+  EXPECT_EQ(Tokenizer::from_files(files).value()->named_tokens().size(), 2U);
+}
+
+// Templates lie in five places. chat_template.json is of models that see (Mistral Small 3.1 has
+// nothing else), and serves where no other has the usual template.
+TEST(Tokenizer, TemplatesOfOtherFiles) {
+  TokenizerFiles files;
+  files.tokenizer_json = golden::read_file(golden::folder() / "tiny_byte_bpe.json");
+  files.chat_template_json = R"({"chat_template": "of a model that sees"})";
+  files.additional_templates = {{"tool_use", "with tools"}, {"rag", "with texts"}};
+  const auto templates_of = [&] {
+    const auto tokenizer = Tokenizer::from_files(files);
+    EXPECT_TRUE(tokenizer) << tokenizer.error().message;
+    return tokenizer ? (*tokenizer)->chat_templates() : std::map<std::string, std::string>();
+  };
+  using Templates = std::map<std::string, std::string>;
+  EXPECT_EQ(templates_of(), (Templates{{"default", "of a model that sees"},
+                                       {"tool_use", "with tools"},
+                                       {"rag", "with texts"}}));
+  files.tokenizer_config_json = R"({"chat_template": "usual"})";
+  EXPECT_EQ(templates_of().at("default"), "usual");
+  files.chat_template_json = "no JSON, and not read";
+  files.chat_template_jinja = "newer";
+  EXPECT_EQ(templates_of().at("default"), "newer");
+  files.chat_template_jinja = "", files.tokenizer_config_json = "";
+  EXPECT_FALSE(Tokenizer::from_files(files));
+}
+
 TEST(Tokenizer, EmptyText) {
   const auto tokenizer = open_tiny("tiny_spm_bpe.json");
   EXPECT_THAT(tokenizer->encode(""), ElementsAre(1));

@@ -92,6 +92,7 @@ Result<ChatPrompter> ChatPrompter::open(const Tokenizer& tokenizer, const std::s
     return errorf(ErrorCode::kInvalidArgument,
                   "the model has no chat template, and none was given");
   Json specials = Json::object();
+  for (const auto& [name, text] : tokenizer.named_tokens()) specials[name] = text;
   const std::pair<const char*, TokenId> names[] = {{"bos_token", tokenizer.bos()},
                                                    {"eos_token", tokenizer.eos()},
                                                    {"unk_token", tokenizer.unk()},

@@ -221,6 +221,9 @@ bool is_ignorable_tensor(std::string_view name) {
         "self.query_global.", "self.key_global.", "self.value_global."}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
+  // of caches in 8 bits, which this one is not
+  for (const std::string_view end : {"attn.k_scale", "attn.v_scale", "attn.q_scale"})
+    if (name.ends_with(end)) return true;
   return is_of_further_tokens(name);
 }
 

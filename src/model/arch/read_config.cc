@@ -238,6 +238,29 @@ void finish(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
+// Makes an encoder of a decoder whose tokens see the whole text (gte-Qwen2, Nemotron 3 Embed), as
+// transformers does: windows of w tokens then reach w tokens back and w ahead. llama.cpp, which
+// bounds only what is before a token, has no such files.
+void read_causality(ConfigReader& reader, const Architecture& architecture, ModelConfig& config) {
+  if (reader.flag({"attention.causal", "is_causal"}, true) || !config.attention.causal) return;
+  const auto is_plain = [&](const LayerConfig& layer) {
+    return layer.attention && !(reader.gguf() && layer.window > 0) && layer.mixer == nullptr &&
+           !layer.chunked && layer.kv_layer < 0 && layer.selecting_layer < 0 &&
+           layer.entry_ratio == 0;
+  };
+  if (architecture.forward != decoder_forward || config.latent.kv_rank > 0 ||
+      !std::ranges::all_of(config.layers, is_plain)) {
+    return reader.fail(ErrorCode::kUnsupported,
+                       fmt::format("{}: false: layers of architecture {} see earlier tokens only",
+                                   reader.name({"attention.causal", "is_causal"}), config.arch));
+  }
+  config.attention.causal = config.output.has_head = false;
+  for (LayerConfig& layer : config.layers) {
+    layer.sees_parts = false;
+    if (layer.window > 0) ++layer.window;
+  }
+}
+
 // Whether a directory has an output matrix that differs from the embedding, although its
 // configuration ties them.
 bool head_differs(const WeightSource& source, const ModelConfig& config) {
@@ -293,6 +316,7 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
   config.ropes = {read_rope(reader, config)};
   config.attention.qkv_by_group = architecture.hf_qkv_by_group && !reader.gguf();
   architecture.configure(reader, config);
+  read_causality(reader, architecture, config);
   // As transformers does: two different matrices are not tied, whatever the configuration says.
   const bool tied =
       reader.status() && !reader.gguf() && config.embedding.tied && config.output.has_head;
@@ -346,6 +370,54 @@ const Architecture* find_hf_architecture(std::string_view type) {
       return architecture;
   }
   return nullptr;
+}
+
+// The architecture that a configuration names, null if it is not known; and whether it is a decoder
+// whose tokens see the whole text (llama_bidirec, Lfm2BidirectionalModel).
+struct NamedArchitecture {
+  std::string type;
+  const Architecture* architecture = nullptr;
+  bool sees_all = false;
+};
+
+// part: the text model's configuration, which may be inside that of the whole model.
+NamedArchitecture named_architecture(const json& part, const json& whole) {
+  NamedArchitecture found;
+  for (const json* candidate : {&part, &whole}) {
+    const auto type = candidate->find("model_type");
+    if (found.type.empty() && type != candidate->end() && type->is_string())
+      found.type = type->get<std::string>();
+  }
+  constexpr std::string_view kSeesAll = "_bidirec";
+  found.sees_all = found.type.ends_with(kSeesAll);
+  if (found.sees_all) found.type.resize(found.type.size() - kSeesAll.size());
+  found.architecture = find_hf_architecture(found.type);
+  for (const json* candidate : {&part, &whole}) {
+    const auto classes = candidate->find("architectures");
+    if (classes == candidate->end() || !classes->is_array() || classes->empty() ||
+        !(*classes)[0].is_string())
+      continue;
+    const auto& name = (*classes)[0].get_ref<const std::string&>();
+    found.sees_all |= name.find("Bidirectional") != std::string::npos;
+    const Architecture* named = find_hf_architecture(name);
+    if (found.architecture == nullptr || (named != nullptr && named->named_by_class))
+      found.architecture = named;
+  }
+  return found;
+}
+
+// As transformers does: rope_scaling, which makers tell users to add, counts beside rope_parameters.
+void join_ropes(json& object) {
+  const auto added = object.find("rope_scaling"), saved = object.find("rope_parameters");
+  if (added == object.end() || saved == object.end() || !added->is_object() || added->empty() ||
+      !saved->is_object())
+    return;
+  json joined = *added;
+  for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
+    const auto value = saved->find(key);
+    if (value != saved->end() && !joined.contains(key)) joined[key] = json(*value);
+  }
+  object["rope_parameters"] = std::move(joined);
 }
 
 void use_usual_names(const Architecture& architecture, json& object) {
@@ -403,22 +475,7 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
         where);
 
   if (!nested) RETURN_IF_ERROR(check_text_is_here(file, where));
-  std::string type;
-  for (const json* candidate : {static_cast<const json*>(&object), &file}) {
-    const auto found = candidate->find("model_type");
-    if (type.empty() && found != candidate->end() && found->is_string())
-      type = found->get<std::string>();
-  }
-  const Architecture* architecture = find_hf_architecture(type);
-  for (const json* candidate : {static_cast<const json*>(&object), &file}) {
-    const auto classes = candidate->find("architectures");
-    if (classes == candidate->end() || !classes->is_array() || classes->empty() ||
-        !(*classes)[0].is_string())
-      continue;
-    const Architecture* named = find_hf_architecture((*classes)[0].get<std::string>());
-    if (architecture == nullptr || (named != nullptr && named->named_by_class))
-      architecture = named;
-  }
+  const auto [type, architecture, sees_all] = named_architecture(object, file);
   if (architecture == nullptr) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: config.json: model_type: '{}' is no architecture that is known here; "
@@ -432,6 +489,8 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source,
     if (outer != file.end() && (*outer == true || !object.contains("tie_word_embeddings")))
       object["tie_word_embeddings"] = *outer;
   }
+  if (sees_all && !object.contains("is_causal")) object["is_causal"] = false;
+  join_ropes(object);
   use_usual_names(*architecture, object);
   if (architecture->hf_usual != nullptr) architecture->hf_usual(object);
   count_layers(object);

@@ -37,8 +37,11 @@ RopeConfig read_gguf_rope(ConfigReader& reader, const ModelConfig& config) {
   rope.rotary_dim =
       reader.integer({"rope.dimension_count", ""}, 2, config.head_dim, config.head_dim);
   rope.theta = reader.number({"rope.freq_base", ""}, 1.0f, kMaxTheta, 10000.0f);
-  const std::string type = reader.text({"rope.scaling.type", ""}, "none");
-  rope.factor = reader.number({"rope.scaling.factor", ""}, 0.0f, kMaxFactor, 1.0f);
+  // "scale_linear": older files' name, without a type; as llama.cpp a factor alone is linear.
+  const float older = reader.number({"rope.scale_linear", ""}, 0.0f, kMaxFactor, 1.0f);
+  rope.factor = reader.number({"rope.scaling.factor", ""}, 0.0f, kMaxFactor, older);
+  const bool scales = rope.factor != 1.0f && rope.factor != 0.0f;
+  const std::string type = reader.text({"rope.scaling.type", ""}, scales ? "linear" : "none");
   rope.original_max_seq_len = reader.integer({"rope.scaling.original_context_length", ""}, 1,
                                              kMaxContextLength, config.max_seq_len);
   const float attention = reader.number({"rope.scaling.attn_factor", ""}, 0.0f, 1e3f, 1.0f);

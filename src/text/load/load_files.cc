@@ -29,6 +29,25 @@ void set_named_tokens(const Json& json, TokenizerParts& parts) {
   if (parts.eos == kNoToken) set("sep_token", parts.eos);
 }
 
+// Reads what templates may name: every text "..._token", and the dictionaries of tokens that a
+// family has beside those of all. Every rendering copies them, so that there are not too many.
+void read_token_names(const Json& config, TokenizerParts& parts) {
+  constexpr size_t kMostNames = 256, kMostBytes = 1024;
+  const auto add = [&](const Json& object, const std::string& name) {
+    std::string text = json_text(object, name.c_str());
+    const bool room =
+        parts.named_tokens.size() < kMostNames && std::max(name.size(), text.size()) <= kMostBytes;
+    if (!text.empty() && room) parts.named_tokens[name] = std::move(text);
+  };
+  for (const auto& [name, value] : config.items())
+    if (name.ends_with("_token")) add(config, name);
+  for (const char* key : {"extra_special_tokens", "model_specific_special_tokens"}) {
+    const auto found = config.find(key);
+    if (found == config.end() || !found->is_object()) continue;
+    for (const auto& [name, value] : found->items()) add(*found, name);
+  }
+}
+
 // Reads ids of config.json or generation_config.json: a number or a list of numbers.
 std::vector<TokenId> ids_of(const Json& json, const char* key, const Vocabulary& vocabulary) {
   std::vector<TokenId> ids;
@@ -94,6 +113,22 @@ void read_templates(const Json& config, TokenizerParts& parts) {
     const std::string name = json_text(item, "name");
     if (!name.empty()) parts.chat_templates[name] = json_text(item, "template");
   }
+}
+
+// Later ones replace earlier ones of their name; the last two serve where there is no default.
+Status choose_templates(const TokenizerFiles& files, const Json& config, TokenizerParts& parts) {
+  read_templates(config, parts);
+  for (const auto& [name, text] : files.additional_templates) parts.chat_templates[name] = text;
+  if (!files.chat_template_jinja.empty())
+    parts.chat_templates["default"] = files.chat_template_jinja;
+  if (!files.chat_template_json.empty() && !parts.chat_templates.contains("default")) {
+    ASSIGN_OR_RETURN(const Json processor,
+                     parse_json(files.chat_template_json, "chat_template.json"));
+    read_templates(processor, parts);
+  }
+  if (!parts.built_in_template.empty())
+    parts.chat_templates.try_emplace("default", parts.built_in_template);
+  return {};
 }
 
 // Whether the tokenizer class sets BOS and EOS itself, regardless of the vocabulary's file.
@@ -195,12 +230,9 @@ Status apply_config_files(const TokenizerFiles& files, TokenizerParts& parts) {
     set_flag(config, "add_bos_token", parts, set_add_bos);
     set_flag(config, "add_eos_token", parts, set_add_eos);
   }
-  read_templates(config, parts);
-  if (!files.chat_template_jinja.empty())
-    parts.chat_templates["default"] = files.chat_template_jinja;
-  if (!parts.built_in_template.empty())
-    parts.chat_templates.try_emplace("default", parts.built_in_template);
-  return {};
+  read_token_names(specials, parts);
+  read_token_names(config, parts);
+  return choose_templates(files, config, parts);
 }
 
 }  // namespace penstock

@@ -331,7 +331,10 @@ Status add_post_processor(const Json& json, int depth, TokenizerParts& parts) {
 
 Result<TokenizerParts> load_tokenizer_json(std::string_view text) {
   ASSIGN_OR_RETURN(const Json root, parse_json(text, "tokenizer.json"));
-  if (is_tekken(root)) return load_tekken(root);
+  return is_tekken(root) ? load_tekken(root) : load_tokenizer(root);
+}
+
+Result<TokenizerParts> load_tokenizer(const Json& root) {
   static const Json kNull;
   const auto section = [&](const char* key) -> const Json& {
     const auto it = root.find(key);
