@@ -387,13 +387,14 @@ class AttentionFixture {
                                                         : 2e-5;
     // CUDA rounds queries and weights of many tokens of a sequence as the cache's numbers, and has
     // of few two numbers for each.
-    const bool halves = shape_.dtype == KvDType::kF16 || shape_.dtype == KvDType::kBF16;
-    const bool flash = flash_ && halves && value_dim == dim && dim % 16 == 0;
+    // Beside codes queries are FP16 and weights BF16.
+    const bool by_mma = shape_.dtype != KvDType::kF32;
+    const bool flash = flash_ && by_mma && value_dim == dim && dim % 16 == 0;
     const double of_many = shape_.dtype == KvDType::kF16 ? 3e-3 : 2.5e-2;
     EXPECT_LT(worst, rounds ? 4e-2 : flash ? of_many : exact) << "head_dim " << dim;
-    EXPECT_LT(worst_of_few, rounds                                    ? 4e-2
-                            : flash && shape_.dtype == KvDType::kBF16 ? 1e-4
-                                                                      : exact)
+    EXPECT_LT(worst_of_few, rounds                                   ? 4e-2
+                            : flash && shape_.dtype != KvDType::kF16 ? 1e-4
+                                                                     : exact)
         << "head_dim " << dim;
   }
 
@@ -414,14 +415,14 @@ class AttentionTest : public testing::TestWithParam<OpsUnderTest> {
     if (is_flash())
       static_cast<cuda::CudaOps&>(*ops_).attention().flash_wide(GetParam().name.ends_with("_wide"));
   }
-  // CUDA without --batch-invariant, which has kernels of its own for caches of 16 bits.
+  // CUDA without --batch-invariant, which has kernels of its own for caches of 16, 8 and 4 bits.
   static bool is_flash() { return !GetParam().is_cpu() && !GetParam().config.batch_invariant; }
   std::vector<KvDType> cache_types() const {
     std::vector<KvDType> types;
     for (const KvDType dtype :
          {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8, KvDType::kF8, KvDType::kI4}) {
-      const bool halves = dtype == KvDType::kF16 || dtype == KvDType::kBF16;
-      if (ops_->can_cache(dtype) && (halves || !is_flash())) types.push_back(dtype);
+      const bool by_mma = dtype != KvDType::kF32;
+      if (ops_->can_cache(dtype) && (by_mma || !is_flash())) types.push_back(dtype);
     }
     return types;
   }

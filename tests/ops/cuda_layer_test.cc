@@ -91,7 +91,7 @@ class CudaLayer : public testing::Test {
 TEST_F(CudaLayer, PartsInOneGiveTheBitsOfTheirOperations) {
   using enum QuantType;
   be_batch_invariant();
-  for (const QuantType type : {kBF16, kQ8_0, kQ4_K, kQ5_1, kQ4_0, kQ5_K, kQ6_K, kIQ4_NL}) {
+  for (const QuantType type : {kBF16, kQ8_0, kQ4_K, kQ5_1, kQ4_0, kQ5_K, kQ6_K, kIQ4_NL, kMXFP4}) {
     targets_.clear(), load(type);
     for (const int n : {1, 3, 8}) {
       for (const Normed normed : {Normed::kNo, Normed::kRms, Normed::kLayerNorm}) {

@@ -29,6 +29,13 @@ class Visit(unittest.TestCase):
                 self.assertTrue(math.isfinite(row[kernels]["us"]), row)
             self.assertEqual("storing" in row, row["tokens"] <= 8, row)
             self.assertTrue(row.get("storing", {}).get("same_bits", True), row)
+        for cache in ("int8", "fp8"):
+            for row in measured("attention", cache)["attention"]:
+                self.assertLess(row["flash"]["difference"], 5e-3, (cache, row))
+        experts = measured("experts")["experts"]
+        self.assertEqual({row["type"] for row in experts}, {"bf16", "q8_0", "q4_k", "q4_0", "mxfp4"})
+        for row in experts:
+            self.assertLess(row["apart"], 1e-4, row)
         for row in measured("products")["products"] + measured("stream")["stream"] + measured("draws")["draws"]:
             self.assertGreater(row["us"], 0, row)
         for row in measured("wide")["wide"]:
@@ -56,7 +63,7 @@ class Visit(unittest.TestCase):
             self.assertEqual(image.read_text().count('rx="2"'), sum(len(row["penstock"]) for row in peers.values()))
 
     def test_what_cannot_be(self):
-        self.assertIn("expected device, limits, products, wide [TYPE], stream [TYPE [OUTxIN]], attention, draws or model SHAPE TYPE [SEQUENCESxDEPTH], got nothing", measured("nothing", code=1))
+        self.assertIn("expected device, limits, products, wide [TYPE], stream [TYPE [OUTxIN]], experts [TYPE], attention [f16|int8|fp8], draws or model SHAPE TYPE [SEQUENCESxDEPTH,...], got nothing", measured("nothing", code=1))
         self.assertIn("no-such-shape", measured("model", "no-such-shape", "q8_0", code=1))
 
 

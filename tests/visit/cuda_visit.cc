@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/half.h"
@@ -307,12 +308,153 @@ Result<Json> measure_wide(Visit& visit, std::string_view only) {
   return all;
 }
 
-// Fills a cache of F16 with numbers from -1 to 1, a few blocks of which are repeated.
+// A layer's mixture. The router's choices differ from call to call, so that weights lie in no cache.
+struct Mixture {
+  const char* of;
+  int dim, width, n_experts, n_active;
+};
+
+class MixtureWork {
+ public:
+  static constexpr int kCalls = 16;  // whose choices differ
+
+  MixtureWork(Visit& visit, const Mixture& shape) : visit_(visit), shape_(shape) {}
+  Status open(QuantType type) {
+    const Mixture& s = shape_;
+    for (auto& [weights, rows, cols] :
+         {std::tuple{&gate_, s.width, s.dim}, {&up_, s.width, s.dim}, {&down_, s.dim, s.width}}) {
+      const std::vector<std::byte> bytes = random_matrix(type, rows, cols);
+      for (int e = 0; e < s.n_experts; ++e) {
+        ASSIGN_OR_RETURN(auto weight, visit_.ops->pack({type, rows, cols, bytes}));
+        weights->push_back(std::move(weight));
+      }
+    }
+    CacheSpec spec;
+    spec.layers.assign(1, {1, 16});
+    const int n_blocks[] = {1};
+    ASSIGN_OR_RETURN(cache_, visit_.ops->make_cache(spec, n_blocks));
+    return {};
+  }
+  // Weights that a token's experts have.
+  double bytes_of_token() const {
+    double bytes = 0;
+    for (const auto* weights : {&gate_, &up_, &down_})
+      bytes += static_cast<double>((*weights)[0]->packed_bytes()) * shape_.n_active;
+    return bytes;
+  }
+  // Of n tokens: seconds of a call, and what the last one gave.
+  Result<double> seconds_of(int n, std::vector<float>& out) {
+    const std::vector<TokenId> tokens(static_cast<size_t>(n));
+    const std::vector<int32_t> positions(static_cast<size_t>(n));
+    const int32_t offsets[] = {0, n}, lens[] = {n};
+    const Batch batch = {tokens, positions, offsets, lens, {}, {}, {}};
+    const int rows = visit_.ops->begin_step(&batch).tokens;
+    ASSIGN_OR_RETURN(const auto inputs,
+                     visit_.ops->pack_vector(random_values(static_cast<size_t>(rows) *
+                                                           static_cast<size_t>(shape_.dim))));
+    std::minstd_rand generator(3);
+    std::vector<std::unique_ptr<Vector>> logits;
+    for (int i = 0; i < kCalls; ++i) {
+      std::vector<float> drawn(static_cast<size_t>(rows) * static_cast<size_t>(shape_.n_experts));
+      for (float& logit : drawn) logit = static_cast<float>(generator() % 10007) * 1e-3f;
+      ASSIGN_OR_RETURN(logits.emplace_back(), visit_.ops->pack_vector(drawn));
+    }
+    MoeParams params;
+    params.gate = gate_, params.up = up_, params.down = down_;
+    params.routing.n_active = shape_.n_active;
+    const auto tensor_of = [rows](const Vector& vector, int cols) {
+      return Tensor{const_cast<float*>(cuda::device_data(&vector)), DType::kF32, rows, cols, cols};
+    };
+    const auto step = [&](int n_calls) {
+      const StepShape shape = visit_.ops->begin_step(&batch);
+      return visit_.ops->run({.cache = cache_.get(), .shape = shape, .n_layers = n_calls}, [&] {
+        Tensor sum;
+        for (int i = 0; i < n_calls; ++i) {
+          sum = visit_.ops->new_tensor(rows, shape_.dim);
+          visit_.ops->moe(tensor_of(*inputs, shape_.dim),
+                          tensor_of(*logits[static_cast<size_t>(i % kCalls)], shape_.n_experts),
+                          params, sum);
+        }
+        return StepOutputs{.hidden = sum};
+      });
+    };
+    out.resize(static_cast<size_t>(rows) * static_cast<size_t>(shape_.dim));
+    visit_.ops->read_rows(step(1).hidden, out);
+    const auto seconds = [&](int n_calls) {
+      for (int i = 0; i < 3; ++i) step(n_calls);  // the second is recorded
+      return visit_.seconds_of([&] { step(n_calls); });
+    };
+    const int more = visit_.emulated ? 1 : kCalls;
+    return (seconds(more + 1) - seconds(1)) / more;
+  }
+
+ private:
+  Visit& visit_;
+  Mixture shape_;
+  std::vector<std::unique_ptr<Weight>> gate_, up_, down_;
+  std::unique_ptr<KvCache> cache_;
+};
+
+// Mixtures of few and of many tokens, by streams and not. Expected of one token: four kernels, and
+// the bytes at 4.1 TB/s.
+Result<Json> measure_experts(Visit& visit, std::string_view only) {
+  const std::vector<Mixture> shapes =
+      visit.emulated ? std::vector<Mixture>{{"tiny", 256, 256, 4, 2}}
+                     : std::vector<Mixture>{{"qwen3-30b-a3b", 2048, 768, 128, 8},
+                                            {"qwen3-next-80b-a3b", 2048, 512, 512, 10},
+                                            {"gpt-oss-120b", 2880, 2880, 128, 4}};
+  const std::vector<int> tokens =
+      visit.emulated ? std::vector<int>{1, 3} : std::vector<int>{1, 2, 4, 8, 64, 512, 2048};
+  auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
+  Json all = Json::array();
+  for (const QuantType type : {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_K,
+                               QuantType::kQ4_0, QuantType::kMXFP4}) {
+    if (!only.empty() && only != quant_info(type).name) continue;
+    for (const Mixture& shape : shapes) {
+      if (shape.dim % quant_info(type).block_size != 0) continue;
+      MixtureWork work(visit, shape);
+      RETURN_IF_ERROR(work.open(type));
+      for (const int n : tokens) {
+        double seconds[2];
+        std::vector<float> values[2];
+        for (const bool streams : {false, true}) {
+          ops.stream(streams);
+          ASSIGN_OR_RETURN(seconds[streams], work.seconds_of(n, values[streams]));
+        }
+        all.push_back({{"type", quant_info(type).name},
+                       {"of", shape.of},
+                       {"tokens", n},
+                       {"us", seconds[1] * 1e6},
+                       {"us_not_through_shared_memory", seconds[0] * 1e6},
+                       {"us_expected_of_one", 4 * 1.3 + work.bytes_of_token() / 4.1e6},
+                       {"apart", distance(values[1], values[0])}});
+      }
+    }
+  }
+  return all;
+}
+
+// Fills a cache with numbers, of F16 from -1 to 1; a few blocks of which are repeated.
 void fill_cache(KvCache& cache, int n_blocks) {
   const auto bytes = static_cast<size_t>(cache.block_bytes(0));
   std::vector<std::vector<std::byte>> blocks(7, std::vector<std::byte>(bytes));
   std::minstd_rand generator(3);
+  const bool has_codes = cache.spec().dtype == KvDType::kI8 || cache.spec().dtype == KvDType::kF8;
   for (auto& block : blocks) {
+    if (has_codes) {
+      // Codes, and behind those of a unit as many scales as there are tokens, heads, keys and values.
+      const auto unit = bytes * 16 / static_cast<size_t>(cache.spec().block_size);
+      const auto& layer = cache.spec().layers[0];
+      const size_t codes = size_t{2} * 16 * static_cast<size_t>(layer.n_kv_heads * layer.head_dim);
+      for (size_t i = 0; i < bytes; ++i) block[i] = static_cast<std::byte>(generator() % 96);
+      for (size_t at = 0; at + unit <= bytes; at += unit) {
+        for (size_t i = at + codes; i + sizeof(float) <= at + unit; i += sizeof(float)) {
+          const float scale = 0.01f;
+          std::memcpy(block.data() + i, &scale, sizeof scale);
+        }
+      }
+      continue;
+    }
     for (size_t i = 0; i + 1 < bytes; i += 2) {
       const uint16_t half =
           to_half(static_cast<float>(static_cast<int>(generator() % 2001) - 1000) * 1e-3f).bits;
@@ -378,9 +520,9 @@ Result<Json> measure_stores(Visit& visit, const Batch& batch, KvCache& cache) {
   return row;
 }
 
-// Attention of 32 heads over 8 of K and V, 128 features, F16: by the kernels for caches of all
-// types and by those for 16 bits.
-Result<Json> measure_attention(Visit& visit) {
+// Attention of 32 heads over 8 of K and V, 128 features: by the kernels for caches of all types and
+// by those of mma.
+Result<Json> measure_attention(Visit& visit, KvDType dtype) {
   struct Case {
     // of each sequence: tokens in the cache after the step, tokens of the step
     int n_seqs, context, tokens;
@@ -395,6 +537,7 @@ Result<Json> measure_attention(Visit& visit) {
   for (const Case& c : cases) {
     CacheSpec spec;
     spec.layers.assign(1, {8, 128});
+    spec.dtype = dtype;
     const int per_seq = (c.context + spec.block_size - 1) / spec.block_size;
     const int n_blocks[] = {per_seq * c.n_seqs};
     ASSIGN_OR_RETURN(const auto cache, visit.ops->make_cache(spec, n_blocks));
@@ -461,7 +604,7 @@ Result<Json> measure_attention(Visit& visit) {
       row[name]["difference"] = distance(got, expected);
     }
     ops.attention().flash(true);
-    if (c.tokens <= 8) {
+    if (c.tokens <= 8 && dtype == KvDType::kF16) {
       ASSIGN_OR_RETURN(row["storing"], measure_stores(visit, batch, *cache));
     }
     all.push_back(std::move(row));
@@ -643,7 +786,7 @@ Result<Json> measure_decoding(Visit& visit, const Model& model, int n_seqs, int 
   return row;
 }
 
-// sequences x depth, or "" for all.
+// only: SEQUENCESxDEPTH, several with commas, or "" for all.
 Result<Json> measure_model(Visit& visit, std::string_view shape, std::string_view type,
                            std::string_view only) {
   ASSIGN_OR_RETURN(const auto source, make_synthetic_source(shape, type));
@@ -659,9 +802,13 @@ Result<Json> measure_model(Visit& visit, std::string_view shape, std::string_vie
                  {"decode", Json::array()}};
   const std::vector<std::pair<int, int>> cases =
       visit.emulated ? std::vector<std::pair<int, int>>{{1, 5}, {3, 5}}
-                     : std::vector<std::pair<int, int>>{{1, 1024}, {1, 2048}, {8, 256}, {64, 128}};
+                     : std::vector<std::pair<int, int>>{{1, 1024}, {1, 2048},  {8, 256},
+                                                        {64, 128}, {256, 128}, {512, 128}};
   for (const auto& [n_seqs, depth] : cases) {
-    if (!only.empty() && only != fmt::format("{}x{}", n_seqs, depth)) continue;
+    const std::string name = fmt::format(",{}x{},", n_seqs, depth);
+    const bool is_large = n_seqs > 64;  // only if it is named
+    const bool is_named = fmt::format(",{},", only).find(name) != std::string::npos;
+    if (only.empty() ? is_large : !is_named) continue;
     ASSIGN_OR_RETURN(Json row, measure_decoding(visit, *model, n_seqs, depth));
     result["decode"].push_back(std::move(row));
     RETURN_IF_ERROR(static_cast<cuda::CudaOps&>(*visit.ops).device().status());
@@ -684,13 +831,20 @@ Result<Json> measure(Visit& visit, const std::vector<std::string>& words) {
   const auto word = [&](size_t i) { return i < words.size() ? words[i] : std::string(); };
   if (what == "wide") return measure_wide(visit, word(1));
   if (what == "stream") return measure_stream(visit, word(1), word(2));
-  if (what == "attention") return measure_attention(visit);
+  if (what == "experts") return measure_experts(visit, word(1));
+  if (what == "attention") {
+    const std::string cache = word(1);
+    const std::map<std::string, KvDType> types = {
+        {"", KvDType::kF16}, {"f16", KvDType::kF16}, {"int8", KvDType::kI8}, {"fp8", KvDType::kF8}};
+    if (types.contains(cache)) return measure_attention(visit, types.at(cache));
+  }
   if (what == "draws") return measure_draws(visit);
   if (what == "model" && (words.size() == 3 || words.size() == 4))
     return measure_model(visit, words[1], words[2], word(3));
   return errorf(ErrorCode::kInvalidArgument,
                 "expected device, limits, products, wide [TYPE], stream [TYPE [OUTxIN]], "
-                "attention, draws or model SHAPE TYPE [SEQUENCESxDEPTH], got {}",
+                "experts [TYPE], attention [f16|int8|fp8], draws or model SHAPE TYPE "
+                "[SEQUENCESxDEPTH,...], got {}",
                 what);
 }
 
@@ -715,7 +869,8 @@ int main(int argc, char** argv) {
   if (argc < 3 || (argv[1] != std::string("cuda") && argv[1] != std::string("cuda_emulated"))) {
     std::fprintf(stderr,
                  "usage: %s cuda|cuda_emulated device|limits|products|wide [TYPE]|stream [TYPE "
-                 "[OUTxIN]]|attention|draws|model SHAPE TYPE [SEQUENCESxDEPTH]\n",
+                 "[OUTxIN]]|experts [TYPE]|attention [CACHE]|draws|model SHAPE TYPE "
+                 "[SEQUENCESxDEPTH,...]\n",
                  argv[0]);
     return 2;
   }

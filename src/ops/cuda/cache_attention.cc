@@ -23,10 +23,9 @@ float* CacheAttention::sums_of_pieces(const AttentionOnDevice& attention, int n_
 
 bool CacheAttention::flashes(const AttentionOnDevice& attention) const {
   const KvLayerOnDevice& layer = attention.layer;
-  const bool halves = layer.code == KvCode::kF16 || layer.code == KvCode::kBF16;
-  return flash_ && !invariant_ && attention.terms.columns == nullptr && halves &&
-         layer.has_values() && layer.value_dim == layer.head_dim && layer.head_dim % 16 == 0 &&
-         layer.head_dim <= 256;
+  return flash_ && !invariant_ && attention.terms.columns == nullptr &&
+         layer.code != KvCode::kF32 && layer.has_values() && layer.value_dim == layer.head_dim &&
+         layer.head_dim % 16 == 0 && layer.head_dim <= (layer.is_narrow() ? 128 : 256);
 }
 
 // Attention of the tokens for which FlashPieces is made.
@@ -43,20 +42,24 @@ void CacheAttention::attend_pieces(K pieces) {
 
 template <int kDim, KvCode kCode>
 void CacheAttention::attend_flash(const AttentionOnDevice& attention, const NewTokens* own) {
-  if (own != nullptr)
-    return attend_pieces(FlashPieces<kDim, kCode, true>{attention, nullptr, *own});
+  constexpr bool kHalves = kCode == KvCode::kF16 || kCode == KvCode::kBF16;
+  if constexpr (kHalves) {
+    if (own != nullptr)
+      return attend_pieces(FlashPieces<kDim, kCode, true>{attention, nullptr, *own});
+  }
   const int rows = attention.q.rows, n_kv_heads = attention.layer.n_kv_heads;
   if (upload_.has_many()) {
     const auto launch_tiles = [&](const auto& tiles) {
       const int n = (rows + tiles.tokens - 1) / tiles.tokens;
       device_.launch(tiles, Grid{n, n_kv_heads * tiles.head_tiles, tiles.shared_bytes()});
     };
-    using Wide = FlashWide<kDim, kCode>;
-    if (wide_ && Wide::suits(attention)) {
-      launch_tiles(Wide(attention));
-    } else {
-      launch_tiles(FlashTiles<kDim, kCode>(attention));
+    bool launched = false;
+    if constexpr (kHalves) {
+      using Wide = FlashWide<kDim, kCode>;
+      launched = wide_ && Wide::suits(attention);
+      if (launched) launch_tiles(Wide(attention));
     }
+    if (!launched) launch_tiles(FlashTiles<kDim, kCode>(attention));
   }
   if (upload_.has_few()) attend_pieces(FlashPieces<kDim, kCode>{attention, nullptr});
 }
@@ -68,12 +71,35 @@ void CacheAttention::flash(const AttentionOnDevice& attention, const NewTokens* 
       attend_flash<64, kCode>(attention, own);
     } else if (dim <= 128) {
       attend_flash<128, kCode>(attention, own);
-    } else {
+    } else if constexpr (kCode != KvCode::kI4) {
       attend_flash<256, kCode>(attention, own);
     }
   };
-  return attention.layer.code == KvCode::kF16 ? of_code.operator()<KvCode::kF16>()
-                                              : of_code.operator()<KvCode::kBF16>();
+  switch (attention.layer.code) {
+    case KvCode::kF16: return of_code.operator()<KvCode::kF16>();
+    case KvCode::kBF16: return of_code.operator()<KvCode::kBF16>();
+    case KvCode::kI8: return of_code.operator()<KvCode::kI8>();
+    case KvCode::kF8: return of_code.operator()<KvCode::kF8>();
+    case KvCode::kI4: return of_code.operator()<KvCode::kI4>();
+    case KvCode::kF32: break;
+  }
+}
+
+// Of a cache of 4 bits: with rotated queries, and the results rotated back.
+void CacheAttention::flash_turned(AttentionOnDevice attention) {
+  const KvLayerOnDevice& layer = attention.layer;
+  const Rows q = attention.q;
+  const size_t bytes = static_cast<size_t>(q.rows) * static_cast<size_t>(q.cols) * sizeof(float);
+  const Result<void*> taken = memory_.take(bytes);
+  if (!taken) return device_.give_up(taken.error());
+  attention.q = {static_cast<float*>(*taken), q.cols, q.rows, q.cols};
+  const auto turn = [&](Rows from, Rows to, int rotated, bool back) {
+    const TurnHeads kernel{from, to, layer.head_dim, rotated, back};
+    device_.launch(kernel, Grid{from.rows, from.cols / layer.head_dim, kernel.shared_bytes()});
+  };
+  turn(q, attention.q, layer.rotated, false);
+  flash(attention, nullptr);
+  turn(attention.out, attention.out, layer.rotated_values, true);
 }
 
 template <class Whole, class Pieces, class Join>
@@ -89,7 +115,8 @@ void CacheAttention::attend_tokens(const AttentionOnDevice& attention) {
 }
 
 void CacheAttention::launch(const AttentionOnDevice& attention) {
-  if (flashes(attention)) return flash(attention, nullptr);
+  if (flashes(attention))
+    return attention.layer.is_narrow() ? flash_turned(attention) : flash(attention, nullptr);
   if (attention.layer.is_narrow())
     return attend_tokens<AttendNarrow, AttendNarrowPieces, JoinNarrowPieces>(attention);
   attend_tokens<Attend, AttendPieces, JoinPieces>(attention);
@@ -139,6 +166,7 @@ bool CacheAttention::store_and_attend(Tensor q, const NewTokens& own, KvCache& c
   // up to 3 %.
   constexpr int kMostRows = 16;
   if (!fuses_stores_ || !flashes(kernel) || !upload_.all_few() || q.rows > kMostRows) return false;
+  if (layer.has_scales()) return false;  // rows get their scales when they are stored
   // nothing to fuse: neither K and V to store nor a rotation
   if (own.k.cols == 0 && own.rotation.inv_freq == nullptr) return false;
   const int kv_cols = own.k.cols > 0 ? layer.n_kv_heads * layer.head_dim : 0;

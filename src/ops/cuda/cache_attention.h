@@ -21,7 +21,7 @@ class CacheAttention {
         invariant_(invariant),
         wide_(device.has_wgmma()) {}
 
-  // Enables the flash kernels for caches of 16 bits; otherwise they use the kernels of other types.
+  // Enables the flash kernels for caches of 16, 8 and 4 bits; otherwise they use the kernels of F32.
   void flash(bool on) { flash_ = on; }
   // Enables products of warp groups (FlashWide) for prompts, if the device has them; otherwise
   // products of warps (FlashTiles) are used.
@@ -45,6 +45,7 @@ class CacheAttention {
   void attend_tokens(const AttentionOnDevice& attention);
   // Launches the flash kernels. own: new tokens to rotate and store; null: all are stored.
   void flash(const AttentionOnDevice& attention, const NewTokens* own);
+  void flash_turned(AttentionOnDevice attention);
   bool flashes(const AttentionOnDevice& attention) const;
   template <int kDim, KvCode kCode>
   void attend_flash(const AttentionOnDevice& attention, const NewTokens* own);

@@ -22,6 +22,7 @@
 #include "ops/cuda/host_experts.h"
 #include "ops/cuda/host_ngrams.h"
 #include "ops/cuda/kernels/products.h"
+#include "ops/cuda/kernels/recurrence.h"
 #include "ops/cuda/layer_products.h"
 #include "ops/cuda/packed_weight.h"
 #include "ops/cuda/rank_sums.h"
@@ -50,7 +51,7 @@ class CudaOps final : public Ops {
   void fuse(bool on) { layer_.enable(on), attention().fuse_stores(on); }
   // Enables streaming of weights through shared memory in products of few rows, which changes the
   // order of sums.
-  void stream(bool on) { layer_.stream(on), graphs_.forget(); }
+  void stream(bool on) { layer_.stream(on), experts_.stream(on), graphs_.forget(); }
   WideProducts& wide() { return wide_; }
   HotExperts& hot_experts() { return host_experts_.hot(); }
   Device& device() { return *device_; }
@@ -225,6 +226,7 @@ class CudaOps final : public Ops {
   }
   void* take_scratch(size_t bytes);
   void multiply(const Product& product);
+  void scan_states(const ScanStates& scan);
   void add_adapters(Tensor x, const LinearTarget& target);
   const BatchOnDevice* batch() const { return upload_.on_device(); }
   int attention_key(const StepKey& key) const;

@@ -1,7 +1,10 @@
 // Operations with a recurrent state (kernels/recurrence.h).
+#include <algorithm>
+
 #include "ops/cuda/cuda_cache.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/kernels/recurrence.h"
+#include "ops/cuda/kernels/scan_heads.h"
 
 namespace penstock::cuda {
 
@@ -38,7 +41,21 @@ void CudaOps::gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& par
   scan.delta = true, scan.key_heads_in_turn = params.key_heads_in_turn;
   scan.decays_per_head = params.decays_per_head();
   scan.states = states_of(cache, params.layer, params.state_offset), scan.batch = batch();
-  launch(scan, Grid{qkv.rows, params.n_value_heads * ScanStates::parts_of(params.value_dim)});
+  scan_states(scan);
+}
+
+// Of steps that are not recorded the number of sequences is known.
+void CudaOps::scan_states(const ScanStates& scan) {
+  const auto n_seqs = static_cast<int>(host_batch_.seq_lens.size());
+  const int n = suits_graph_ ? scan.qkv.rows : std::clamp(n_seqs, 1, scan.qkv.rows);
+  const auto by = [&]<class K>(const K& kernel, int shared_bytes) {
+    launch(kernel, Grid{n, scan.n_heads * K::parts_of(scan.value_dim), shared_bytes});
+  };
+  const auto by_heads = [&]<class K>(const K& kernel) { by(kernel, K::kSharedBytes); };
+  if (!suits_scan_heads(scan)) return by(scan, 0);
+  if (scan.key_dim <= ScanHeads<4, 4>::kKeys) return by_heads(ScanHeads<4, 4>(scan));
+  if (scan.key_dim <= ScanHeads<4, 8>::kKeys) return by_heads(ScanHeads<4, 8>(scan));
+  by_heads(ScanHeads<8, 8>(scan));
 }
 
 void CudaOps::state_space(Tensor x, Tensor dt, Tensor decay, const StateSpaceParams& params,
@@ -59,7 +76,7 @@ void CudaOps::state_space(Tensor x, Tensor dt, Tensor decay, const StateSpacePar
   scan.decays_per_head = 1, scan.skip = device_data(params.skip);
   scan.rates = by_channel ? device_data(params.rate) : nullptr;
   scan.states = states_of(cache, params.layer, params.state_offset), scan.batch = batch();
-  launch(scan, Grid{x.rows, scan.n_heads * ScanStates::parts_of(scan.value_dim)});
+  scan_states(scan);
 }
 
 }  // namespace penstock::cuda

@@ -45,6 +45,13 @@ class Device {
   // each block takes 1 KiB more.
   int most_shared_bytes() const { return most_shared_bytes_; }
   int shared_bytes_of_multiprocessor() const { return shared_bytes_of_multiprocessor_; }
+  // Returns how many blocks with so much shared memory run at once, up to three for each
+  // multiprocessor; three on the emulated device, so that tests see blocks with several tiles.
+  int n_blocks_at_once(int shared_bytes) const {
+    if (emulated()) return 3;
+    const int each = shared_bytes_of_multiprocessor() / (shared_bytes + 1024);
+    return n_multiprocessors() * (each < 1 ? 1 : each > 3 ? 3 : each);
+  }
   // Number of launches so far.
   uint64_t n_launches() const { return n_launches_; }
   // For tests: gives the emulated device the limit of other GPUs.

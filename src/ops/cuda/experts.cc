@@ -17,7 +17,6 @@ static_assert(static_cast<int>(RouterScore::kSparseMixer) ==
               static_cast<int>(RouterScore::kSqrtSoftplus) ==
                   static_cast<int>(Routing::Score::kSqrtSoftplus));
 static_assert(kMaxExpertGroups == ChooseExperts::kMaxGroups);
-static_assert(SortByExpert::kTileRows == ExpertProduct::kTokens);
 
 Routing routing_of(const ExpertRouting& r) {
   return {r.n_active,  static_cast<Routing::Score>(r.score),
@@ -99,43 +98,92 @@ int Experts::rows_of_expert(std::span<const Matrices* const> all, int n_tokens,
   return rows;
 }
 
+Experts::Layout Experts::lay_out(std::span<const Matrices* const> all, Tensor x, int n_active,
+                                 bool adapts) const {
+  const int n_choices = x.rows * n_active;
+  Layout layout{.rows_of_expert = rows_of_expert(all, x.rows, n_choices)};
+  const bool streams = std::ranges::all_of(all, [&](const Matrices* matrices) {
+    return matrices->table.empty() ||
+           (!matrices->rounding.to_int8 && streams_.suits(matrices->table, rows_of(x)));
+  });
+  if (layout.rows_of_expert != 0 || !streams) return layout;
+  // Choices that are likely of different experts need no sorting. Terms of adapters want whole tiles.
+  const auto n_experts = static_cast<int>(all.back()->table.size());
+  const bool differ = x.rows == 1 || n_choices * 8 <= n_experts;
+  int rows = adapts ? layout.rows_of_tile : differ ? 1 : n_choices <= n_experts ? 4 : 8;
+  for (const Matrices* matrices : all)
+    if (!matrices->table.empty())
+      rows = std::min(rows, streams_.rows_of_group(matrices->table[0].weight, rows));
+  layout.rows_of_group = rows;
+  if (!adapts) layout.rows_of_tile = rows, layout.sorts = rows > 1;
+  return layout;
+}
+
 Experts::Sorted Experts::sort(const Choices& choices, int n_choices, int n_experts,
-                              int rows_of_expert) {
-  constexpr int kTile = SortByExpert::kTileRows;
+                              const Layout& layout) {
+  Sorted sorted{.n_rows = n_choices, .layout = layout, .choices = choices, .n_experts = n_experts};
+  if (!layout.sorts) {
+    sorted.tile_experts = choices.experts, sorted.choices.places = nullptr;
+    return sorted;
+  }
   // The rows of every expert begin at a multiple of `align`.
-  const int align = std::max(rows_of_expert, kTile);
+  const int tile = layout.rows_of_tile, align = std::max(layout.rows_of_expert, tile);
   const int n_rows =
       (n_choices + (align - 1) * std::min(n_experts, n_choices) + align - 1) / align * align;
   auto* const sources = scratch<int32_t>(static_cast<size_t>(n_rows));
-  auto* const tile_experts = scratch<int32_t>(static_cast<size_t>(n_rows / kTile));
-  const SortByExpert kernel{choices, n_choices, n_experts, sources, tile_experts, n_rows, align};
+  auto* const tile_experts = scratch<int32_t>(static_cast<size_t>(n_rows / tile));
+  auto* const n_tiles = scratch<int32_t>(1);
+  const SortByExpert kernel{choices, n_choices, n_experts, sources, tile_experts,
+                            n_tiles, n_rows,    align,     tile};
   device_.launch(kernel, Grid{n_experts, 1, kernel.shared_bytes()});
-  return {sources, tile_experts, n_rows, rows_of_expert, choices};
+  sorted.n_rows = n_rows, sorted.sources = sources;
+  sorted.tile_experts = tile_experts, sorted.n_tiles = n_tiles;
+  return sorted;
 }
 
-void Experts::multiply(Tensor x, const WideProducts::RowsByExpert& wide, const Matrices& matrices,
-                       const Sorted& sorted, Tensor out) {
+const ExpertWeight* Experts::table_of(const Matrices& matrices) {
+  return matrices.on_device != nullptr ? matrices.on_device
+                                       : on_device({matrices.key}, matrices.table);
+}
+
+void Experts::stream(const Input& x, const Matrices& matrices, const Matrices* ups,
+                     const Sorted& sorted, const ActivationFunction& f, Tensor out) {
+  const int rows = sorted.layout.rows_of_group;
+  const ExpertGroups groups = {sorted.tile_experts,
+                               sorted.sources,
+                               sorted.n_tiles,
+                               sorted.n_rows / rows,
+                               sorted.layout.rows_of_tile / rows,
+                               sorted.n_experts,
+                               sorted.n_active};
+  streams_.multiply({table_of(matrices), ups != nullptr ? table_of(*ups) : nullptr,
+                     matrices.table[0].weight, groups, rows, rows_of(x.rows), rows_of(out),
+                     x.by_token, f});
+}
+
+void Experts::multiply(const Input& x, const Matrices& matrices, const Sorted& sorted, Tensor out) {
   const WeightOnDevice& first = matrices.table[0].weight;
   PENSTOCK_CHECK(first.rows == out.cols && out.rows == sorted.n_rows);
-  const ExpertWeight* const experts = matrices.on_device != nullptr
-                                          ? matrices.on_device
-                                          : on_device({matrices.key}, matrices.table);
-  if (sorted.rows_of_expert != 0) {
-    wide_.multiply_experts(experts, first, wide, sorted.rows_of_expert, rows_of(out));
+  if (sorted.layout.rows_of_expert != 0) {
+    wide_.multiply_experts(table_of(matrices), first, x.wide, sorted.layout.rows_of_expert,
+                           rows_of(out));
+  } else if (sorted.layout.rows_of_group != 0) {
+    stream(x, matrices, nullptr, sorted, {}, out);
   } else {
-    PENSTOCK_CHECK(first.cols == x.cols && x.rows == out.rows);
-    ExpertProduct product{experts, sorted.tile_experts, rows_of(x), rows_of(out), nullptr};
+    PENSTOCK_CHECK(first.cols == x.rows.cols && x.rows.rows == out.rows);
+    ExpertProduct product{table_of(matrices), sorted.tile_experts, rows_of(x.rows), rows_of(out),
+                          nullptr};
     if (matrices.rounding.to_int8) {
-      const Tensor rounded = ops_.new_tensor(x.rows, x.cols, TensorRole::kActivation);
-      auto* const scales = scratch<float>(static_cast<size_t>(x.rows));
+      const Tensor rounded = ops_.new_tensor(x.rows.rows, x.rows.cols, TensorRole::kActivation);
+      auto* const scales = scratch<float>(static_cast<size_t>(x.rows.rows));
       device_.launch(
-          RoundForProduct{rows_of(x), rows_of(rounded), matrices.rounding.fixed_scale, scales},
-          a_block_per_row(x));
+          RoundForProduct{rows_of(x.rows), rows_of(rounded), matrices.rounding.fixed_scale, scales},
+          a_block_per_row(x.rows));
       product.x = rows_of(rounded), product.token_scales = scales;
     }
     device_.launch(product, tiles_of(out));
   }
-  for (const int32_t slot : sorted.slots) add_adapter(x, matrices.adapters, slot, sorted, out);
+  for (const int32_t slot : sorted.slots) add_adapter(x.rows, matrices.adapters, slot, sorted, out);
 }
 
 // Computes the adapter's term for all rows, and adds it to rows whose sequences have the adapter.
@@ -213,54 +261,62 @@ void Experts::compute(const Work& work) {
   const auto n_experts = static_cast<int>(layer.ups.table.size());
   const int n_active = params.routing.n_active, n_choices = x.rows * n_active;
   const Matrices* const all[] = {&layer.gates, &layer.ups, &layer.downs};
-  Sorted sorted = sort(choices, n_choices, n_experts, rows_of_expert(all, x.rows, n_choices));
-  sorted.n_active = n_active, sorted.batch = batch, sorted.slots = slots_of(adapters);
+  std::vector<int32_t> slots = slots_of(adapters);
+  const bool adapts = !slots.empty();
+  Sorted sorted = sort(choices, n_choices, n_experts, lay_out(all, x, n_active, adapts));
+  sorted.n_active = n_active, sorted.batch = batch, sorted.slots = std::move(slots);
   sorted.turns = turns;
 
   const int n_rows = sorted.n_rows;
-  const bool is_wide = sorted.rows_of_expert != 0, weigh = params.routing.weigh_input;
-  const bool gated = !layer.gates.table.empty();
+  const bool streams = sorted.layout.rows_of_group != 0, weigh = params.routing.weigh_input;
+  const bool is_wide = sorted.layout.rows_of_expert != 0, gated = !layer.gates.table.empty();
   const auto tensor = [&](int cols) {
     return ops_.new_tensor(n_rows, cols, TensorRole::kActivation);
   };
   const Tensor hidden = tensor(layer.downs.table[0].weight.cols), results = tensor(out.cols);
-  Tensor rows;
-  if (!is_wide || !sorted.slots.empty()) {
-    rows = tensor(x.cols);
+  const bool gathers = adapts || (!is_wide && (!streams || weigh));
+  Input of_x = {x, {}, true};
+  if (gathers) {
+    of_x = {tensor(x.cols), {}, false};
     device_.launch(
-        GatherByExpert{rows_of(x), rows_of(rows), sorted.sources, choices, n_active, weigh},
-        a_thread_per_element<GatherByExpert>(rows));
+        GatherByExpert{rows_of(x), rows_of(of_x.rows), sorted.sources, choices, n_active, weigh},
+        a_thread_per_element<GatherByExpert>(of_x.rows));
   }
-  const WideProducts::RowsByExpert of_x{
-      rows_of(x), sorted.sources,      weigh ? choices.weights : nullptr,
-      n_active,   sorted.tile_experts, n_rows};
-  const WideProducts::RowsByExpert of_hidden{rows_of(hidden),     nullptr, nullptr, 1,
-                                             sorted.tile_experts, n_rows};
+  of_x.wide = {rows_of(x), sorted.sources,      weigh ? choices.weights : nullptr,
+               n_active,   sorted.tile_experts, n_rows};
+  const Input of_hidden = {
+      hidden, {rows_of(hidden), nullptr, nullptr, 1, sorted.tile_experts, n_rows}, false};
   const int width = layer.ups.table[0].weight.rows;
   const Tensor own = hidden.columns(params.down_lead, width);
+  const bool at_once = streams && gated && !adapts &&
+                       ExpertStreams::alike(layer.gates.table[0].weight, layer.ups.table[0].weight);
   // In turns the rows of all experts become activations in each, from what stays as it is.
-  const Tensor up = turns != nullptr ? tensor(width) : own;
-  const Tensor gate = gated ? tensor(width) : Tensor{};
-  // Tiles without an expert are not written here, but the next product reads them.
-  ops_.clear(hidden);
-  if (turns != nullptr) ops_.clear(up);
-  if (gated) ops_.clear(gate);
+  const Tensor up = turns != nullptr && !at_once ? tensor(width) : own;
+  const Tensor gate = gated && !at_once ? tensor(width) : Tensor{};
+  // Tiles without an expert are not written here, but products without streams read them.
+  if (!streams || adapts || hidden.cols != width) ops_.clear(hidden);
+  if (turns != nullptr && !at_once) ops_.clear(up);
+  if (gated && !at_once) ops_.clear(gate);
   while (turns == nullptr || turns->next()) {
     wide_.begin_inputs();
-    multiply(rows, of_x, layer.ups, sorted, up);
-    if (gated) {
-      multiply(rows, of_x, layer.gates, sorted, gate);
-      ops_.activate_mul(gate, up, params.activation, own);
+    if (at_once) {
+      stream(of_x, layer.gates, &layer.ups, sorted, params.activation, own);
     } else {
-      if (turns != nullptr) ops_.copy(up, own);
-      ops_.activate(own, params.activation);
+      multiply(of_x, layer.ups, sorted, up);
+      if (gated) {
+        multiply(of_x, layer.gates, sorted, gate);
+        ops_.activate_mul(gate, up, params.activation, own);
+      } else {
+        if (turns != nullptr) ops_.copy(up, own);
+        ops_.activate(own, params.activation);
+      }
     }
     wide_.begin_inputs();
-    multiply(hidden, of_hidden, layer.downs, sorted, results);
+    multiply(of_hidden, layer.downs, sorted, results);
     if (turns == nullptr) break;
   }
-  device_.launch(CombineExperts{rows_of(results), rows_of(x), rows_of(out), n_experts, choices,
-                                n_active, !weigh},
+  device_.launch(CombineExperts{rows_of(results), rows_of(x), rows_of(out), n_experts,
+                                sorted.choices, n_active, !weigh},
                  a_thread_per_element<CombineExperts>(out));
 }
 

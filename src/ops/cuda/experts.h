@@ -1,6 +1,6 @@
-// Mixture of experts on the device alone: kernels choose, sort and multiply (kernels/moe.h). Steps
-// of many tokens are computed and rounded like dense products of many rows (wide_products.h),
-// except in batch-invariant runs.
+// Mixture of experts on the device alone: kernels choose, sort and multiply (kernels/moe.h). Experts
+// with few rows stream their weights (expert_streams.h). Steps of many tokens are computed and
+// rounded like dense products of many rows (wide_products.h), except in batch-invariant runs.
 #pragma once
 #include <map>
 #include <memory>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/cuda/device.h"
+#include "ops/cuda/expert_streams.h"
 #include "ops/cuda/kernels/moe.h"
 #include "ops/cuda/kernels/products.h"
 #include "ops/cuda/packed_weight.h"
@@ -58,8 +59,10 @@ class Experts {
 
   // REQUIRES: all arguments outlive this object. ops: for operations on rows.
   Experts(Ops& ops, Device& device, StepMemory& memory, WideProducts& wide)
-      : ops_(ops), device_(device), memory_(memory), wide_(wide) {}
+      : ops_(ops), device_(device), memory_(memory), wide_(wide), streams_(device) {}
 
+  // Enables streams, which change the order of sums.
+  void stream(bool on) { streams_.enable(on); }
   // See Ops::moe(). batch: null in steps over tensors alone. adapters: those of the batch, by
   // sequence.
   void run(Tensor x, Tensor router_logits, const MoeParams& params, const BatchOnDevice* batch,
@@ -74,14 +77,24 @@ class Experts {
     std::vector<ExpertWeight> host;
     Memory memory;
   };
+  // How a mixture's rows are laid out for its products.
+  struct Layout {
+    int rows_of_expert = 0;                     // see WideProducts; 0: other kernels
+    int rows_of_tile = ExpertProduct::kTokens;  // of one expert
+    int rows_of_group = 0;                      // see ExpertStreams; 0: other kernels
+    bool sorts = true;                          // false: the rows are the choices in their order
+  };
   // Rows sorted by expert: their tokens, and the expert of every tile.
   struct Sorted {
-    const int32_t *sources, *tile_experts;
-    int n_rows, rows_of_expert;  // rows_of_expert: see WideProducts
-    Choices choices;
-    int n_active;
-    const BatchOnDevice* batch;
-    std::vector<int32_t> slots;  // slots of the adapters of some rows
+    const int32_t *sources = nullptr,
+                  *tile_experts = nullptr;  // sources: null if they are not sorted
+    const int32_t* n_tiles = nullptr;       // with an expert; null: all
+    int n_rows = 0;
+    Layout layout;
+    Choices choices = {};
+    int n_active = 0, n_experts = 0;
+    const BatchOnDevice* batch = nullptr;
+    std::vector<int32_t> slots = {};  // slots of the adapters of some rows
     const ExpertTurns* turns = nullptr;
   };
   // Key of a table: the layer's weights on the host, or those that an adapter (slot) has for them,
@@ -103,11 +116,21 @@ class Experts {
   // Returns the multiple of rows to which experts are padded; 0: they are multiplied by tiles of
   // ExpertProduct.
   int rows_of_expert(std::span<const Matrices* const> all, int n_tokens, int n_choices) const;
-  Sorted sort(const Choices& choices, int n_choices, int n_experts, int rows_of_expert);
-  // wide: x in the form of WideProducts, if rows are padded for it. x, out: rows sorted by expert;
-  // x is used only if it is not rounded.
-  void multiply(Tensor x, const WideProducts::RowsByExpert& wide, const Matrices& matrices,
-                const Sorted& sorted, Tensor out);
+  Layout lay_out(std::span<const Matrices* const> all, Tensor x, int n_active, bool adapts) const;
+  Sorted sort(const Choices& choices, int n_choices, int n_experts, const Layout& layout);
+  const ExpertWeight* table_of(const Matrices& matrices);
+  // Inputs of a product: rows sorted by expert, or, of streams, a row for each token; and the same in
+  // the form of WideProducts, which is used if rows are padded for it.
+  struct Input {
+    Tensor rows;
+    WideProducts::RowsByExpert wide;
+    bool by_token;
+  };
+  // ups: null, or a second product: out = f(the first) * the second.
+  void stream(const Input& x, const Matrices& matrices, const Matrices* ups, const Sorted& sorted,
+              const ActivationFunction& f, Tensor out);
+  // out: rows sorted by expert.
+  void multiply(const Input& x, const Matrices& matrices, const Sorted& sorted, Tensor out);
   void add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int slot, const Sorted& sorted,
                    Tensor out);
 
@@ -115,6 +138,7 @@ class Experts {
   Device& device_;
   StepMemory& memory_;
   WideProducts& wide_;
+  ExpertStreams streams_;
   std::map<TableKey, Table> tables_;
 };
 

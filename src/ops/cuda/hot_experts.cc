@@ -43,8 +43,8 @@ Result<std::unique_ptr<HotLayer>> HotLayer::make(Device& device, const MoeParams
     for (size_t e = 0; e < weights[p].size(); ++e) {
       const auto& image = image_of(*weights[p][e]);
       part.images.push_back(image);
-      part.shapes.push_back(
-          {image->shape, biases[p].empty() ? nullptr : twin_data(biases[p][e].get())});
+      part.shapes.push_back({image->at(image->bytes.get()),
+                             biases[p].empty() ? nullptr : twin_data(biases[p][e].get())});
     }
     if (!weights[p].empty()) part.rounding = image_of(*weights[p][0])->rounding;
   }

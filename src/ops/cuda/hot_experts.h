@@ -48,7 +48,7 @@ class HotLayer {
  private:
   struct Part {
     std::vector<std::weak_ptr<const WeightImage>> images;  // by expert; empty: no such product
-    std::vector<ExpertWeight> shapes;                      // without addresses
+    std::vector<ExpertWeight> shapes;                      // with addresses in the images
     InputRounding rounding;
     ExpertWeight* on_device = nullptr;
   };

@@ -90,6 +90,7 @@ bool with_codings(Codings both, Fn fn) {
     case kSuper4: return alone.template operator()<kSuper4>();
     case kSuper5: return alone.template operator()<kSuper5>();
     case kSuper6: return alone.template operator()<kSuper6>();
+    case kE2M1: return alone.template operator()<kE2M1>();
     case kNone:
     case kF16: break;
   }
@@ -107,11 +108,8 @@ bool LayerProducts::stream(const LayerProduct& kernel, int n_tiles) {
   while (items > 1 && K::shared_bytes(bytes_of(items)) > most_bytes) --items;
   const int few = bytes_of(items), all = bytes_of(1 << 20);
   if (K::shared_bytes(few) > most_bytes) return false;
-  const auto at_once = [&](int bytes) {
-    // so that tests see blocks with several tiles
-    if (device_.emulated()) return 3;
-    const int each = device_.shared_bytes_of_multiprocessor() / (K::shared_bytes(bytes) + 1024);
-    return device_.n_multiprocessors() * std::clamp(each, 1, 3);
+  const auto at_once = [&](int of_inputs) {
+    return device_.n_blocks_at_once(K::shared_bytes(of_inputs));
   };
   // A block that multiplies its inputs more than once keeps all of them, if they fit.
   const bool again = n_tiles > at_once(few) || kernel.end == End::kGate;

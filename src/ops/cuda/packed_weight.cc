@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/half.h"
+#include "quant/codebook.h"
 
 namespace penstock::cuda {
 namespace {
@@ -94,6 +95,7 @@ void set_steps(WeightOnDevice& shape, std::span<const float> levels) {
   for (size_t code = 0; code < levels.size(); ++code)
     shape.in_steps &= levels[code] == first + static_cast<float>(code);
   shape.first_level = first;
+  shape.is_e2m1 = std::ranges::equal(levels, quant::kE2M1Levels);
 }
 
 void set_addresses(WeightOnDevice& shape, const WeightParts& parts, const std::byte* data) {

@@ -69,6 +69,7 @@ template <class Fn>
 bool with_constant(StreamCoding coding, Fn fn) {
   using enum StreamCoding;
   switch (coding) {
+    case kE2M1:
     case kNone: return fn.template operator()<kNone>();
     case kBF16: return fn.template operator()<kBF16>();
     case kF16: return fn.template operator()<kF16>();
@@ -92,12 +93,18 @@ bool with_kernel_of_experts(StreamCoding coding, int tokens, Fn fn) {
   });
 }
 
+// The coding by which a weight is multiplied here: numbers of E2M1 are read from the table of levels.
+StreamCoding coding_of(const WeightOnDevice& w) {
+  const StreamCoding coding = stream_coding(w);
+  return coding == StreamCoding::kE2M1 ? StreamCoding::kNone : coding;
+}
+
 bool suits(const WeightOnDevice& w) { return w.form != WeightForm::kF32; }
 
 bool alike(const WeightOnDevice& a, const WeightOnDevice& b) {
   return a.form == b.form && a.rows == b.rows && a.cols == b.cols &&
          a.padded_cols == b.padded_cols && a.bits == b.bits && a.unit_bytes == b.unit_bytes &&
-         stream_coding(a) == stream_coding(b);
+         coding_of(a) == coding_of(b);
 }
 
 }  // namespace
@@ -210,7 +217,7 @@ bool WideProducts::multiply(const Product& product) {
                                        static_cast<size_t>(product.x.rows) *
                                        static_cast<size_t>(w.rows) * sizeof(float));
   if (!ready) return device_.give_up(ready.error()), true;
-  return with_constant(stream_coding(w),
+  return with_constant(coding_of(w),
                        [&]<StreamCoding Of>() { return launch<Of>(product, cut, parts); });
 }
 
@@ -220,7 +227,7 @@ bool WideProducts::gated_linear(Tensor x, const LinearTarget& gate, const Linear
     return static_cast<const CudaWeight&>(*target.weight);
   };
   const WeightOnDevice &w = weight_of(gate).on_device(), &other = weight_of(up).on_device();
-  const StreamCoding coding = stream_coding(w);
+  const StreamCoding coding = coding_of(w);
   const bool one = alike(w, other) && w.input_order == nullptr && other.input_order == nullptr;
   if (!enabled_ || !gates_ || x.rows < kLeastRounded || !one ||
       w.rows % WideGatedProduct<128, StreamCoding::kBF16>::kOutputs != 0)
@@ -282,7 +289,7 @@ int WideProducts::rows_of_experts(std::span<const ExpertWeight> experts, int n_t
   if (!one_shape || !suits(first)) return 0;
   int rows = n_choices >= kManyOfExpert * n_experts && device_.has_wgmma() ? 128 : 64;
   if (forced_.tokens == 64 || forced_.tokens == 128) rows = forced_.tokens;
-  const bool fits = with_kernel_of_experts(stream_coding(first), rows, [&]<class K>() {
+  const bool fits = with_kernel_of_experts(coding_of(first), rows, [&]<class K>() {
     return K::kSharedBytes <= device_.most_shared_bytes();
   });
   return fits ? rows : 0;
@@ -300,7 +307,7 @@ void WideProducts::multiply_experts(const ExpertWeight* experts, const WeightOnD
                              first);
   if (!ready) return device_.give_up(ready.error());
   const float* const row_scales = first.form == WeightForm::kF16 ? floats_of_inputs() : nullptr;
-  with_kernel_of_experts(stream_coding(first), rows_of_expert, [&]<class K>() {
+  with_kernel_of_experts(coding_of(first), rows_of_expert, [&]<class K>() {
     device_.launch(K{experts, rows.tile_experts, inputs_.as<std::byte>(), row_scales, out},
                    Grid{rows.n_rows / K::kTokens, parts_of(first.rows, kOutputs), K::kSharedBytes});
     return true;

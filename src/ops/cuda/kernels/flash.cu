@@ -2,6 +2,7 @@
 
 #include "ops/cuda/kernels/flash_parts.h"
 #include "ops/cuda/kernels/thread.h"
+#include "ops/cuda/kernels/widen.h"
 
 namespace penstock::cuda {
 namespace {
@@ -33,11 +34,42 @@ PENSTOCK_DEVICE void bring_tile(const Thread& t, const K& k, const TokenPlace& p
   }
 }
 
+// As bring_tile(), of codes, which are widened on their way, and their scales.
+template <class K, KvCode kCode>
+PENSTOCK_DEVICE void widen_tile(const Thread& t, const K& k, const TokenPlace& place, int kv_head,
+                                int begin, int from, int end, std::byte* to, float* scales) {
+  constexpr int kChunks = K::kRowBytes / 16, kPerPass = K::kThreads / kChunks;
+  const int chunk = t.index % kChunks;
+  const bool has = chunk * 8 < k.layer.head_dim;
+#pragma unroll
+  for (int pass = 0; pass < K::kTokens / kPerPass; ++pass) {
+    const int row = pass * kPerPass + t.index / kChunks, index = begin + row,
+              unit = index / 16 * 16;
+    CachedEight<kCode> key = {}, value = {};
+    if (has && unit + 16 > from && index < end) {
+      const std::byte* const at = place.unit(unit, kv_head);
+      key = eight_of<kCode>(k.layer, at, kv_head, row % 16, chunk * 8, false);
+      value = eight_of<kCode>(k.layer, at, kv_head, row % 16, chunk * 8, true);
+    }
+    std::byte* const put = to + row * K::kRowBytes + (chunk ^ row % 8) * 16;
+    *reinterpret_cast<Chunk*>(put) = Widened<kCode>::halves(key);
+    *reinterpret_cast<Chunk*>(put + K::kPartBytes) = Widened<kCode>::bf16s(value);
+  }
+  for (int i = t.index; i < 2 * K::kTokens; i += K::kThreads) {
+    const int row = i % K::kTokens, index = begin + row, unit = index / 16 * 16;
+    const bool there = unit + 16 > from && index < end;
+    scales[i] =
+        there ? scale_of(k.layer, place.unit(unit, kv_head), kv_head, row % 16, i >= K::kTokens)
+              : 0.0f;
+  }
+}
+
 // State of a warp's 16 query rows, of which a lane holds rows g and g + 8 (fragments of mma):
 // rounded queries, and accumulators over the tokens so far.
 template <class K, int kDim, KvCode kCode>
 struct WarpRows {
-  using Numbers = Halves<kCode>;
+  using Keys = KeyNumbers<kCode>;
+  using OfValues = ValueNumbers<kCode>;
   static constexpr int kSteps = kDim / 16, kPairs = K::kTokens / 16;
   const Thread& t;
   const K& of;
@@ -91,7 +123,7 @@ struct WarpRows {
           const float* const from_q = rows[r].in(of.q, dim) + at;
           low = from_q[0] * down[r], high = from_q[1] * down[r];
         }
-        words.words[i] = Numbers::pair(low, high);
+        words.words[i] = Keys::pair(low, high);
         if constexpr (!K::kSharedQueries) queries[s][i] = words.words[i];
       }
       if constexpr (K::kSharedQueries) shared_queries[s * 32] = words;
@@ -123,20 +155,21 @@ struct WarpRows {
         uint32_t b[4];
         t.load_matrices(b, keys + (key_chunk ^ s % 4 * 32) + s / 4 * 128 + n * 16 * K::kRowBytes);
         const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
-        Numbers::mma(t, scores[2 * n], a, low);
-        Numbers::mma(t, scores[2 * n + 1], a, high);
+        Keys::mma(t, scores[2 * n], a, low);
+        Keys::mma(t, scores[2 * n + 1], a, high);
       }
     }
   }
   // Online softmax: turns scores into weights and rescales the sums to the new reference. edge:
-  // some rows do not see the whole tile.
-  PENSTOCK_DEVICE void weigh(int tile, bool edge) {
+  // some rows do not see the whole tile. scales: of the tile's keys and values, if it has any.
+  PENSTOCK_DEVICE void weigh(int tile, bool edge, const float* scales) {
     float now[2] = {highest[0], highest[1]};
 #pragma unroll
     for (int n = 0; n < 2 * kPairs; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int r = i >> 1, index = tile + 8 * n + 2 * q4 + (i & 1);
+        const int r = i >> 1, in_tile = 8 * n + 2 * q4 + (i & 1), index = tile + in_tile;
+        if constexpr (K::kScaled) scores[n][i] *= scales[in_tile];
         float score = scoring.score(scores[n][i], units[r]);
         if (scoring.sloped) score -= slope[r] * fabsf(static_cast<float>(index - rows[r].position));
         if (edge && (index < rows[r].first || index >= rows[r].end)) score = kNothing;
@@ -167,23 +200,30 @@ struct WarpRows {
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[n][i] *= factor[i >> 1];
   }
-  PENSTOCK_DEVICE void add_values(const std::byte* tile_values) {
+  // The weights of tokens 8 n + 2 q4 and + 1 for row g, or g + 8 (r = 1).
+  PENSTOCK_DEVICE uint32_t weights_of(int n, int r, const float* scales) const {
+    float low = scores[n][2 * r], high = scores[n][2 * r + 1];
+    if constexpr (K::kScaled) {
+      const float* const own = scales + K::kTokens + 8 * n + 2 * q4;
+      low *= own[0], high *= own[1];
+    }
+    return OfValues::pair(low, high);
+  }
+  PENSTOCK_DEVICE void add_values(const std::byte* tile_values, const float* scales) {
     const int lane = t.lane(), value_chunk = (lane / 16 ^ lane % 8) * 16;
     const std::byte* const values = tile_values + lane % 16 * K::kRowBytes;
 #pragma unroll
     for (int k = 0; k < kPairs; ++k) {
-      const uint32_t a[4] = {Numbers::pair(scores[2 * k][0], scores[2 * k][1]),
-                             Numbers::pair(scores[2 * k][2], scores[2 * k][3]),
-                             Numbers::pair(scores[2 * k + 1][0], scores[2 * k + 1][1]),
-                             Numbers::pair(scores[2 * k + 1][2], scores[2 * k + 1][3])};
+      const uint32_t a[4] = {weights_of(2 * k, 0, scales), weights_of(2 * k, 1, scales),
+                             weights_of(2 * k + 1, 0, scales), weights_of(2 * k + 1, 1, scales)};
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
         uint32_t b[4];
         t.load_transposed(
             b, values + (value_chunk ^ s % 4 * 32) + s / 4 * 128 + k * 16 * K::kRowBytes);
         const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
-        Numbers::mma(t, sums[2 * s], a, low);
-        Numbers::mma(t, sums[2 * s + 1], a, high);
+        OfValues::mma(t, sums[2 * s], a, low);
+        OfValues::mma(t, sums[2 * s + 1], a, high);
       }
     }
   }
@@ -208,7 +248,8 @@ PENSTOCK_BODY void FlashTiles<kDim, kCode>::operator()(const Thread& t) const {
   constexpr int kSteps = kDim / 16;
   const int lane = t.lane(), g = lane / 4;
   const FlashBlock block(t, *this);
-  const auto [kv_head, first_head, n_heads, first_token, past] = block;
+  const int first_head = block.first_head, n_heads = block.n_heads, first_token = block.first_token,
+            past = block.past;
   block.clear_nobodys(t, *this);
   if (past <= first_token) return;
   const Scoring scoring(*this);
@@ -218,8 +259,8 @@ PENSTOCK_BODY void FlashTiles<kDim, kCode>::operator()(const Thread& t) const {
   for (int sequence = batch->sequences[first_token]; sequence <= batch->sequences[past - 1];
        ++sequence) {
     if (!block.has(*batch, sequence)) continue;
-    const auto [from, end] = block.seen(*this, sequence);
-    const int begin = from / kTokens * kTokens;
+    const FlashBlock::Seen seen = block.seen(*this, sequence);
+    const int from = seen.first, end = seen.end, begin = from / kTokens * kTokens;
     const TokenPlace place(*this, sequence);
 
     const TileRow rows[2] = {
@@ -231,23 +272,33 @@ PENSTOCK_BODY void FlashTiles<kDim, kCode>::operator()(const Thread& t) const {
     const int all_from = warp_max(t, most(rows[0].first, rows[1].first));
     const int all_end = -warp_max(t, -least(rows[0].end, rows[1].end));
 
+    const auto scales_of = [&](int which) {
+      return t.shared_as<float>(kScalesAt) + which * 2 * kTokens;
+    };
+    const auto bring = [&](int tile, int which) {
+      std::byte* const to = tiles + which * kTileBytes;
+      if constexpr (kScaled) {
+        widen_tile<FlashTiles, kCode>(t, *this, place, block.kv_head, tile, from, end, to,
+                                      scales_of(which));
+      } else {
+        bring_tile(t, *this, place, block.kv_head, tile, from, end, to);
+      }
+    };
     t.sync();
-    bring_tile(t, *this, place, kv_head, begin, from, end, tiles);
+    bring(begin, 0);
     t.end_copies();
 
     WarpRows<FlashTiles, kDim, kCode> warp(t, *this, scoring, rows, shared_queries);
     int which = 0;
     for (int tile = begin; tile < end; tile += kTokens, which ^= 1) {
-      if (tile + kTokens < end)
-        bring_tile(t, *this, place, kv_head, tile + kTokens, from, end,
-                   tiles + (which ^ 1) * kTileBytes);
+      if (tile + kTokens < end) bring(tile + kTokens, which ^ 1);
       t.end_copies();
       t.template wait_for_copies<1>();
       t.sync();
       if (tile < any_end && tile + kTokens > any_from) {
         warp.multiply_keys(tiles + which * kTileBytes);
-        warp.weigh(tile, tile < all_from || tile + kTokens > all_end);
-        warp.add_values(tiles + which * kTileBytes + kPartBytes);
+        warp.weigh(tile, tile < all_from || tile + kTokens > all_end, scales_of(which));
+        warp.add_values(tiles + which * kTileBytes + kPartBytes, scales_of(which));
       }
       t.sync();  // all warps have read the tile, which is overwritten next
     }
@@ -258,12 +309,16 @@ PENSTOCK_BODY void FlashTiles<kDim, kCode>::operator()(const Thread& t) const {
   }
 }
 
-PENSTOCK_KERNEL(FlashTiles<64, KvCode::kF16>)
-PENSTOCK_KERNEL(FlashTiles<64, KvCode::kBF16>)
-PENSTOCK_KERNEL(FlashTiles<128, KvCode::kF16>)
-PENSTOCK_KERNEL(FlashTiles<128, KvCode::kBF16>)
-PENSTOCK_KERNEL(FlashTiles<256, KvCode::kF16>)
-PENSTOCK_KERNEL(FlashTiles<256, KvCode::kBF16>)
+#define PENSTOCK_FLASH_TILES(DIM)                 \
+  PENSTOCK_KERNEL(FlashTiles<DIM, KvCode::kF16>)  \
+  PENSTOCK_KERNEL(FlashTiles<DIM, KvCode::kBF16>) \
+  PENSTOCK_KERNEL(FlashTiles<DIM, KvCode::kI8>)   \
+  PENSTOCK_KERNEL(FlashTiles<DIM, KvCode::kF8>)
+PENSTOCK_FLASH_TILES(64)
+PENSTOCK_FLASH_TILES(128)
+PENSTOCK_FLASH_TILES(256)
+PENSTOCK_KERNEL(FlashTiles<64, KvCode::kI4>)
+PENSTOCK_KERNEL(FlashTiles<128, KvCode::kI4>)
 
 // --- FlashPieces.
 
@@ -288,10 +343,14 @@ struct SeenTokens {
   // numbers of runs of features: of 32 of keys, of 64 of values
   static constexpr int kSpans = kDim / 32, kWide = kDim / 64;
   static constexpr int kGroups = K::kTokens / 16;
+  static constexpr bool kScaled = kIsScaled<K::kOf>;
+  using Piece = CachedEight<K::kOf>;
   const TokenPlace& place;
   const OwnRows<K, kDim>& own;
   int kv_head, dim, first, end, g, q4;
-  Chunk keys[kGroups][kSpans][2], values[kGroups][kWide / K::kParts][4];
+  Piece keys[kGroups][kSpans][2], values[kGroups][kWide / K::kParts][4];
+  // of tokens g and g + 8
+  float key_scales[kScaled ? kGroups : 1][2], value_scales[kScaled ? kGroups : 1][2];
 
   PENSTOCK_DEVICE SeenTokens(const Thread& t, const TokenPlace& of_sequence,
                              const OwnRows<K, kDim>& rows, int head, int from, int to)
@@ -316,11 +375,12 @@ struct SeenTokens {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const bool has = there && is_stored(index + g + 8 * r) && 32 * s + 8 * q4 < dim;
-          keys[m][s][r] = has ? *reinterpret_cast<const Chunk*>(
-                                    unit + (g + 8 * r) * place.layer.row_bytes + (4 * s + q4) * 16)
-                              : Chunk{};
+          keys[m][s][r] =
+              has ? eight_of<K::kOf>(place.layer, unit, kv_head, g + 8 * r, 32 * s + 8 * q4, false)
+                  : Piece{};
         }
       }
+      if constexpr (kScaled) bring_scales(index, false, key_scales[m]);
     }
   }
   PENSTOCK_DEVICE void bring_values(int begin, int part) {
@@ -328,8 +388,7 @@ struct SeenTokens {
     for (int m = 0; m < kGroups; ++m) {
       const int index = begin + 16 * m;
       const bool there = index + 16 > first && index < end;
-      const std::byte* const unit =
-          there ? place.unit(index, kv_head) + place.layer.values_at : nullptr;
+      const std::byte* const unit = there ? place.unit(index, kv_head) : nullptr;
 #pragma unroll
       for (int s = 0; s < kWide / K::kParts; ++s) {
 #pragma unroll
@@ -338,12 +397,35 @@ struct SeenTokens {
           const int wide = part * (kWide / K::kParts) + s;
           const bool has =
               there && index + row < end && is_stored(index + row) && 64 * wide + 8 * g < dim;
-          values[m][s][r] = has ? *reinterpret_cast<const Chunk*>(
-                                      unit + row * place.layer.row_bytes + (8 * wide + g) * 16)
-                                : Chunk{};
+          values[m][s][r] =
+              has ? eight_of<K::kOf>(place.layer, unit, kv_head, row, 64 * wide + 8 * g, true)
+                  : Piece{};
         }
       }
+      if constexpr (kScaled) bring_scales(index, true, value_scales[m]);
     }
+  }
+  // Of the 16 tokens from `index` on; zeros for those that are not seen.
+  PENSTOCK_DEVICE void bring_scales(int index, bool of_values, float (&to)[2]) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = g + 8 * r;
+      to[r] = index + row >= first && index + row < end
+                  ? scale_of(place.layer, place.unit(index, kv_head), kv_head, row, of_values)
+                  : 0.0f;
+    }
+  }
+  PENSTOCK_DEVICE Chunk key(int m, int s, int r) const {
+    if constexpr (kScaled)
+      return Widened<K::kOf>::halves(keys[m][s][r]);
+    else
+      return keys[m][s][r];
+  }
+  PENSTOCK_DEVICE Chunk value(int m, int s, int r) const {
+    if constexpr (kScaled)
+      return Widened<K::kOf>::bf16s(values[m][s][r]);
+    else
+      return values[m][s][r];
   }
   // Whether the warp's tokens have some of the step, for which bring_keys() and bring_values() set
   // zeros.
@@ -351,6 +433,14 @@ struct SeenTokens {
     return K::kStores && begin + K::kTokens > own.begin;
   }
   PENSTOCK_DEVICE void add_own_keys(int begin) {
+    if constexpr (K::kStores) put_own_keys(begin);
+  }
+  PENSTOCK_DEVICE void add_own_values(int begin, int part) {
+    if constexpr (K::kStores) put_own_values(begin, part);
+  }
+
+ private:
+  PENSTOCK_DEVICE void put_own_keys(int begin) {
     if (!has_own(begin)) return;
 #pragma unroll
     for (int m = 0; m < kGroups; ++m) {
@@ -365,7 +455,7 @@ struct SeenTokens {
       }
     }
   }
-  PENSTOCK_DEVICE void add_own_values(int begin, int part) {
+  PENSTOCK_DEVICE void put_own_values(int begin, int part) {
     if (!has_own(begin)) return;
 #pragma unroll
     for (int m = 0; m < kGroups; ++m) {
@@ -390,7 +480,7 @@ template <class K, int kDim, KvCode kCode>
 PENSTOCK_DEVICE void split_queries(const Thread& t, const K& of, const Scoring& scoring,
                                    const float* heads, int stride, int n_heads, Chunk* queries,
                                    float (&units)[2]) {
-  using Numbers = Halves<kCode>;
+  using Numbers = KeyNumbers<kCode>;
   constexpr int kSpans = kDim / 32;
   const int dim = of.layer.head_dim, lane = t.lane(), g = lane / 4, q4 = lane % 4;
   const auto* const from = reinterpret_cast<const Four*>(heads + g * stride + 8 * q4);
@@ -422,7 +512,8 @@ PENSTOCK_DEVICE void split_queries(const Thread& t, const K& of, const Scoring& 
 // A warp's partial attention over its tokens of a piece; heads are the columns of products.
 template <class K, int kDim, KvCode kCode>
 struct WarpPiece {
-  using Numbers = Halves<kCode>;
+  using Keys = KeyNumbers<kCode>;
+  using OfValues = ValueNumbers<kCode>;
   using Seen = SeenTokens<K, kDim>;
   static constexpr int kSpans = Seen::kSpans, kWide = Seen::kWide, kGroups = Seen::kGroups;
   const Thread& t;
@@ -449,21 +540,23 @@ struct WarpPiece {
         parts[0][0][i] = parts[0][1][i] = parts[1][0][i] = parts[1][1][i] = 0.0f;
 #pragma unroll
       for (int s = 0; s < kSpans; ++s) {
+        const Chunk keys[2] = {seen.key(m, s, 0), seen.key(m, s, 1)};
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const uint32_t a[4] = {seen.keys[m][s][0].words[2 * e], seen.keys[m][s][1].words[2 * e],
-                                 seen.keys[m][s][0].words[2 * e + 1],
-                                 seen.keys[m][s][1].words[2 * e + 1]};
+          const uint32_t a[4] = {keys[0].words[2 * e], keys[1].words[2 * e],
+                                 keys[0].words[2 * e + 1], keys[1].words[2 * e + 1]};
           const Chunk query = queries[(2 * s + e) * 32];
           const uint32_t hi[2] = {query.words[0], query.words[1]},
                          lo[2] = {query.words[2], query.words[3]};
-          Numbers::mma(t, parts[e][0], a, hi);
-          Numbers::mma(t, parts[e][1], a, lo);
+          Keys::mma(t, parts[e][0], a, hi);
+          Keys::mma(t, parts[e][1], a, lo);
         }
       }
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
+      for (int i = 0; i < 4; ++i) {
         scores[m][i] = (parts[0][0][i] + parts[1][0][i]) + (parts[0][1][i] + parts[1][1][i]);
+        if constexpr (Seen::kScaled) scores[m][i] *= seen.key_scales[m][i >> 1];
+      }
     }
   }
   // Scores of tokens from `at` on. is_masked: the token belongs to a tree.
@@ -532,7 +625,12 @@ struct WarpPiece {
         const float low = exp2_near(scores[m][2 * r] - reference[0]);
         const float high = exp2_near(scores[m][2 * r + 1] - reference[1]);
         total[0] += low, total[1] += high;
-        weights[r] = Numbers::split(low, high);
+        if constexpr (Seen::kScaled) {
+          const float scale = seen.value_scales[m][r];
+          weights[r] = OfValues::split(low * scale, high * scale);
+        } else {
+          weights[r] = OfValues::split(low, high);
+        }
       }
       const uint32_t hi[2] = {t.transposed(weights[0].hi), t.transposed(weights[1].hi)};
       const uint32_t lo[2] = {t.transposed(weights[0].lo), t.transposed(weights[1].lo)};
@@ -540,14 +638,16 @@ struct WarpPiece {
       for (int s = 0; s < kWide; ++s) {
         if (K::kParts > 1 && s == kWide / K::kParts)
           seen.bring_values(at, 1), seen.add_own_values(at, 1);
+        const int at_part = s % (kWide / K::kParts);
+        const Chunk v[4] = {seen.value(m, at_part, 0), seen.value(m, at_part, 1),
+                            seen.value(m, at_part, 2), seen.value(m, at_part, 3)};
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
-          const Chunk(&v)[4] = seen.values[m][s % (kWide / K::kParts)];
           const uint32_t a[4] = {
               lower_two(v[0].words[w], v[1].words[w]), upper_two(v[0].words[w], v[1].words[w]),
               lower_two(v[2].words[w], v[3].words[w]), upper_two(v[2].words[w], v[3].words[w])};
-          Numbers::mma(t, to[4 * s + w], a, hi);
-          Numbers::mma(t, to[4 * s + w], a, lo);
+          OfValues::mma(t, to[4 * s + w], a, hi);
+          OfValues::mma(t, to[4 * s + w], a, lo);
         }
       }
     }
@@ -749,18 +849,18 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode, Stores>::operator()(const Thread& t)
     out.row(token)[(first_head + head) * dim + feature] = memory.joined[i] * last;
   }
 }
-PENSTOCK_KERNEL(FlashPieces<64, KvCode::kF16>)
-PENSTOCK_KERNEL(FlashPieces<64, KvCode::kBF16>)
-PENSTOCK_KERNEL(FlashPieces<128, KvCode::kF16>)
-PENSTOCK_KERNEL(FlashPieces<128, KvCode::kBF16>)
-PENSTOCK_KERNEL(FlashPieces<256, KvCode::kF16>)
-PENSTOCK_KERNEL(FlashPieces<256, KvCode::kBF16>)
-PENSTOCK_KERNEL(FlashPieces<64, KvCode::kF16, true>)
-PENSTOCK_KERNEL(FlashPieces<64, KvCode::kBF16, true>)
-PENSTOCK_KERNEL(FlashPieces<128, KvCode::kF16, true>)
-PENSTOCK_KERNEL(FlashPieces<128, KvCode::kBF16, true>)
-PENSTOCK_KERNEL(FlashPieces<256, KvCode::kF16, true>)
-PENSTOCK_KERNEL(FlashPieces<256, KvCode::kBF16, true>)
+#define PENSTOCK_FLASH_PIECES(DIM)                      \
+  PENSTOCK_KERNEL(FlashPieces<DIM, KvCode::kF16>)       \
+  PENSTOCK_KERNEL(FlashPieces<DIM, KvCode::kBF16>)      \
+  PENSTOCK_KERNEL(FlashPieces<DIM, KvCode::kI8>)        \
+  PENSTOCK_KERNEL(FlashPieces<DIM, KvCode::kF8>)        \
+  PENSTOCK_KERNEL(FlashPieces<DIM, KvCode::kF16, true>) \
+  PENSTOCK_KERNEL(FlashPieces<DIM, KvCode::kBF16, true>)
+PENSTOCK_FLASH_PIECES(64)
+PENSTOCK_FLASH_PIECES(128)
+PENSTOCK_FLASH_PIECES(256)
+PENSTOCK_KERNEL(FlashPieces<64, KvCode::kI4>)
+PENSTOCK_KERNEL(FlashPieces<128, KvCode::kI4>)
 
 PENSTOCK_BODY void FlashJoin::operator()(const Thread& t) const {
   const int dim = layer.head_dim, n_heads = q.cols / dim, head = t.y;

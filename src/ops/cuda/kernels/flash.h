@@ -1,5 +1,7 @@
-// Attention over caches of 16 bits by mma: many new tokens of a sequence by FlashTiles, few by
-// FlashPieces. A row's result depends on which of the two computes it, and on nothing else of the
+// Attention over caches of 16, 8 and 4 bits by mma: many new tokens of a sequence by FlashTiles, few by
+// FlashPieces. Codes are widened exactly (kernels/widen.h); scores are multiplied with the keys' scales,
+// and weights with those of the values. Beside 4 bits queries are rotated before, and results after
+// (TurnHeads, kernels/narrow_attention.h). A row's result depends on which of the two computes it, and on nothing else of the
 // batch: tiles and pieces begin at the same positions of a sequence in every batch.
 //
 // Scores are in powers of two. Softmax references of FlashPieces are integers, so that rescaling of
@@ -23,6 +25,9 @@ struct FlashTiles : AttentionOnDevice {
   static constexpr int kRowBytes = kDim * 2, kPartBytes = kTokens * kRowBytes,
                        kTileBytes = 2 * kPartBytes;
   static constexpr bool kSharedQueries = kDim > 128;  // otherwise in registers
+  static constexpr bool kScaled = kCode >= KvCode::kI8;
+  // scales of a tile's keys and values, behind all tiles and queries
+  static constexpr int kScalesAt = 2 * kTileBytes + (kSharedQueries ? kRows * kRowBytes : 0);
 
   int heads, head_tiles, tokens;  // per block, per kv head, per block
 
@@ -30,7 +35,7 @@ struct FlashTiles : AttentionOnDevice {
     heads = n_queries < kRows ? n_queries : kRows;
     head_tiles = (n_queries + heads - 1) / heads, tokens = kRows / heads;
   }
-  int shared_bytes() const { return 2 * kTileBytes + (kSharedQueries ? kRows * kRowBytes : 0); }
+  static int shared_bytes() { return kScalesAt + (kScaled ? 2 * 2 * kTokens * 4 : 0); }
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
@@ -43,7 +48,7 @@ struct FlashTiles : AttentionOnDevice {
 // Stores: fuses StoreKv. Blocks rotate their queries, and rotate and round the visible keys and
 // values of the sequence's new tokens instead of reading them from the cache; one block per token
 // and kv head stores the token's own. REQUIRES: at most BatchOnDevice::kFewTokens new tokens per
-// sequence.
+// sequence; a cache of 16 bits.
 template <int kDim, KvCode kCode, bool Stores = false>
 struct FlashPieces : AttentionOnDevice {
   static constexpr int kWarps = 4, kThreads = kWarps * 32, kHeads = 8,
@@ -53,6 +58,7 @@ struct FlashPieces : AttentionOnDevice {
   static constexpr int kParts = kDim < 256 ? 1 : 2;
   static constexpr bool kAhead = kDim < 256;  // loads the next tokens early
   static constexpr bool kStores = Stores;
+  static constexpr KvCode kOf = kCode;
   // [piece][query head][value_dim + 2]: sums of values, reference, sum of weights
   float* sums;
   NewTokens own = {};  // if kStores

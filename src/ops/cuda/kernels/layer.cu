@@ -128,6 +128,9 @@ struct StreamTile {
     if constexpr (K::kOne == K::kOther) return K::kOne;
     return own().coding;
   }
+  PENSTOCK_DEVICE int row_bytes() const { return n_units * 128; }
+  PENSTOCK_DEVICE static int warp(const Thread& t) { return t.warp(); }
+  PENSTOCK_DEVICE static constexpr int n_warps() { return kStreamWarps; }
 
  private:
   PENSTOCK_DEVICE void find() {
@@ -301,6 +304,7 @@ PENSTOCK_STREAMS(kWide4Zeros, kWide4Zeros)
 PENSTOCK_STREAMS(kSuper4, kSuper4)
 PENSTOCK_STREAMS(kSuper5, kSuper5)
 PENSTOCK_STREAMS(kSuper6, kSuper6)
+PENSTOCK_STREAMS(kE2M1, kE2M1)
 PENSTOCK_STREAMS(kSuper4, kSuper6)
 PENSTOCK_STREAMS(kSuper5, kSuper6)
 

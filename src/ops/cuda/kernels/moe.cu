@@ -192,13 +192,14 @@ PENSTOCK_BODY void SortByExpert::operator()(const Thread& t) const {
   // choices nor an expert.
   const int behind = before + rows_of(t.x), last = t.x == n_experts - 1 ? n_rows : behind;
   for (int i = before + counts[t.x] + t.index; i < last; i += kThreads) sources[i] = Choices::kNone;
-  for (int tile = before / kTileRows + t.index; tile < last / kTileRows; tile += kThreads)
-    tile_experts[tile] = tile < behind / kTileRows ? t.x : Choices::kNone;
+  for (int tile = before / tile_rows + t.index; tile < last / tile_rows; tile += kThreads)
+    tile_experts[tile] = tile < behind / tile_rows ? t.x : Choices::kNone;
+  if (t.x == n_experts - 1 && t.index == 0) *n_tiles = behind / tile_rows;
 }
 PENSTOCK_KERNEL(SortByExpert)
 
 PENSTOCK_BODY void GatherByExpert::operator()(const Thread& t) const {
-  const int i = t.y * kThreads + t.index, source = sources[t.x];
+  const int i = t.y * kThreads + t.index, source = sources != nullptr ? sources[t.x] : t.x;
   if (i >= out.cols) return;
   float value = 0.0f;
   if (source >= 0) value = x.row(source / n_active)[i] * (weigh ? choices.weights[source] : 1.0f);
@@ -216,7 +217,7 @@ PENSTOCK_BODY void CombineExperts::operator()(const Thread& t) const {
       sum += choices.weights[at] * x.row(t.x)[i];
       continue;
     }
-    const float value = results.row(choices.places[at])[i];
+    const float value = results.row(choices.places != nullptr ? choices.places[at] : at)[i];
     sum += weigh ? choices.weights[at] * value : value;
   }
   out.row(t.x)[i] = sum;

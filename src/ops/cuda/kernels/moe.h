@@ -1,6 +1,6 @@
 // Mixture of experts: routing of tokens, as data in device memory; tokens sorted by expert; and
-// combination of the results. The products between are ExpertProduct (products.h), or
-// WideExpertProduct (wide_product.h) for many rows.
+// combination of the results. The products between are ExpertStream (expert_stream.h), ExpertProduct
+// (products.h) of types without a stream, or WideExpertProduct (wide_product.h) for many rows.
 #pragma once
 #include "ops/cuda/kernels/batch.h"
 #include "ops/cuda/kernels/rows.h"
@@ -19,7 +19,7 @@ struct Routing {
 };
 
 // [rows, n_active] experts of each row (kNone for padding), their weights, and the positions of the
-// choices in the sorted order.
+// choices in the sorted order (null: choices stay in their order).
 struct Choices {
   static constexpr int kNone = -1;
   int32_t* experts;
@@ -53,16 +53,17 @@ struct ShareChoices {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// Sorts choices of the first n_experts by expert and then by token; each expert's rows begin at a multiple of `align`,
-// which is a multiple of kTileRows. Grid::x = n_experts.
+// Sorts choices of the first n_experts by expert and then by token; each expert's rows begin at a
+// multiple of `align`, which is a multiple of tile_rows. Grid::x = n_experts.
 struct SortByExpert {
-  static constexpr int kThreads = 256, kTileRows = 8;
+  static constexpr int kThreads = 256;
   Choices choices;
   int n_choices, n_experts;
   int32_t *sources,
-      // [n_rows] choice, [n_rows / kTileRows] expert; kNone: padding
+      // [n_rows] choice, [n_rows / tile_rows] expert; kNone: padding
       *tile_experts;
-  int n_rows, align;
+  int32_t* n_tiles;  // number of tiles with an expert, which come first
+  int n_rows, align, tile_rows;
   int shared_bytes() const { return 4 * (n_experts + kThreads / 32); }
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
@@ -72,7 +73,7 @@ struct SortByExpert {
 struct GatherByExpert {
   static constexpr int kThreads = 256;
   Rows x, out;
-  const int32_t* sources;
+  const int32_t* sources;  // null: i
   Choices choices;
   int n_active;
   bool weigh;

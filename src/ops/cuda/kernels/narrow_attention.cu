@@ -38,4 +38,13 @@ PENSTOCK_BODY void JoinNarrowPieces::operator()(const Thread& t) const {
 }
 PENSTOCK_KERNEL(JoinNarrowPieces)
 
+PENSTOCK_BODY void TurnHeads::operator()(const Thread& t) const {
+  float* const x = t.shared_as<float>();
+  const int at = t.y * head_dim;
+  for (int i = t.index; i < head_dim; i += kThreads) x[i] = from.row(t.x)[at + i];
+  turn_rows(BlockTeam<kThreads>{t}, x, head_dim, head_dim, rotated, back);
+  for (int i = t.index; i < head_dim; i += kThreads) to.row(t.x)[at + i] = x[i];
+}
+PENSTOCK_KERNEL(TurnHeads)
+
 }  // namespace penstock::cuda

@@ -21,4 +21,15 @@ struct JoinNarrowPieces : AttentionOnDevice {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
+// Rotates rows of heads as those of a cache of 4 bits are, forth or back. Grid::x = rows, Grid::y =
+// heads.
+struct TurnHeads {
+  static constexpr int kThreads = 64;
+  Rows from, to;
+  int head_dim, rotated;  // rotated: features that are rotated together
+  bool back;
+  int shared_bytes() const { return head_dim * static_cast<int>(sizeof(float)); }
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
 }  // namespace penstock::cuda

@@ -42,6 +42,8 @@ struct WeightOnDevice {
   // Whether levels are consecutive integers (of 8 bits, with a first level that is a multiple of
   // 16), which kernels compute without the table.
   bool in_steps = false;
+  // Whether levels are doubled numbers of E2M1 in the order of their bits (MXFP4).
+  bool is_e2m1 = false;
   float first_level = 0.0f;
   int unit_bytes = 0;
   int64_t tile_bytes = 0;
@@ -80,11 +82,14 @@ enum class StreamCoding : uint8_t {
   kSuper4,      // 4 bits, 32 inputs, integer scales and offsets: Q4_K
   kSuper5,      // Q5_K
   kSuper6,      // 6 bits, 16 inputs, integer scales: Q6_K
+  kE2M1,        // doubled numbers of E2M1, 32 inputs, F32 scales: MXFP4; WideProduct takes kNone
 };
 PENSTOCK_DEVICE StreamCoding stream_coding(const WeightOnDevice& w) {
   using enum StreamCoding;
   if (w.form == WeightForm::kBF16) return kBF16;
   if (w.form == WeightForm::kF16) return kF16;
+  if (w.is_e2m1 && w.scales == ScaleForm::kFloat && w.group == 32 && !w.offsets && !w.zeros)
+    return kE2M1;
   if (w.form != WeightForm::kCodes || !w.in_steps || w.scales == ScaleForm::kFloat) return kNone;
   if (w.scales == ScaleForm::kSuper) {
     if (w.group == 16) return w.bits == 6 && !w.offsets ? kSuper6 : kNone;

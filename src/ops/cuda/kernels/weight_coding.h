@@ -7,14 +7,18 @@ namespace penstock::cuda {
 
 inline constexpr int kStreamWarps = 8, kRingBytes = 8960;  // per block; per warp
 
-// kOfBits = 16: BF16.
-template <int kOfBits, int kOfGroup, ScaleForm kOfScales, bool kHasOffsets, bool kHasZeros>
+// kOfBits = 16: BF16. kHasE2M1: codes are bits of numbers, not consecutive levels.
+template <int kOfBits, int kOfGroup, ScaleForm kOfScales, bool kHasOffsets, bool kHasZeros,
+          bool kHasE2M1 = false>
 struct Coding {
   static constexpr int kBits = kOfBits, kGroup = kOfGroup, kGroups = 64 / kOfGroup;
   static constexpr bool kCodes = kBits < 16, kSuper = kOfScales == ScaleForm::kSuper;
-  static constexpr bool kOffsets = kHasOffsets, kZeros = kHasZeros;
-  static constexpr int kCodeBytes = kBits * 128, kScaleBytes = kSuper ? 1 : 2,
-                       kExtraBytes = kSuper ? 1 : 2;
+  static constexpr bool kOffsets = kHasOffsets, kZeros = kHasZeros, kE2M1 = kHasE2M1;
+  static constexpr bool kSums = kCodes && !kE2M1;  // inputs are summed for the excess of codes
+  static constexpr int kCodeBytes = kBits * 128, kExtraBytes = kSuper ? 1 : 2,
+                       kScaleBytes = kSuper                           ? 1
+                                     : kOfScales == ScaleForm::kFloat ? 4
+                                                                      : 2;
   static constexpr int kExtraAt = 16 * kGroups * kScaleBytes;  // after the codes
   static constexpr int kUnitBytes =
       kCodes ? kCodeBytes + kExtraAt + (kOffsets || kZeros ? 16 * kGroups * kExtraBytes : 0) : 2048;
@@ -29,7 +33,7 @@ struct Coding {
   template <int kTokens>
   static constexpr int kPairBytes = kUnits * 256 * kTokens;
   template <int kTokens>
-  static constexpr int kSumBytes = kCodes ? kUnits * 64 * kTokens : 0;  // per plane
+  static constexpr int kSumBytes = kSums ? kUnits * 64 * kTokens : 0;  // per plane
   template <int kTokens>
   static constexpr int kInputBytes =
       kPairBytes<kTokens> + kPlanes * kSumBytes<kTokens> + (kOffsets ? 64 * kTokens : 0);
@@ -49,6 +53,7 @@ struct CodingOf {
     if constexpr (Of == kSuper4) return Coding<4, 32, kSuper, true, false>();
     if constexpr (Of == kSuper5) return Coding<5, 32, kSuper, true, false>();
     if constexpr (Of == kSuper6) return Coding<6, 16, kSuper, false, false>();
+    if constexpr (Of == kE2M1) return Coding<4, 32, kFloat, false, false, true>();
   }
   using Type = decltype(choose());
 };

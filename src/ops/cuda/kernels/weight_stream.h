@@ -4,11 +4,13 @@
 // Inputs of a tile are divided into items of 128 or 256, distributed to the warps of a block
 // round-robin; sums of the warps are added in the order of the warps. An input is split into two
 // BF16, hi + lo, which are two columns of mma's B and so multiplied at once. Codes are multiplied
-// as 128 + code, a BF16 made by one mask and one or; accumulators start at minus the excess. Each
+// as 128 + code, a BF16 made by one mask and one or; accumulators start at minus the excess (numbers
+// of E2M1 become BF16 as they are). Each
 // of the four steps (16 inputs) of a unit has its own accumulators. So one row, with columns 2 s
 // and 2 s + 1 in step s, gives the same bits as among other rows, which have their columns in all
 // steps.
 #pragma once
+#include "ops/cuda/kernels/pairs.h"
 #include "ops/cuda/kernels/row_norm.h"
 #include "ops/cuda/kernels/thread.h"
 #include "ops/cuda/kernels/warpgroup.h"
@@ -79,6 +81,8 @@ struct LaneCodes {
       if constexpr (!C::kCodes) {
         const int row = lane / 4 + 8 * (i & 1);
         a[i] = load<uint32_t>(slot + tile_piece(row, 2 * s + (i >> 1)), lane % 4);
+      } else if constexpr (C::kE2M1) {
+        a[i] = e2m1_pair(low.words[s], i);
       } else {
         const uint32_t word = plane == 0 ? low.words[s] : high.words[s];
         a[i] = and_or(word >> 4 * i, 0x000f000fu, 0x43004300u);
@@ -91,6 +95,13 @@ struct LaneCodes {
   }
 
  private:
+  // Two doubled numbers of E2M1, whose bits are i-th in the halves of a word: as BF16 with the same
+  // exponent bits they are less by 127 powers of two, also that below the normal ones.
+  static PENSTOCK_DEVICE uint32_t e2m1_pair(uint32_t word, int i) {
+    const uint32_t digits = 4 * i <= 6 ? word << (6 - 4 * i) : word >> (4 * i - 6);
+    const uint32_t signs = word << (12 - 4 * i) & 0x80008000u;
+    return multiply_bf16_pairs(and_or(digits, 0x01c001c0u, signs), 0x7f007f00u);
+  }
   static PENSTOCK_DEVICE uint32_t to_bit_4(uint32_t word, int from) {
     return from >= 4 ? word >> (from - 4) : word << (4 - from);
   }
@@ -118,6 +129,7 @@ struct LaneScales {
     const std::byte* const scales = item + unit * C::kUnitBytes + C::kCodeBytes;
     const int at = (2 * g + half) * C::kGroups + group;
     if constexpr (C::kSuper) return factors[half] * float_of_int8(load<uint8_t>(scales, at));
+    if constexpr (C::kScaleBytes == 4) return load<float>(scales, at);
     return half_to_float(load<uint16_t>(scales, at));
   }
   PENSTOCK_DEVICE float extra(int unit, int half,
@@ -129,8 +141,9 @@ struct LaneScales {
   }
 };
 
-// A warp's ring buffer of items, filled from the block's first tile to the last tile that follows
-// it with the same coding. Tile: has there(), advance(), data, n_units and coding().
+// A warp's ring buffer of items, filled from the first tile to the last tile that follows it with
+// the same coding. Tile: has there(), advance(), data, n_units and coding(); warp() and n_warps(),
+// of the warps that share a tile; and row_bytes() of BF16.
 template <class C, class Tile>
 class ItemRing {
  public:
@@ -139,8 +152,8 @@ class ItemRing {
 
   PENSTOCK_DEVICE ItemRing(const Thread& t, const Tile& first, std::byte* ring)
       : ring_(ring), tile_(first), coding_(first.coding()) {
-    const int lane = t.lane(), units = t.warp() * C::kUnits;
-    row_bytes_ = tile_.n_units * 128;
+    const int lane = t.lane(), units = tile_.warp(t) * C::kUnits;
+    row_bytes_ = tile_.row_bytes();
     own_ = C::kCodes ? units * C::kUnitBytes + lane * 16
                      : lane / 8 * row_bytes_ + units * 128 + lane % 8 * 16;
     enter(t);
@@ -165,12 +178,12 @@ class ItemRing {
   // Goes to the warp's first item of the tile, or of the next tile that has one for the warp.
   PENSTOCK_DEVICE void enter(const Thread& t) {
     for (; tile_.there() && tile_.coding() == coding_; tile_.advance()) {
-      left_ = tile_.n_units - t.warp() * C::kUnits;
+      left_ = tile_.n_units - tile_.warp(t) * C::kUnits;
       if (left_ <= 0) continue;
       units_ = tile_.data + own_;
       if constexpr (C::kSuper)
-        factors_ =
-            tile_.data + tile_.n_units * C::kUnitBytes + t.warp() * C::kFactorBytes + t.lane() * 16;
+        factors_ = tile_.data + tile_.n_units * C::kUnitBytes + tile_.warp(t) * C::kFactorBytes +
+                   t.lane() * 16;
       return;
     }
     left_ = 0;
@@ -178,10 +191,10 @@ class ItemRing {
   PENSTOCK_DEVICE void bring(const Thread& t, bool copies) {
     if (left_ > 0) {
       if (copies) copy(t, ring_ + to_);
-      constexpr int kStep = kStreamWarps * C::kUnits;
-      left_ -= kStep;
-      units_ += kStep * (C::kCodes ? C::kUnitBytes : 128);
-      if constexpr (C::kSuper) factors_ += kStep / 4 * C::kFactorBytes;
+      const int step = tile_.n_warps() * C::kUnits;
+      left_ -= step;
+      units_ += step * (C::kCodes ? C::kUnitBytes : 128);
+      if constexpr (C::kSuper) factors_ += step / 4 * C::kFactorBytes;
       if (left_ <= 0) tile_.advance(), enter(t);
     }
     if (copies) t.end_copies();
@@ -319,7 +332,7 @@ struct ItemInputs {
         to + unit / 2 * (512 * kTokens) + (s * kTokens + token) * 128 + place_t * 16;
     reinterpret_cast<Words<2>*>(pairs)[unit % 2] = {{low.hi, high.hi}};
     reinterpret_cast<Words<2>*>(pairs + 64)[unit % 2] = {{low.lo, high.lo}};
-    if constexpr (C::kCodes) {
+    if constexpr (C::kSums) {
       const float hi = sum_of_step(t, low.hi, high.hi), lo = sum_of_step(t, low.lo, high.lo);
       const float mine = place_t % 2 == 0 ? hi : lo;
       auto* const sums =
@@ -387,7 +400,7 @@ PENSTOCK_DEVICE void multiply_item(const Thread& t, const std::byte* item, const
             column = g / 2, lo = g % 2;
   const LaneScales<C> scales(item, g, unit);
   const auto begin = [&](int unit_index, int plane, int s, int token) -> Part {
-    if constexpr (!C::kCodes) return {};
+    if constexpr (!C::kSums) return {};
     return load<Part>(
         inputs + ItemInputs<C, kTokens>::kSumsAt + plane * C::template kSumBytes<kTokens>,
         (unit_index * 4 + s) * kTokens + token);
