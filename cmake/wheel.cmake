@@ -6,6 +6,10 @@ if(PENSTOCK_WHEEL_MODELS)
   install(FILES models/penstock-stories-15m-q8_0.gguf models/penstock-stories-15m.md models/penstock-stories-1m-q8_0.gguf
     models/penstock-stories-1m.md DESTINATION penstock/models COMPONENT wheel)
 endif()
+set(PENSTOCK_WHEEL_LICENCES "" CACHE PATH "Licences of what is linked (tools/make_sbom.py)")
+if(PENSTOCK_WHEEL_LICENCES)
+  install(DIRECTORY ${PENSTOCK_WHEEL_LICENCES}/ DESTINATION penstock/licences COMPONENT wheel)
+endif()
 install(DIRECTORY include/penstock DESTINATION penstock/include COMPONENT wheel)
 # The one header of others that the public ones include; one file, in the public domain.
 find_path(PENSTOCK_EXPECTED_HEADER tl/expected.hpp REQUIRED)

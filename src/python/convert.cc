@@ -109,7 +109,7 @@ nlohmann::ordered_json nested_json(nb::handle object, const std::string& where, 
     return json_of_dict(nb::borrow<nb::dict>(object), where, how);
   if (how.bytes && nb::isinstance<nb::bytes>(object)) {
     const auto* data = static_cast<const uint8_t*>(nb::borrow<nb::bytes>(object).data());
-    return nlohmann::ordered_json::binary({data, data + PyBytes_GET_SIZE(object.ptr())});
+    return nlohmann::ordered_json::binary({data, data + PyBytes_Size(object.ptr())});
   }
   if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) {
     auto list = nlohmann::ordered_json::array();
