@@ -277,6 +277,11 @@ VIDEO_PROCESSORS = {  # name: (class, settings, number of frames of a view)
     "internvl": ("InternVLVideoProcessor", dict(do_sample_frames=True, num_frames=3), 1),
     "onevision": ("LlavaOnevisionVideoProcessor", dict(do_sample_frames=True, num_frames=4, size=dict(height=28, width=28)), 1),
     "onevision_fps": ("LlavaOnevisionVideoProcessor", dict(do_sample_frames=True, fps=1), 1),
+    "smolvlm": ("SmolVLMVideoProcessor", dict(do_sample_frames=True, fps=1, num_frames=4, size=dict(longest_edge=64),
+                                              max_image_size=dict(longest_edge=28)), 1),
+    "smolvlm_all": ("SmolVLMVideoProcessor", dict(size=dict(height=50, width=33), max_image_size=dict(longest_edge=30)), 1),
+    "smolvlm_sampling": ("SmolVLMVideoProcessor", dict(do_sample_frames=True, max_image_size=dict(longest_edge=28), video_sampling=dict(
+        fps=2, max_frames=9, video_size=dict(longest_edge=41))), 1),
     "internvl_first": ("InternVLVideoProcessor", dict(do_sample_frames=True, fps=1, initial_shift=False, size=dict(height=28, width=42)), 1),
 }
 
@@ -305,7 +310,8 @@ def make_videos():
                 case["frames"] = chosen
                 if i < 5:
                     frames = np.stack([draw(width, height, 100 * i + index) for index in chosen])
-                    made = processor(videos=[frames], do_sample_frames=False, return_tensors="pt")["pixel_values_videos"]
+                    made = processor(videos=[frames], do_sample_frames=False, return_tensors="pt")
+                    made = made["pixel_values" if "pixel_values" in made else "pixel_values_videos"]
                     case["pixels"] = crc(made.numpy())
                     n_views = -(-len(chosen) // n_of_view)
                     case["numbers"] = made.numel() // n_views

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/seeing/<name>/mmproj.gguf: the towers of the tiny models that see, as llama.cpp's own converter writes them.
+"""Writes tests/golden/{seeing,hearing}/<name>/mmproj.gguf: the towers of tiny models, as llama.cpp's own converter writes them.
 
 The converter is run on a copy of each directory whose tensors have the names of published checkpoints; it has no part for LLaVA's
-CLIP towers, whose files are written here as its older script did. Needs torch, safetensors, transformers, gguf and a source tree of
+CLIP towers, whose files are written here as its older script did. Towers that hear are written here with the names of its gguf package
+and the keys of its tools/mtmd/clip-impl.h; they need no source tree ("-" in its place). Needs torch, safetensors, transformers, gguf and a source tree of
 llama.cpp. Usage: make_mmproj.py LLAMA_CPP [name...]
 """
 import json
@@ -18,6 +19,8 @@ from safetensors.numpy import load_file, save_file
 SEEING = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "seeing"
 CONVERTED = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "smolvlm", "pixtral", "mistral3", "internvl", "lfm2_vl", "glm4v"]
 WRITTEN = ["llava", "llava_next"]
+HEARING = SEEING.parent / "hearing"
+HEARD = {"qwen2_audio": "qwen2a", "voxtral": "voxtral", "ultravox": "ultravox", "qwen2_5_omni": "qwen2.5o"}  # name: projector
 # The converter knows numbered tensors only up to the number of layers, of which the tiny towers have two or three.
 RUN = """
 import runpy, sys
@@ -134,10 +137,84 @@ def write_llava(name):
     out.close()
 
 
+def sines(n, dim):
+    scale = numpy.exp(-numpy.log(10000) / (dim // 2 - 1) * numpy.arange(dim // 2))
+    angles = numpy.arange(n)[:, None] * scale[None]
+    return numpy.concatenate([numpy.sin(angles), numpy.cos(angles)], 1).astype(numpy.float32)
+
+
+def write_heard(name):
+    """Whisper's encoder with a projector, and the tower that sees of a model with both. Kernels of convolutions, which the converter
+    makes F16, are F32 but for one model: rounded ones are up to 0.003 off in log-probabilities."""
+    import gguf
+    config, tensors = json.loads((HEARING / name / "config.json").read_text()), load_file(HEARING / name / "model.safetensors")
+    config = config.get("thinker_config", config)
+    tensors = {key.removeprefix("thinker."): value for key, value in tensors.items()}
+    ear, eye = config["audio_config"], config.get("vision_config")
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, 8)
+    out = gguf.GGUFWriter(HEARING / name / "mmproj.gguf", "clip")
+    out.add_bool("clip.has_audio_encoder", True)
+    out.add_bool("clip.has_vision_encoder", eye is not None)
+    out.add_string("clip.projector_type", HEARD[name])
+    def size(usual, own):
+        return ear.get(own, ear.get(usual))
+    sizes = dict(embedding_length=size("hidden_size", "d_model"), feed_forward_length=size("intermediate_size", "encoder_ffn_dim"),
+                 block_count=size("num_hidden_layers", "encoder_layers"), num_mel_bins=ear["num_mel_bins"], projection_dim=32)
+    sizes["attention.head_count"] = size("num_attention_heads", "encoder_attention_heads")
+    if name in ("voxtral", "ultravox"):
+        sizes["projector.stack_factor"] = config.get("stack_factor", sizes["feed_forward_length"] // sizes["embedding_length"])
+    if eye is not None:  # published towers have 100, which the converter leaves out
+        sizes["n_window"] = ear["n_window"]
+    for key, value in sizes.items():
+        out.add_uint32(f"clip.audio.{key}", value)
+    out.add_float32("clip.audio.attention.layer_norm_epsilon", 1e-5)
+    if eye is not None:
+        tensors["audio_tower.embed_positions.weight"] = sines(ear["max_source_positions"], ear["d_model"])
+        write_omni_eye(out, eye, tensors)
+    for key, value in sorted(tensors.items()):
+        if not key.startswith(("audio_tower.", "multi_modal_projector.", "visual.")) or "audio_bos_eos" in key:
+            continue
+        stem, end = key.rsplit(".", 1)
+        stem = "audio." + stem if stem.startswith("multi_modal_projector") else stem
+        if ".conv" in key:
+            value = value[:, None] if end == "bias" else value.astype(numpy.float16) if name == "qwen2_audio" else value
+        if stem == "visual.patch_embed.proj":
+            out.add_tensor("v.patch_embd.weight", numpy.ascontiguousarray(value[:, :, 0]))
+            out.add_tensor("v.patch_embd.weight.1", numpy.ascontiguousarray(value[:, :, 1]))
+            continue
+        if ".attn.qkv" in stem:  # the converter splits them
+            for part, rows in zip("qkv", numpy.split(value, 3)):
+                out.add_tensor(names.get_name(stem.replace("qkv", part)) + "." + end, numpy.ascontiguousarray(rows))
+            continue
+        out.add_tensor(names.get_name(stem) + "." + end, value)
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
+
+
+def write_omni_eye(out, eye, tensors):
+    """Keys of Qwen2.5-VL's tower."""
+    out.add_bool("clip.use_silu", True)
+    for key, value in dict(image_size=560, patch_size=eye["patch_size"], embedding_length=eye["hidden_size"], block_count=eye["depth"],
+                           feed_forward_length=eye["intermediate_size"], projection_dim=eye["out_hidden_size"],
+                           n_wa_pattern=eye["fullatt_block_indexes"][0] + 1, window_size=eye["window_size"],
+                           image_min_pixels=256, image_max_pixels=4096).items():
+        out.add_uint32(f"clip.vision.{key}", value)
+    out.add_uint32("clip.vision.attention.head_count", eye["num_heads"])
+    out.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-6)
+    images = json.loads((HEARING / "qwen2_5_omni" / "preprocessor_config.json").read_text())
+    for key in ("image_mean", "image_std"):
+        out.add_array(f"clip.vision.{key}", images[key])
+
+
 if __name__ == "__main__":
-    for wanted in sys.argv[2:] or CONVERTED + WRITTEN:
-        if wanted in WRITTEN:
+    for wanted in sys.argv[2:] or [*CONVERTED, *WRITTEN, *HEARD]:
+        if wanted in HEARD:
+            write_heard(wanted)
+        elif wanted in WRITTEN:
             write_llava(wanted)
         else:
             convert(sys.argv[1], wanted)
-        print(wanted, (SEEING / wanted / "mmproj.gguf").stat().st_size // 1024, "KiB")
+        folder = HEARING if wanted in HEARD else SEEING
+        print(wanted, (folder / wanted / "mmproj.gguf").stat().st_size // 1024, "KiB")

@@ -4,6 +4,7 @@
   config.json, model.safetensors, tokenizer.json, preprocessor_config.json, ...   the Hugging Face directory, F32
   golden.json   [{"messages": OpenAI's messages with sounds as input_audio, "prompt": ids of the expanded prompt,
                 "logprobs": log-probabilities of the next token behind the prompt's last token, "reply": ids of the greedy reply}]
+  videos.json   the same of videos, as lists of frames, with the settings of each request ("mm_processor_kwargs"): the Omni models
   tower.bin     sounds, one after the other: int32 {blocks, positions, frames, bands, n_tokens, dim}, the spectra [blocks, frames,
                 bands], the features [n_tokens, dim] that the text model gets in the places of soft tokens
 
@@ -29,7 +30,7 @@ from safetensors.torch import load_file, save_file
 
 import make_tiny_ultravox as ultravox_reference
 from make_sound_vectors import granite_spectrum, loaded, signal
-from make_tiny_seeing import data_url, eye, mrope, picture, shake, sizes, tokenizer_of
+from make_tiny_seeing import data_url, eye, frames_of, mrope, picture, shake, sizes, tokenizer_of, video_part, watched_talks
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "hearing"
 
@@ -41,9 +42,11 @@ def chat(sound):
             "{% endif %}<eos>\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
 
 
-def chat_of_both(image, sound):
-    """A chat template in which a picture is `image` and a sound `sound`."""
-    return chat(sound).replace("{% else %}{{ c.text }}", "{% elif c.type == 'image' %}" + image + "{% else %}{{ c.text }}")
+def chat_of_both(image, sound, video=""):
+    """A chat template in which a picture is `image`, a sound `sound` and a video `video`."""
+    if video:
+        video = "{% elif c.type == 'video' %}" + video
+    return chat(sound).replace("{% else %}{{ c.text }}", "{% elif c.type == 'image' %}" + image + video + "{% else %}{{ c.text }}")
 
 
 def ear(**more):
@@ -195,6 +198,19 @@ class Omni(Model):
             done += tokens
         assert done == len(rows), (done, rows.shape)
         return entries
+
+    def watched(self, text, parts, settings):
+        """What the model's processor makes of a conversation with videos."""
+        videos = [part for part in parts if isinstance(part, tuple)]
+        pictures = [part for part in parts if isinstance(part, Image.Image)]
+        sounds = [part.samples for part in parts if isinstance(part, Sound)]
+        processor = getattr(T, self.spoken["processor"])(
+            image_processor=self.images, video_processor=T.Qwen2VLVideoProcessor(patch_size=4, merge_size=2, temporal_patch_size=2),
+            feature_extractor=self.extractor, tokenizer=self.tokenizer)
+        times = [dict(total_num_frames=len(files), fps=rate) for files, rate in videos]
+        return processor(text=[text], images=pictures or None, audio=sounds or None, videos=[frames_of(files) for files, _ in videos],
+                         images_kwargs={"size": settings["size"]}, return_tensors="pt",
+                         videos_kwargs={"do_sample_frames": False} | settings | {"video_metadata": times})
 
     def save(self, where):
         """As published: the thinker inside of a model that speaks, whose other tensors are left out by the reader."""
@@ -445,7 +461,8 @@ def omni(kind, text, audio, vision, marks):
     """marks: of a picture and a sound, each its token, the first and the last of those around it."""
     (image, image_start, image_end), (sound, sound_start, sound_end) = marks
     names = [image, image_start, image_end, "<|VIDEO|>", sound, sound_start, sound_end]
-    tokenizer = tokenizer_of(chat_of_both(image_start + image + image_end, sound_start + sound + sound_end), names, image_token=image,
+    template = chat_of_both(image_start + image + image_end, sound_start + sound + sound_end, image_start + "<|VIDEO|>" + image_end)
+    tokenizer = tokenizer_of(template, names, image_token=image,
                              video_token="<|VIDEO|>", audio_token=sound, vision_bos_token=image_start, vision_eos_token=image_end,
                              audio_bos_token=sound_start, audio_eos_token=sound_end)
     ids = dict(zip(["image", "vision_start", "vision_end", "video", "audio", "audio_start", "audio_end"],
@@ -592,6 +609,32 @@ def talks(name):
     yield [("user", [c, "What is this?"]), ("assistant", ["The first one shows a cat."]), ("user", ["How many?", a, b])]
 
 
+def write_videos(name, one, where):
+    size = dict(shortest_edge=512, longest_edge=6144)
+    first, second, third = watched_talks()
+    second = [("user", [*second[0][1], Sound(0.61, 16000, 1, "WAV", "PCM_16", 1), "What is this?"])]
+    chosen = dict(size=size, do_sample_frames=True, fps=1 if name == "qwen2_5_omni" else 2)
+    golden = []
+    for talk, settings in [(first, dict(size=size)), (second, chosen), (third, dict(size=size))]:
+        def messages(of_sound, of_picture, of_video):
+            def part_of(part):
+                return of_sound(part) if isinstance(part, Sound) else of_picture(part) if isinstance(part, Image.Image) else \
+                    of_video(*part) if isinstance(part, tuple) else {"type": "text", "text": part}
+            return [{"role": role, "content": [part_of(part) for part in parts]} for role, parts in talk]
+        text = one.tokenizer.apply_chat_template(
+            messages(lambda _: {"type": "audio"}, lambda _: {"type": "image"}, lambda *_: {"type": "video"}), tokenize=False,
+            add_generation_prompt=True)
+        inputs = one.watched(text, [part for _, parts in talk for part in parts], settings)
+        with torch.no_grad():
+            logits, made = one.logits(inputs), one.reply(inputs)
+        prompt = inputs["input_ids"][0].tolist()
+        golden.append({"messages": messages(lambda sound: sound.part(), lambda image: {
+            "type": "image_url", "image_url": {"url": data_url(image)}}, video_part), "mm_processor_kwargs": settings, "prompt": prompt,
+                       "logprobs": [round(x, 5) for x in torch.log_softmax(logits, -1).tolist()], "reply": made})
+        print(name, "videos", len(prompt), inputs["video_grid_thw"].tolist(), inputs["video_second_per_grid"], made)
+    (where / "videos.json").write_text(json.dumps(golden) + "\n")
+
+
 def write(name):
     torch.manual_seed(sum(name.encode()))
     one = MODELS[name]()
@@ -627,6 +670,8 @@ def write(name):
                        "reply": made})
         print(name, len(prompt), golden[-1]["reply"])
     (where / "golden.json").write_text(json.dumps(golden) + "\n")
+    if isinstance(one, Omni):
+        write_videos(name, one, where)
     with open(where / "tower.bin", "wb") as out:
         for positions, blocks, features in [entry for entries in towers.values() for entry in entries]:
             spectra = blocks.transpose(1, 2).contiguous().numpy().astype(numpy.float32)

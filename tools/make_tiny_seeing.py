@@ -109,11 +109,12 @@ def qwen(kind, **more):
 def smolvlm():
     marks = ["<fake_token_around_image>", "<image>", "<global-img>", "<end_of_utterance>"]
     marks += [f"<row_{r}_col_{c}>" for r in range(1, 5) for c in range(1, 5)]
-    tokenizer = tokenizer_of(chat("<image>"), marks, fake_image_token=marks[0], image_token=marks[1], global_image_token=marks[2],
-                             end_of_utterance_token=marks[3])
+    tokenizer = tokenizer_of(chat("<image>", video="<video>"), marks, fake_image_token=marks[0], image_token=marks[1],
+                             global_image_token=marks[2], end_of_utterance_token=marks[3])
     images = T.SmolVLMImageProcessor(size=dict(longest_edge=48), max_image_size=dict(longest_edge=24), do_image_splitting=True)
-    processor = T.SmolVLMProcessor(images, tokenizer, T.SmolVLMVideoProcessor(), image_seq_len=9,
-                                   chat_template=tokenizer.chat_template)
+    videos = T.SmolVLMVideoProcessor(size=dict(longest_edge=32), max_image_size=dict(longest_edge=24), do_sample_frames=True,
+                                     fps=2, num_frames=4)
+    processor = T.SmolVLMProcessor(images, tokenizer, videos, image_seq_len=9, chat_template=tokenizer.chat_template)
     config = T.SmolVLMConfig(text_config=T.LlamaConfig(**sizes(tokenizer)), vision_config=vision(image_size=24, patch_size=4),
                              scale_factor=2, image_token_id=tokenizer.convert_tokens_to_ids("<image>"))
     return T.SmolVLMForConditionalGeneration(config), processor
@@ -378,7 +379,7 @@ def watched_talks():
            ("user", [(moving(24, 24, 8, 9), 8.0), picture(24, 24, 3), "How many?"])]
 
 
-VIDEO_MODELS = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm4v", "internvl", "llava_onevision"]
+VIDEO_MODELS = ["smolvlm", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm4v", "internvl", "llava_onevision"]
 
 
 def mend_positions(model):
@@ -394,6 +395,15 @@ def mend_positions(model):
     inner.get_rope_index = scope["get_rope_index"]
 
 
+def video_part(files, rate):
+    url = "data:video/jpeg;base64," + ",".join(base64.b64encode(frame).decode() for frame in files)
+    return {"type": "video_url", "video_url": {"url": url}} | ({"fps": rate} if rate else {})
+
+
+def frames_of(files):
+    return numpy.stack([numpy.array(Image.open(io.BytesIO(frame)).convert("RGB")) for frame in files])
+
+
 def inputs_of(processor, talk):
     """What the processor makes of a conversation with videos. A video without a rate is read whole, as in vLLM."""
     parts = [part for _, several in talk for part in several]
@@ -403,11 +413,11 @@ def inputs_of(processor, talk):
         return {"type": "video"} if isinstance(part, tuple) else {"type": "image"} if isinstance(part, Image.Image) else {
             "type": "text", "text": part}
     text = processor.apply_chat_template([{"role": role, "content": [plain(part) for part in parts]} for role, parts in talk],
-                                         tokenize=False, add_generation_prompt=True)
-    frames = [numpy.stack([numpy.array(Image.open(io.BytesIO(frame)).convert("RGB")) for frame in files]) for files, _ in videos]
+                                         tokenize=False, add_generation_prompt=True, chat_template=processor.chat_template)
+    frames = [frames_of(files) for files, _ in videos]
     more = {}
     if all(rate is not None for _, rate in videos):
-        more["video_metadata"] = [dict(total_num_frames=len(files), fps=rate) for files, rate in videos]
+        more["video_metadata"] = [dict(total_num_frames=len(files), fps=rate, duration=len(files) / rate) for files, rate in videos]
         if not processor.video_processor.do_sample_frames:
             for one in more["video_metadata"]:
                 one["frames_indices"] = list(range(one["total_num_frames"]))
@@ -423,8 +433,10 @@ def write_videos(name):
     mend_positions(model)
     golden = []
     for talk in watched_talks():
-        if name == "glm4v":  # the reference refuses pictures and videos together: they have one soft token
+        if name in ("glm4v", "smolvlm"):  # the reference takes no pictures and videos together: they have one soft token
             talk = [(role, [part for part in parts if not isinstance(part, Image.Image)]) for role, parts in talk]
+        if name == "smolvlm":  # it fills videos of a request up to the longest one
+            talk = [(role, [part for part in parts if isinstance(part, str) or n == 0]) for n, (role, parts) in enumerate(talk)]
         inputs = inputs_of(processor, talk)
         with torch.no_grad():
             logits = model(**inputs).logits[0, -1].float()
@@ -434,9 +446,7 @@ def write_videos(name):
                 return {"type": "text", "text": part}
             if isinstance(part, Image.Image):
                 return {"type": "image_url", "image_url": {"url": data_url(part)}}
-            files, rate = part
-            url = "data:video/jpeg;base64," + ",".join(base64.b64encode(frame).decode() for frame in files)
-            return {"type": "video_url", "video_url": {"url": url}} | ({"fps": rate} if rate else {})
+            return video_part(*part)
         prompt = inputs["input_ids"][0].tolist()
         golden.append({"messages": [{"role": role, "content": [part_of(part) for part in parts]} for role, parts in talk],
                        "prompt": prompt, "logprobs": [round(x, 5) for x in torch.log_softmax(logits, -1).tolist()],

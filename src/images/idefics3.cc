@@ -22,21 +22,11 @@ class Idefics3Processor : public ViewProcessor {
     split_ = settings.flag("do_image_splitting", true);
     settings.ignore({"do_pad", "pad_size", "return_row_col_info", "video_sampling"});
     grid_patch_ = inputs.config_integer({"vision_config", "patch_size"});
-    n_tokens_ = settings.processor_integer("image_seq_len", tokens_of_config(inputs));
+    n_tokens_ = idefics3_tokens(inputs);
     placeholder_ = soft_token_ = "<image>";
   }
 
  private:
-  // Soft tokens of a tile: (size / patch / scale)^2.
-  static int tokens_of_config(const FamilyInputs& inputs) {
-    const int size = inputs.config_integer({"vision_config", "image_size"}),
-              patch = inputs.config_integer({"vision_config", "patch_size"});
-    const int scale = inputs.config_integer({"scale_factor"});
-    if (size == 0 || patch == 0 || scale == 0) return 169;
-    const int side = size / patch;
-    return side * side / (scale * scale);
-  }
-
   struct Sizes {
     int height = 0, width = 0;                // after the first resizing
     int padded_height = 0, padded_width = 0;  // multiples of a tile
@@ -113,6 +103,17 @@ class Idefics3Processor : public ViewProcessor {
 };
 
 }  // namespace
+
+// (size / patch / scale)^2
+int idefics3_tokens(const FamilyInputs& inputs) {
+  const int size = inputs.config_integer({"vision_config", "image_size"}),
+            patch = inputs.config_integer({"vision_config", "patch_size"});
+  const int scale = inputs.config_integer({"scale_factor"});
+  const bool known = size > 0 && patch > 0 && scale > 0;
+  const int side = known ? size / patch : 0;
+  return inputs.settings.processor_integer("image_seq_len",
+                                           known ? side * side / (scale * scale) : 169);
+}
 
 std::unique_ptr<ImageProcessor> make_idefics3_images(const FamilyInputs& inputs) {
   return std::make_unique<Idefics3Processor>(inputs);

@@ -59,6 +59,10 @@ const nlohmann::json* member(const nlohmann::json& object, const char* name) {
 ProcessorSettings::ProcessorSettings(const nlohmann::json& request, const nlohmann::json& file,
                                      const nlohmann::json& processor)
     : ProcessorSettings("image processor", request, file, processor) {
+  ignore_sounds();
+}
+
+void ProcessorSettings::ignore_sounds() {
   known_.insert(std::begin(kSoundNames), std::end(kSoundNames));
 }
 
@@ -217,6 +221,13 @@ std::array<float, 3> ProcessorSettings::channels(const char* name,
   }
   if (!fits) refuse(name, "three numbers", value->dump());
   return fits ? numbers : fallback;
+}
+
+nlohmann::json ProcessorSettings::object(const char* name) {
+  const auto* const value = find(name);
+  if (value == nullptr) return nullptr;
+  if (!value->is_object()) refuse(name, "an object", value->dump());
+  return *value;
 }
 
 std::vector<std::pair<int, int>> ProcessorSettings::pairs(const char* name) {

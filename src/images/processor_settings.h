@@ -39,6 +39,8 @@ class ProcessorSettings {
   // min_pixels and max_pixels are other names of the edges, which are areas there. An integer is read as a square or, with `shortest`, as a shortest edge; a list as [height, width].
   SizeSetting size(const char* name, const SizeSetting& fallback, bool shortest = false);
   std::array<float, 3> channels(const char* name, const std::array<float, 3>& fallback);
+  // A value that is an object; null without one.
+  nlohmann::json object(const char* name);
   // A list of [height, width].
   std::vector<std::pair<int, int>> pairs(const char* name);
 
@@ -64,6 +66,8 @@ class ProcessorSettings {
   void ignore(std::initializer_list<const char*> names) {
     known_.insert(names.begin(), names.end());
   }
+  // The same of all names of sounds, which lie in files of models that hear too.
+  void ignore_sounds();
   // Refuses a setting of this value by name.
   void refuse(const std::string& name, const std::string& expected, const std::string& got);
   // Errors: kInvalidArgument (a value), kUnsupported (a name that is not known, unless it is null or false).

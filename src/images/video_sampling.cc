@@ -8,8 +8,6 @@
 namespace penstock {
 namespace {
 
-constexpr double kUsualFps = 24;  // of videos that do not say it
-
 tl::unexpected<Error> bad_number(double wanted, int there) {
   return errorf(ErrorCode::kInvalidArgument,
                 "video: expected to read 1 to {} frames, as many as there are, got {}", there,
@@ -168,6 +166,29 @@ Result<std::vector<int>> choose_floor(const VideoSampling& sampling, const Video
   return indices;
 }
 
+// At most n_frames at the rate fps; of videos that are long enough the first and the last second are left out.
+Result<std::vector<int>> choose_smolvlm(const VideoSampling& sampling, const VideoInfo& video) {
+  ASSIGN_OR_RETURN(const double fps, fps_of(video));
+  if (sampling.fps <= 0 || sampling.n_frames < 1)
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "video: frames are chosen: expected both fps and num_frames, got one or none");
+  const int total = video.n_frames;
+  const double seconds = video.seconds > 0 ? video.seconds : total / fps;
+  const double most = sampling.n_frames,
+               n = std::max(std::min(python_round(sampling.fps * seconds), most), 1.0);
+  int first = 0, last = total - 1;
+  if (seconds - 2 > most * sampling.fps) {
+    first = static_cast<int>(std::min<double>(fps, total));
+    last = std::min(static_cast<int>(std::max(total - fps, 0.0)), last);
+    if (first >= last) first = 0, last = total - 1;
+  }
+  std::vector<int> indices = whole_numbers(first, last, static_cast<int>(n));
+  const auto repeated = std::ranges::unique(indices);
+  indices.erase(repeated.begin(), repeated.end());
+  return indices;
+}
+
 }  // namespace
 
 std::vector<double> linspace(double start, double stop, int n) {
@@ -186,6 +207,7 @@ Result<std::vector<int>> choose_frames(const VideoSampling& sampling, const Vide
     case SamplingRule::kGlm46v: return choose_glm46v(sampling, video);
     case SamplingRule::kUniform: return choose_uniform(sampling, video);
     case SamplingRule::kFloor: return choose_floor(sampling, video);
+    case SamplingRule::kSmolVlm: return choose_smolvlm(sampling, video);
   }
   return video.indices;
 }

@@ -7,7 +7,9 @@
 
 namespace penstock {
 
-enum class SamplingRule { kQwen2, kQwen3, kGlm4v, kGlm46v, kUniform, kFloor };
+inline constexpr double kUsualFps = 24;  // of videos that do not say it
+
+enum class SamplingRule { kQwen2, kQwen3, kGlm4v, kGlm46v, kUniform, kFloor, kSmolVlm };
 
 struct VideoSampling {
   SamplingRule rule = SamplingRule::kQwen3;

@@ -110,6 +110,7 @@ std::unique_ptr<ImageProcessor> make_gemma3n_images(const FamilyInputs& inputs);
 std::unique_ptr<ImageProcessor> make_gemma4_images(const FamilyInputs& inputs);
 std::unique_ptr<ImageProcessor> make_pixtral_images(const FamilyInputs& inputs);
 std::unique_ptr<ImageProcessor> make_idefics3_images(const FamilyInputs& inputs);
+int idefics3_tokens(const FamilyInputs& inputs);  // soft tokens of a tile
 std::unique_ptr<ImageProcessor> make_ratio_tile_images(const FamilyInputs& inputs);
 std::unique_ptr<ImageProcessor> make_cohere_images(const FamilyInputs& inputs);
 std::unique_ptr<ImageProcessor> make_llava_images(const FamilyInputs& inputs);

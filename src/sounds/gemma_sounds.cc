@@ -110,7 +110,11 @@ class GemmaSounds : public SoundProcessor {
   std::string placeholder() const override { return soft_token_; }
   std::string soft_token() const override { return soft_token_; }
 
-  std::vector<SoundView> process(std::span<const float> samples) const override {
+  std::unique_ptr<SoundSpectra> begin(std::vector<float> samples) const override {
+    return std::make_unique<Spectra>(*this, std::move(samples));
+  }
+
+  SoundView view_of(std::span<const float> samples) const {
     const auto n_samples = static_cast<int64_t>(samples.size());
     SoundView view;
     view.n_frames = static_cast<int>(frames_in(n_samples)), view.width = gemma_.mel.n_bands;
@@ -131,7 +135,7 @@ class GemmaSounds : public SoundProcessor {
       for (const double band : bands)
         view.values.push_back(static_cast<float>(std::log(floored(band))));
     }
-    return {std::move(view)};
+    return view;
   }
 
  protected:
@@ -163,6 +167,26 @@ class GemmaSounds : public SoundProcessor {
   const std::string soft_token_;
 
  private:
+  // Of half a minute at most, in one piece.
+  class Spectra final : public SoundSpectra {
+   public:
+    Spectra(const GemmaSounds& sounds, std::vector<float> samples)
+        : sounds_(sounds), samples_(std::move(samples)) {}
+
+    bool done() const override { return done_; }
+    void advance() override {
+      views_.push_back(sounds_.view_of(samples_));
+      done_ = true;
+    }
+    std::vector<SoundView> take() override { return std::move(views_); }
+
+   private:
+    const GemmaSounds& sounds_;
+    const std::vector<float> samples_;
+    std::vector<SoundView> views_;
+    bool done_ = false;
+  };
+
   // Sample i of the frame that begins at `first`.
   template <class Sample>
   double emphasised(const Sample& sample, int64_t first, int64_t i) const {

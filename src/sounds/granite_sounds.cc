@@ -83,19 +83,18 @@ class GraniteSounds final : public WhisperSounds {
     return plan_of((n + window_ - 1) / window_ * tokens_, n_samples);
   }
 
-  std::vector<SoundView> process(std::span<const float> samples) const override {
-    const auto n_samples = static_cast<int64_t>(samples.size());
-    const int64_t n_frames = frames_in(n_samples);
-    std::vector<float> frames = log_mel(samples, whisper_, n_frames, n_samples);
+ private:
+  SpectrumSize spectrum_size(int64_t n_samples) const override {
+    return {frames_in(n_samples), n_samples};
+  }
+  std::vector<SoundView> views_of(std::vector<float> frames, int64_t n_samples) const override {
     SoundView view;
-    view.n_frames = view.n_positions = static_cast<int>(n_frames / 2);
+    view.n_frames = view.n_positions = static_cast<int>(frames_in(n_samples) / 2);
     view.width = 2 * whisper_.mel.n_bands;
     frames.resize(static_cast<size_t>(view.n_frames) * static_cast<size_t>(view.width));
     view.values = std::move(frames);
     return {std::move(view)};
   }
-
- private:
   int64_t frames_in(int64_t n_samples) const { return n_samples / whisper_.hop + 1; }
 
   int window_ = 15, tokens_ = 3;  // frames, and what they become

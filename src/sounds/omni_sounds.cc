@@ -52,10 +52,12 @@ class UltravoxSounds final : public WhisperSounds {
     return plan_of(n_samples < 1 ? 0 : n, n_samples);
   }
 
-  std::vector<SoundView> process(std::span<const float> samples) const override {
-    const int64_t window = whisper_.window_frames(),
-                  n_frames = frames_in(static_cast<int64_t>(samples.size()));
-    const std::vector<float> frames = log_mel(samples, whisper_, n_frames);
+ private:
+  static constexpr const char* kPlaceholder = "<|audio|>";
+
+  SpectrumSize spectrum_size(int64_t n_samples) const override { return {frames_in(n_samples)}; }
+  std::vector<SoundView> views_of(std::vector<float> frames, int64_t n_samples) const override {
+    const int64_t window = whisper_.window_frames(), n_frames = frames_in(n_samples);
     std::vector<SoundView> views;
     for (int64_t first = 0; first < n_frames; first += window) {
       const int64_t n = std::min(window, n_frames - first);
@@ -65,10 +67,6 @@ class UltravoxSounds final : public WhisperSounds {
     }
     return views;
   }
-
- private:
-  static constexpr const char* kPlaceholder = "<|audio|>";
-
   int64_t frames_in(int64_t n_samples) const {
     return std::max<int64_t>((n_samples + whisper_.hop - 1) / whisper_.hop, 2);
   }
@@ -99,9 +97,12 @@ class Qwen25OmniSounds final : public WhisperSounds {
     return plan_of((frames_in(n_samples) + 1) / 2 / 2, n_samples);
   }
 
-  std::vector<SoundView> process(std::span<const float> samples) const override {
-    const int64_t n_frames = frames_in(static_cast<int64_t>(samples.size()));
-    const std::vector<float> frames = log_mel(samples, whisper_, n_frames, whisper_.window);
+ private:
+  SpectrumSize spectrum_size(int64_t n_samples) const override {
+    return {frames_in(n_samples), whisper_.window};
+  }
+  std::vector<SoundView> views_of(std::vector<float> frames, int64_t n_samples) const override {
+    const int64_t n_frames = frames_in(n_samples);
     std::vector<SoundView> views;
     for (int64_t first = 0; first < n_frames; first += heard_) {
       const int64_t n = std::min<int64_t>(heard_, n_frames - first);
@@ -110,8 +111,6 @@ class Qwen25OmniSounds final : public WhisperSounds {
     }
     return views;
   }
-
- private:
   int64_t frames_in(int64_t n_samples) const {
     return (n_samples + whisper_.hop - 1) / whisper_.hop;
   }
@@ -141,10 +140,14 @@ class Qwen3OmniSounds final : public WhisperSounds {
     return plan_of(fits ? positions_of(n_samples / whisper_.hop) : 0, n_samples);
   }
 
-  std::vector<SoundView> process(std::span<const float> samples) const override {
-    const auto n_samples = static_cast<int64_t>(samples.size());
+ private:
+  static constexpr int kTokensOfChunk = 13;
+
+  SpectrumSize spectrum_size(int64_t n_samples) const override {
+    return {n_samples / whisper_.hop, n_samples};
+  }
+  std::vector<SoundView> views_of(std::vector<float> frames, int64_t n_samples) const override {
     const int64_t n_frames = n_samples / whisper_.hop;
-    const std::vector<float> frames = log_mel(samples, whisper_, n_frames, n_samples);
     std::vector<SoundView> views;
     for (int64_t first = 0; first < n_frames; first += heard_) {
       const int64_t n = std::min<int64_t>(heard_, n_frames - first);
@@ -156,10 +159,6 @@ class Qwen3OmniSounds final : public WhisperSounds {
     }
     return views;
   }
-
- private:
-  static constexpr int kTokensOfChunk = 13;
-
   // Of so many frames after three convolutions of every second place.
   int64_t positions_of(int64_t n_frames) const {
     return n_frames / chunk_ * ((chunk_ + 7) / 8) + (n_frames % chunk_ + 7) / 8;

@@ -189,40 +189,79 @@ int64_t n_samples_at(const SoundInfo& info, int rate) {
   return (info.n_frames * rate + info.rate - 1) / info.rate;
 }
 
-Result<std::vector<float>> decode_sound(Bytes file, int rate, const SoundLimits& limits,
-                                        const std::function<Status()>& goes_on) {
-  ASSIGN_OR_RETURN(const auto sound, open_sound(file, limits));
-  const SoundInfo& info = sound->info;
-  ASSIGN_OR_RETURN(Resampler resampler, Resampler::open(info.rate, rate));
-  constexpr int64_t kPiece = 4096, kAsked = 64 * kPiece;
-  const auto channels = static_cast<size_t>(info.channels);
-  std::vector<float> frames(kPiece * channels), mono(kPiece), samples;
-  samples.reserve(static_cast<size_t>(n_samples_at(info, rate)) + kPiece);
-  for (int64_t done = 0, asked = 0; done < info.n_frames;) {
-    if (goes_on != nullptr && done - asked >= kAsked) {
-      asked = done;
-      RETURN_IF_ERROR(goes_on());
-    }
-    const int64_t n = sound->read(frames.data(), std::min(kPiece, info.n_frames - done));
+struct SoundDecoder::State {
+  std::unique_ptr<OpenSound> sound;
+  Resampler resampler;
+  int rate = 0;
+  int64_t n_done = 0;  // frames
+  std::vector<float> frames, mono, samples;
+
+  // Reads the next frames, at most as many as `mono` has room for.
+  Status read() {
+    const SoundInfo& info = sound->info;
+    const auto most = static_cast<int64_t>(mono.size()), left = info.n_frames - n_done;
+    const int64_t n = sound->read(frames.data(), std::min(most, left));
     if (n <= 0) {
       return errorf(ErrorCode::kInvalidArgument,
                     "sound: damaged {} file: expected {} samples as its header says, got {}",
-                    name_of(info.format), info.n_frames, done);
+                    name_of(info.format), info.n_frames, n_done);
     }
+    const auto channels = static_cast<size_t>(info.channels);
     for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
       float sum = 0;
       for (size_t c = 0; c < channels; ++c) sum += frames[i * channels + c];
       mono[i] = sum / static_cast<float>(channels);
       if (!std::isfinite(mono[i]))
         return errorf(ErrorCode::kInvalidArgument, "sound: sample {} is no number",
-                      done + static_cast<int64_t>(i));
+                      n_done + static_cast<int64_t>(i));
     }
     RETURN_IF_ERROR(resampler.add(std::span(mono).first(static_cast<size_t>(n)), samples));
-    done += n;
+    n_done += n;
+    if (n_done < info.n_frames) return {};
+    RETURN_IF_ERROR(resampler.finish(samples));
+    samples.resize(static_cast<size_t>(n_samples_at(info, rate)));
+    return {};
   }
-  RETURN_IF_ERROR(resampler.finish(samples));
-  samples.resize(static_cast<size_t>(n_samples_at(info, rate)));
-  return samples;
+};
+
+SoundDecoder::SoundDecoder(std::unique_ptr<State> state) : state_(std::move(state)) {}
+SoundDecoder::SoundDecoder(SoundDecoder&& other) noexcept = default;
+SoundDecoder::~SoundDecoder() = default;
+
+Result<SoundDecoder> SoundDecoder::open(Bytes file, int rate, const SoundLimits& limits) {
+  constexpr size_t kPiece = 4096;
+  ASSIGN_OR_RETURN(auto sound, open_sound(file, limits));
+  const SoundInfo& info = sound->info;
+  ASSIGN_OR_RETURN(Resampler resampler, Resampler::open(info.rate, rate));
+  std::vector<float> frames(kPiece * static_cast<size_t>(info.channels)), samples;
+  samples.reserve(static_cast<size_t>(n_samples_at(info, rate)) + kPiece);
+  std::unique_ptr<State> state(new State{std::move(sound), std::move(resampler), rate, 0,
+                                         std::move(frames), std::vector<float>(kPiece),
+                                         std::move(samples)});
+  return SoundDecoder(std::move(state));
+}
+
+bool SoundDecoder::done() const { return state_->n_done == state_->sound->info.n_frames; }
+
+int64_t SoundDecoder::n_samples() const { return n_samples_at(state_->sound->info, state_->rate); }
+
+Status SoundDecoder::advance(int64_t n_frames) {
+  for (const int64_t end = state_->n_done + n_frames; !done() && state_->n_done < end;)
+    RETURN_IF_ERROR(state_->read());
+  return {};
+}
+
+std::vector<float> SoundDecoder::take() { return std::move(state_->samples); }
+
+Result<std::vector<float>> decode_sound(Bytes file, int rate, const SoundLimits& limits,
+                                        const std::function<Status()>& goes_on) {
+  constexpr int64_t kAsked = 262'144;
+  ASSIGN_OR_RETURN(SoundDecoder decoder, SoundDecoder::open(file, rate, limits));
+  while (!decoder.done()) {
+    RETURN_IF_ERROR(decoder.advance(kAsked));
+    if (goes_on != nullptr && !decoder.done()) RETURN_IF_ERROR(goes_on());
+  }
+  return decoder.take();
 }
 
 }  // namespace penstock

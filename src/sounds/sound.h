@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -38,9 +39,33 @@ Result<SoundInfo> read_sound_info(std::span<const std::byte> file, const SoundLi
 // Number of samples that decode_sound() returns: n_frames * rate / info.rate, rounded up.
 int64_t n_samples_at(const SoundInfo& info, int rate);
 
-// Decodes a file to samples from -1 to 1 of one channel at `rate` (8,000 to 192,000) a second.
-// Errors: those of read_sound_info(), and kInvalidArgument, if the file has fewer frames than its
-// header says. `goes_on` is asked every 262,144 frames; an error of it ends the decoding and is returned.
+// Decodes a file piece by piece to samples from -1 to 1 of one channel. The samples do not depend on the pieces.
+class SoundDecoder {
+ public:
+  // rate: samples a second, 8,000 to 192,000. REQUIRES: the file outlives the decoder. Errors: those of
+  // read_sound_info().
+  static Result<SoundDecoder> open(std::span<const std::byte> file, int rate,
+                                   const SoundLimits& limits = {});
+  SoundDecoder(SoundDecoder&& other) noexcept;
+  ~SoundDecoder();
+
+  bool done() const;
+  int64_t n_samples() const;  // that there will be
+  // Decodes about so many frames more. REQUIRES: not done. Error: kInvalidArgument (fewer frames than
+  // the header says, samples that are no numbers), kResourceExhausted.
+  Status advance(int64_t n_frames);
+  // Returns the samples. REQUIRES: done.
+  std::vector<float> take();
+
+ private:
+  struct State;
+  explicit SoundDecoder(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
+};
+
+// Decodes a whole file. Errors: those of SoundDecoder. `goes_on` is asked every 262,144 frames; an error of
+// it ends the decoding and is returned.
 Result<std::vector<float>> decode_sound(std::span<const std::byte> file, int rate,
                                         const SoundLimits& limits = {},
                                         const std::function<Status()>& goes_on = nullptr);

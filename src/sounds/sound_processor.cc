@@ -46,6 +46,12 @@ tl::unexpected<Error> sound_too_short(int64_t n_samples) {
                 n_samples);
 }
 
+std::vector<SoundView> SoundProcessor::process(std::vector<float> samples) const {
+  const std::unique_ptr<SoundSpectra> spectra = begin(std::move(samples));
+  while (!spectra->done()) spectra->advance();
+  return spectra->take();
+}
+
 Result<std::unique_ptr<SoundProcessor>> make_sound_processor(const ImageProcessorFiles& files) {
   const std::string model = text_of(files.config, "model_type");
   for (const SoundFamily& family : kFamilies) {

@@ -4,6 +4,7 @@
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,18 @@ struct SoundPlan {
   std::vector<PromptPiece> prompt;  // what replaces the placeholder
 };
 
+// A sound on its way to views, piece by piece.
+class SoundSpectra {
+ public:
+  virtual ~SoundSpectra() = default;
+
+  virtual bool done() const = 0;
+  // Makes spectra of about a minute. REQUIRES: not done.
+  virtual void advance() = 0;
+  // Returns the views. REQUIRES: done.
+  virtual std::vector<SoundView> take() = 0;
+};
+
 class SoundProcessor {
  public:
   virtual ~SoundProcessor() = default;
@@ -33,8 +46,10 @@ class SoundProcessor {
   // Says what a sound of this many samples becomes. Error: kInvalidArgument (too short,
   // longer than the model hears).
   virtual Result<SoundPlan> plan(int64_t n_samples) const = 0;
-  // REQUIRES: plan() takes as many samples.
-  virtual std::vector<SoundView> process(std::span<const float> samples) const = 0;
+  // Begins a sound. REQUIRES: plan() takes as many samples; the processor outlives what is returned.
+  virtual std::unique_ptr<SoundSpectra> begin(std::vector<float> samples) const = 0;
+  // All pieces of begin().
+  std::vector<SoundView> process(std::vector<float> samples) const;
   // --- Of models that hear one window of a sound after the other (Whisper)
   int window_frames() const { return window_frames_; }  // 0: of no other model
   double seconds_per_frame() const { return seconds_per_frame_; }

@@ -10,6 +10,11 @@
 #include "base/work.h"
 
 namespace penstock {
+namespace {
+
+constexpr double kQuietest = 1e-10;  // of a band
+
+}  // namespace
 
 WhisperSettings read_whisper(const FamilyInputs& inputs, int usual_bands, bool windows) {
   ProcessorSettings& settings = inputs.settings;
@@ -35,48 +40,84 @@ WhisperSettings read_whisper(const FamilyInputs& inputs, int usual_bands, bool w
   return whisper;
 }
 
-namespace {
-
-// Sample i of a sound that is silent behind its end and mirrored at both ends of n samples.
-double sample_at(std::span<const float> samples, int64_t i, int64_t n) {
-  if (i < 0) i = -i;
-  if (i >= n) i = 2 * (n - 1) - i;
-  return i >= 0 && i < static_cast<int64_t>(samples.size()) ? samples[static_cast<size_t>(i)] : 0.0;
+LogMel::LogMel(const WhisperSettings& whisper, std::span<const float> samples,
+               const SpectrumSize& size)
+    : samples_(samples),
+      size_{size.n_frames, size.n_samples > 0 ? size.n_samples : size.n_frames * whisper.hop},
+      hop_(whisper.hop),
+      spectrum_(whisper.mel),
+      window_(static_cast<size_t>(whisper.mel.n_fft)),
+      frame_(window_.size()),
+      bands_(static_cast<size_t>(whisper.mel.n_bands)),
+      out_(static_cast<size_t>(size.n_frames) * bands_.size(),
+           static_cast<float>(std::log10(kQuietest))) {
+  const std::vector<double> shown =
+      hann_window(whisper.shown > 0 ? whisper.shown : whisper.mel.n_fft);
+  PENSTOCK_CHECK(shown.size() <= window_.size());
+  std::ranges::copy(shown,
+                    window_.begin() + static_cast<ptrdiff_t>((window_.size() - shown.size()) / 2));
 }
 
-}  // namespace
+double LogMel::sample_at(int64_t i) const {
+  if (i < 0) i = -i;
+  if (i >= size_.n_samples) i = 2 * (size_.n_samples - 1) - i;
+  return i >= 0 && i < static_cast<int64_t>(samples_.size()) ? samples_[static_cast<size_t>(i)]
+                                                             : 0.0;
+}
 
-std::vector<float> log_mel(std::span<const float> samples, const WhisperSettings& whisper,
-                           int64_t n_frames, int64_t n) {
-  const int n_fft = whisper.mel.n_fft;
-  const auto n_bands = static_cast<size_t>(whisper.mel.n_bands);
-  MelSpectrum spectrum(whisper.mel);
-  std::vector<double> window(static_cast<size_t>(n_fft));
-  const std::vector<double> shown = hann_window(whisper.shown > 0 ? whisper.shown : n_fft);
-  PENSTOCK_CHECK(shown.size() <= window.size());
-  std::ranges::copy(shown,
-                    window.begin() + static_cast<ptrdiff_t>((window.size() - shown.size()) / 2));
-  std::vector<double> frame(window.size()), bands(n_bands);
-  constexpr double kFloor = 1e-10;
-  std::vector<float> out(static_cast<size_t>(n_frames) * n_bands,
-                         static_cast<float>(std::log10(kFloor)));
-  if (n == 0) n = n_frames * whisper.hop;
-  for (int64_t t = 0; t < n_frames; ++t) {
-    if (t % 256 == 0) give_way();
-    const int64_t first = t * whisper.hop - n_fft / 2;
-    const bool silent = first >= static_cast<int64_t>(samples.size()) &&
-                        2 * (n - 1) - first - n_fft >= static_cast<int64_t>(samples.size());
-    if (silent) continue;
-    for (size_t i = 0; i < window.size(); ++i)
-      frame[i] = window[i] * sample_at(samples, first + static_cast<int64_t>(i), n);
-    spectrum.of(frame, bands);
-    for (size_t b = 0; b < n_bands; ++b)
-      out[static_cast<size_t>(t) * n_bands + b] =
-          static_cast<float>(std::log10(std::max(kFloor, bands[b])));
+void LogMel::make(int64_t t) {
+  const auto n_fft = static_cast<int64_t>(window_.size()),
+             end = static_cast<int64_t>(samples_.size());
+  const int64_t first = t * hop_ - n_fft / 2;
+  if (first >= end && 2 * (size_.n_samples - 1) - first - n_fft >= end) return;  // silent
+  for (size_t i = 0; i < window_.size(); ++i)
+    frame_[i] = window_[i] * sample_at(first + static_cast<int64_t>(i));
+  spectrum_.of(frame_, bands_);
+  for (size_t b = 0; b < bands_.size(); ++b)
+    out_[static_cast<size_t>(t) * bands_.size() + b] =
+        static_cast<float>(std::log10(std::max(kQuietest, bands_[b])));
+}
+
+void LogMel::advance(int64_t n_frames) {
+  for (const int64_t end = std::min(n_done_ + n_frames, size_.n_frames); n_done_ < end; ++n_done_) {
+    if (n_done_ % 256 == 0) give_way();
+    make(n_done_);
   }
-  const float least = *std::ranges::max_element(out) - 8.0f;
-  for (float& value : out) value = (std::max(value, least) + 4.0f) / 4.0f;
-  return out;
+}
+
+std::vector<float> LogMel::take() {
+  if (out_.empty()) return {};
+  const float least = *std::ranges::max_element(out_) - 8.0f;
+  for (float& value : out_) value = (std::max(value, least) + 4.0f) / 4.0f;
+  return std::move(out_);
+}
+
+class WhisperSounds::Spectra final : public SoundSpectra {
+ public:
+  Spectra(const WhisperSounds& sounds, std::vector<float> samples)
+      : sounds_(sounds),
+        samples_(std::move(samples)),
+        mel_(sounds.whisper_, samples_, sounds.spectrum_size(n_samples())) {}
+
+  bool done() const override { return mel_.done(); }
+  void advance() override { mel_.advance(60 * sounds_.rate() / sounds_.whisper_.hop); }
+  std::vector<SoundView> take() override {
+    const int64_t n = n_samples();
+    std::vector<float> frames = mel_.take();
+    samples_ = {};
+    return sounds_.views_of(std::move(frames), n);
+  }
+
+ private:
+  int64_t n_samples() const { return static_cast<int64_t>(samples_.size()); }
+
+  const WhisperSounds& sounds_;
+  std::vector<float> samples_;
+  LogMel mel_;
+};
+
+std::unique_ptr<SoundSpectra> WhisperSounds::begin(std::vector<float> samples) const {
+  return std::make_unique<Spectra>(*this, std::move(samples));
 }
 
 SoundView WhisperSounds::view_of(std::span<const float> frames, int64_t first,
@@ -132,12 +173,11 @@ class Qwen2AudioSounds final : public WhisperSounds {
     return plan;
   }
 
-  std::vector<SoundView> process(std::span<const float> samples) const override {
-    const std::vector<float> frames = log_mel(samples, whisper_, whisper_.window_frames());
-    return {view_of(frames, 0, positions_of(static_cast<int64_t>(samples.size())))};
-  }
-
  private:
+  SpectrumSize spectrum_size(int64_t) const override { return {whisper_.window_frames()}; }
+  std::vector<SoundView> views_of(std::vector<float> frames, int64_t n_samples) const override {
+    return {view_of(frames, 0, positions_of(n_samples))};
+  }
   int positions_of(int64_t n_samples) const {
     const int64_t n_frames = (n_samples + whisper_.hop - 1) / whisper_.hop;
     return static_cast<int>((n_frames + 1) / 2);
@@ -171,11 +211,12 @@ class Qwen3AsrSounds final : public WhisperSounds {
     return plan;
   }
 
-  std::vector<SoundView> process(std::span<const float> samples) const override {
-    const auto n_samples = static_cast<int64_t>(samples.size());
+ private:
+  SpectrumSize spectrum_size(int64_t n_samples) const override {
+    return {frames_of(n_samples), std::max<int64_t>(n_samples, least_)};
+  }
+  std::vector<SoundView> views_of(std::vector<float> frames, int64_t n_samples) const override {
     const int64_t n_frames = frames_of(n_samples);
-    const std::vector<float> frames =
-        log_mel(samples, whisper_, n_frames, std::max<int64_t>(n_samples, least_));
     const auto width = static_cast<size_t>(whisper_.mel.n_bands);
     std::vector<SoundView> views;
     for (int64_t first = 0; first < n_frames; first += heard_) {
@@ -190,8 +231,6 @@ class Qwen3AsrSounds final : public WhisperSounds {
     }
     return views;
   }
-
- private:
   int64_t frames_of(int64_t n_samples) const {
     return std::max<int64_t>(n_samples, least_) / whisper_.hop;
   }
@@ -227,14 +266,11 @@ class WindowSounds final : public WhisperSounds {
     return plan;
   }
 
-  std::vector<SoundView> process(std::span<const float> samples) const override {
-    return {window(spectrum(samples), 0)};
-  }
-
   std::vector<float> spectrum(std::span<const float> samples) const override {
-    const auto n = static_cast<int64_t>(samples.size());
-    if (n <= whisper_.window) return log_mel(samples, whisper_, window_frames_);
-    return log_mel(samples, whisper_, n / whisper_.hop, n);
+    const SpectrumSize size = spectrum_size(static_cast<int64_t>(samples.size()));
+    LogMel mel(whisper_, samples, size);
+    mel.advance(size.n_frames);
+    return mel.take();
   }
 
   SoundView window(std::span<const float> spectrum, int64_t first) const override {
@@ -246,6 +282,15 @@ class WindowSounds final : public WhisperSounds {
         spectrum.subspan(std::min(static_cast<size_t>(first) * width, spectrum.size()));
     std::ranges::copy(from.first(std::min(from.size(), size)), view.values.begin());
     return view;
+  }
+
+ private:
+  SpectrumSize spectrum_size(int64_t n_samples) const override {
+    if (n_samples <= whisper_.window) return {window_frames_};
+    return {n_samples / whisper_.hop, n_samples};
+  }
+  std::vector<SoundView> views_of(std::vector<float> frames, int64_t) const override {
+    return {window(frames, 0)};
   }
 };
 
@@ -271,17 +316,18 @@ class VoxtralSounds final : public WhisperSounds {
     return plan;
   }
 
-  std::vector<SoundView> process(std::span<const float> samples) const override {
-    const int64_t n_blocks = blocks_of(static_cast<int64_t>(samples.size()));
+ private:
+  SpectrumSize spectrum_size(int64_t n_samples) const override {
+    return {blocks_of(n_samples) * whisper_.window_frames()};
+  }
+  std::vector<SoundView> views_of(std::vector<float> frames, int64_t n_samples) const override {
+    const int64_t n_blocks = blocks_of(n_samples);
     const int n_frames = whisper_.window_frames();
-    const std::vector<float> frames = log_mel(samples, whisper_, n_blocks * n_frames);
     std::vector<SoundView> views;
     for (int64_t b = 0; b < n_blocks; ++b)
       views.push_back(view_of(frames, b * n_frames, n_frames / 2));
     return views;
   }
-
- private:
   int64_t blocks_of(int64_t n_samples) const {
     return (n_samples + whisper_.window - 1) / whisper_.window;
   }

@@ -5,7 +5,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 
+#include "engine/open/tower_file.h"
 #include "formats/temp_dir.h"
 #include "frontend/pictures/message_pictures.h"
 #include "sensing_model.h"
@@ -51,6 +53,42 @@ INSTANTIATE_TEST_SUITE_P(Tiny, HearingModels,
                          testing::Values("qwen2_audio", "voxtral", "qwen3_asr", "ultravox",
                                          "ultravox_post", "qwen2_5_omni", "qwen3_omni",
                                          "granite_speech", "gemma4", "gemma3n"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// Towers with the names of llama.cpp (tools/make_mmproj.py).
+class HearingWithMmproj : public testing::TestWithParam<const char*> {
+ protected:
+  std::filesystem::path file() const { return hearing_path(GetParam()) / "mmproj.gguf"; }
+};
+
+TEST_P(HearingWithMmproj, GivesTheSame) {
+  const Hearing model(hearing_path(GetParam()), 0, "", file().string());
+  ASSERT_NE(model.session->eyes(), nullptr) << model.session->blind_reason();
+  EXPECT_TRUE(model.session->eyes()->hears());
+  EXPECT_EQ(model.session->eyes()->sees(), std::string(GetParam()) == "qwen2_5_omni");
+  for (const HeardJson& talk : heard_talks(GetParam())) {
+    const auto task = model.read(talk["messages"]);
+    ASSERT_TRUE(task) << task.error().message;
+    EXPECT_EQ(task->prompt, talk["prompt"].get<std::vector<TokenId>>());
+    expect_reply(model.run({model.request_of(*task)})[0]->result.sequences.at(0), talk);
+  }
+}
+
+// What the file says of the feature extractor, without the directory's files.
+TEST_P(HearingWithMmproj, SaysHowSoundsAreHeard) {
+  const auto source = open_tower_file(file());
+  ASSERT_TRUE(source) << source.error().message;
+  const auto own = nlohmann::json::parse((*source)->side_file("preprocessor_config.json").value());
+  auto wanted =
+      nlohmann::json::parse(std::ifstream(hearing_path(GetParam()) / "preprocessor_config.json"));
+  if (std::string(GetParam()) == "qwen2_5_omni") wanted["chunk_length"] = 300;  // as published
+  for (const char* const key : {"feature_extractor_type", "feature_size", "sampling_rate", "n_fft",
+                                "hop_length", "chunk_length"})
+    EXPECT_EQ(own.at(key), wanted.at(key)) << key;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, HearingWithMmproj,
+                         testing::Values("qwen2_audio", "voxtral", "ultravox", "qwen2_5_omni"),
                          [](const auto& info) { return std::string(info.param); });
 
 // The same sound as a data URL, and a mark that somebody types.
@@ -189,6 +227,102 @@ TEST(HearingModel, SaysWhyItDoesNotHear) {
   const HeardJson talk = heard_talks("qwen2_5_omni")[3];
   const ChatTask task = model.read(talk["messages"]).value();
   expect_reply(model.run({model.request_of(task)})[0]->result.sequences.at(0), talk);
+}
+
+// A WAV file of one channel of 16-bit noise at 8,000 samples a second.
+std::string noise(int seconds) {
+  constexpr int kRate = 8000;
+  std::string file = "RIFF";
+  const auto add = [&](auto value) {
+    for (size_t i = 0; i < sizeof value; ++i) file += static_cast<char>(value >> (8 * i));
+  };
+  const auto n_bytes = static_cast<uint32_t>(2 * kRate * seconds);
+  add(n_bytes + 36);
+  file += "WAVEfmt ";
+  add(uint32_t{16}), add(uint16_t{1}), add(uint16_t{1}), add(uint32_t{kRate});
+  add(uint32_t{2 * kRate}), add(uint16_t{2}), add(uint16_t{16});
+  file += "data";
+  add(n_bytes);
+  uint32_t state = static_cast<uint32_t>(seconds);
+  for (uint32_t i = 0; i < n_bytes / 2; ++i) {
+    state = state * 1664525 + 1013904223;
+    add(static_cast<uint16_t>(state >> 18));
+  }
+  return file;
+}
+
+std::vector<PlannedPicture> planned_noise(const Eyes& eyes, int seconds) {
+  Picture sound{"sound", std::make_shared<const std::string>(noise(seconds)), true};
+  auto planned = eyes.plan({std::move(sound)});
+  EXPECT_TRUE(planned) << planned.error().message;
+  return *std::move(planned);
+}
+
+// Encodes a short sound, during which a long one and short ones of somebody else come; returns whose rows were
+// ready in which order, and those of the long sound.
+std::pair<std::vector<std::string>, EmbeddingRows> heard_in_turns(Eyes& eyes, int n_short) {
+  std::promise<void> waiting, over;
+  std::vector<std::string> order;
+  EmbeddingRows rows_of_long;
+  const auto add = [&](int seconds, const std::string& tenant) {
+    const auto done = [&, tenant](const Result<PictureRows>& rows) {
+      EXPECT_TRUE(rows) << rows.error().message;
+      if (tenant == "gate") waiting.get_future().wait();  // until all others wait
+      if (rows && tenant == "long") rows_of_long = *(*rows)[0];
+      order.push_back(tenant);
+      if (static_cast<int>(order.size()) == n_short + 2) over.set_value();
+    };
+    EXPECT_TRUE(eyes.submit({.pictures = planned_noise(eyes, seconds), .tenant = tenant}, done));
+  };
+  add(1, "gate");
+  add(70, "long");
+  for (int i = 0; i < n_short; ++i) add(2 + i, "short");
+  waiting.set_value();
+  over.get_future().wait();
+  return {order, rows_of_long};
+}
+
+class HearingInTurns : public testing::TestWithParam<const char*> {};
+
+// A long sound leaves the encoder to others between its pieces, and its rows are those of a tower that computes one
+// view after the other.
+TEST_P(HearingInTurns, OthersTakeTurnsWithASound) {
+  const Hearing model(hearing_path(GetParam()));
+  Eyes& eyes = *model.session->eyes();
+  const auto [order, rows] = heard_in_turns(eyes, 5);
+  EXPECT_EQ(order[0], "gate");
+  EXPECT_EQ(order[1], "short");
+  EXPECT_GE(std::ranges::find(order, "long") - order.begin(), 3) << "two turns for others";
+  const std::string file = noise(70);
+  const auto listening = eyes.ear().listen(std::as_bytes(std::span(file))).value();
+  while (!listening->done()) ASSERT_TRUE(listening->advance());
+  const std::vector<SoundView> heard = listening->take();
+  std::vector<PicturePixels> views;
+  for (const SoundView& view : heard) views.push_back({view.values, 1, view.n_positions, 0, 0});
+  const auto source = open_weights(hearing_path(GetParam())).value();
+  const auto encoder = PictureEncoder::open(*source, model.session->engine().config(),
+                                            PictureEncoder::Sense::kHearing)
+                           .value();
+  const EmbeddingRows whole = encoder->encode(views, [] { return Status(); }).value();
+  EXPECT_EQ(rows.n_rows, whole.n_rows);
+  EXPECT_EQ(rows.values, whole.values);
+}
+
+// Voxtral reads blocks of a second here, Granite Speech all at once.
+INSTANTIATE_TEST_SUITE_P(Tiny, HearingInTurns, testing::Values("voxtral", "granite_speech"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// Spectra are bounded: beyond it a sound that was begun ends first.
+TEST(HearingModel, SoundsWaitForThoseThatWereBegun) {
+  const Hearing model(hearing_path("voxtral"));
+  const auto source = open_weights(hearing_path("voxtral")).value();
+  auto encoder = PictureEncoder::open(*source, model.session->engine().config(),
+                                      PictureEncoder::Sense::kHearing)
+                     .value();
+  const auto eyes = Eyes::open({.hearing = std::move(encoder)}, *source, *source,
+                               model.session->engine_info(), {.spectra_bytes = 0})
+                        .value();
+  EXPECT_EQ(heard_in_turns(*eyes, 1).first, (std::vector<std::string>{"gate", "long", "short"}));
 }
 
 }  // namespace

@@ -39,9 +39,12 @@ struct SensingModel {
     chat = ChatSetup::open(*session, {.trust_request_template = true}).value();
   }
 
-  Result<ChatTask> read(SensedJson messages, const std::string& chat_template = "") const {
+  // settings: mm_processor_kwargs.
+  Result<ChatTask> read(SensedJson messages, const std::string& chat_template = "",
+                        const SensedJson& settings = nullptr) const {
     Conversation conversation;
     conversation.chat_template = chat_template;
+    conversation.picture_settings = settings;
     conversation.messages = std::move(messages);
     return chat->read(std::move(conversation));
   }
@@ -95,7 +98,8 @@ inline void expect_reply(const Collected::Sequence& got, const SensedJson& talk)
 inline void expect_replies(const SensingModel& model, const SensedJson& talks, bool reuses) {
   std::vector<Request> requests;
   for (const SensedJson& talk : talks) {
-    const auto task = model.read(talk["messages"]);
+    const auto task =
+        model.read(talk["messages"], "", talk.value("mm_processor_kwargs", SensedJson()));
     ASSERT_TRUE(task) << task.error().message;
     EXPECT_EQ(task->prompt, talk["prompt"].get<std::vector<TokenId>>());
     requests.push_back(model.request_of(*task));

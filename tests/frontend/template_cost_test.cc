@@ -169,7 +169,7 @@ TEST(TemplateCost, ContinuedMessagesAreFoundInLinearTime) {
   EXPECT_EQ(continued(many, "b" + half), "none");
   EXPECT_EQ(continued(many + "c", half), many);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
-  EXPECT_EQ(continued("one two one three", "one \n"), "one two one ");
+  EXPECT_EQ(continued("one two one three", "one \n"), "one two one");
   EXPECT_EQ(continued("one two one", "one \n"), "one two one");
   EXPECT_EQ(continued("one\n two one", "one\n"), "one\n two one");
   EXPECT_EQ(continued("one two", "two"), "one two");

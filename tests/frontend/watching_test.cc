@@ -21,8 +21,9 @@ using Json = SensedJson;
 using testing::AllOf;
 using testing::HasSubstr;
 
+// The Omni models hear, too.
 std::filesystem::path watching(const std::string& name) {
-  return tests_dir() / "golden" / "seeing" / name;
+  return tests_dir() / "golden" / (name.ends_with("_omni") ? "hearing" : "seeing") / name;
 }
 
 Json watched_talks(const std::string& name) {
@@ -32,10 +33,11 @@ Json watched_talks(const std::string& name) {
 // Of those that have this file too.
 std::vector<std::string> watching_names(const char* file = "videos.json") {
   std::vector<std::string> result;
-  for (const auto& entry : std::filesystem::directory_iterator(watching("")))
-    if (std::filesystem::exists(entry.path() / "videos.json") &&
-        std::filesystem::exists(entry.path() / file))
-      result.push_back(entry.path().filename().string());
+  for (const auto& folder : {watching(""), watching("_omni").parent_path()})
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (std::filesystem::exists(entry.path() / "videos.json") &&
+          std::filesystem::exists(entry.path() / file))
+        result.push_back(entry.path().filename().string());
   std::ranges::sort(result);
   return result;
 }
@@ -62,7 +64,7 @@ TEST_P(WatchingWithMmproj, GivesTheSame) {
   const std::filesystem::path file = watching(GetParam()) / "mmproj.gguf";
   const SensingModel model(watching(GetParam()), 0, "", file.string());
   for (const Json& talk : watched_talks(GetParam())) {
-    const auto task = model.read(talk["messages"]);
+    const auto task = model.read(talk["messages"], "", talk.value("mm_processor_kwargs", Json()));
     ASSERT_TRUE(task) << task.error().message;
     expect_reply(model.run({model.request_of(*task)})[0]->result.sequences.at(0), talk);
   }
@@ -195,6 +197,22 @@ TEST(WatchingModel, TypedPlaceholdersStayText) {
   const auto soft = model.session->tokenizer().find("<|video_pad|>");
   EXPECT_EQ(std::ranges::count(task.prompt, *soft), task.pictures.runs[0].count);
   EXPECT_EQ(std::ranges::count(task.prompt, *model.session->tokenizer().find("<|image_pad|>")), 0);
+}
+
+// Frames alone are read: a video's sound is refused by the name of its setting.
+TEST(WatchingModel, SoundsOfVideosAreRefusedByName) {
+  for (const char* const name : {"qwen2_5_omni", "qwen3_omni"}) {
+    const SensingModel model(watching(name));
+    const Json talk = watched_talks(name)[0];
+    for (const char* const setting : {"use_audio_in_video", "load_audio_from_video"}) {
+      const auto task = model.read(talk["messages"], "", Json{{setting, true}});
+      ASSERT_FALSE(task) << name;
+      EXPECT_THAT(task.error().message, HasSubstr(std::string("\"") + setting + "\" is not known"));
+    }
+    Json settings = talk["mm_processor_kwargs"];
+    settings["use_audio_in_video"] = false;
+    EXPECT_TRUE(model.read(talk["messages"], "", settings)) << name;
+  }
 }
 
 // A long video leaves the encoder to others between its views.

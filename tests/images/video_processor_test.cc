@@ -144,6 +144,70 @@ TEST(VideoProcessorTest, ImpossibleValuesAreErrors) {
       }
 }
 
+// Limits of Omni models are their processor's, not the file's, and positions do not depend on the video's rate.
+TEST(VideoProcessorTest, OmniModelsHaveLimitsOfTheirOwn) {
+  ImageProcessorFiles files;
+  files.config = {{"model_type", "qwen2_5_omni_thinker"}, {"position_id_per_seconds", 25}};
+  files.image_processor = {{"image_processor_type", "Qwen2VLImageProcessor"},
+                           {"feature_extractor_type", "WhisperFeatureExtractor"},
+                           {"min_pixels", 784},
+                           {"max_pixels", 3136},
+                           {"size", {{"shortest_edge", 784}, {"longest_edge", 3136}}},
+                           {"n_fft", 400},
+                           {"feature_size", 128}};
+  const auto plan_of = [&](const nlohmann::json& kwargs, int width, int height) {
+    const auto made = make_video_processor(files, kwargs);
+    EXPECT_TRUE(made) << made.error().message;
+    return (*made)->plan({.n_frames = 4, .width = width, .height = height, .fps = 24}).value();
+  };
+  EXPECT_EQ(plan_of({}, 640, 480).n_soft, 2 * 23 * 17);
+  EXPECT_EQ(plan_of({}, 64, 64).n_soft, 2 * 12 * 12);
+  EXPECT_EQ(plan_of({}, 64, 64).frame_step, 25.0f);
+  EXPECT_EQ(plan_of({{"fps", 4}}, 64, 64).frame_step, 12.5f);
+  EXPECT_EQ(plan_of({{"min_pixels", 784}}, 64, 64).n_soft, 2 * 2 * 2);
+  EXPECT_EQ(plan_of({{"size", {{"shortest_edge", 784}, {"longest_edge", 1568}}}}, 64, 64).n_soft,
+            2 * 1 * 1);
+  files.config = {{"model_type", "qwen3_omni_moe_thinker"}, {"position_id_per_seconds", 13}};
+  files.image_processor["patch_size"] = 16;
+  EXPECT_EQ(plan_of({}, 64, 64).n_soft, 2 * 12 * 12);
+  EXPECT_EQ(plan_of({}, 64, 64).frame_step, 26.0f);
+  EXPECT_EQ(plan_of({{"fps", 2}}, 64, 64).frame_step, 13.0f);
+  EXPECT_THAT(make_video_processor(files, {{"fps", 4}}).error().message,
+              HasSubstr("fps: expected a rate at which a view is a whole number of positions"));
+  EXPECT_THAT(make_video_processor(files, {{"fps", 0}}).error().message, HasSubstr("more than 0"));
+}
+
+// The text ahead of SmolVLM's frames, as num2words and timedelta write it.
+TEST(VideoProcessorTest, FramesHaveTheirTimes) {
+  const auto processor = make_video_processor(video_files(video_settings("smolvlm_all"))).value();
+  const auto head = [&](int n_frames, double seconds) {
+    return processor->plan({.n_frames = n_frames, .width = 8, .height = 8, .seconds = seconds})
+        .value()
+        .prompt[0]
+        .text;
+  };
+  EXPECT_EQ(
+      head(1, 5.9),
+      "You are provided the following series of one frames from a 0:00:05 [H:MM:SS] video.\n");
+  EXPECT_THAT(head(21, 90061), HasSubstr("of twenty-one frames from a 1 day, 1:01:01 ["));
+  EXPECT_THAT(head(100, 172800), HasSubstr("of one hundred frames from a 2 days, 0:00:00 ["));
+  EXPECT_THAT(head(119, 3599), HasSubstr("of one hundred and nineteen frames from a 0:59:59 ["));
+  EXPECT_THAT(head(1234, 1), HasSubstr(" one thousand, two hundred and thirty-four frames "));
+  EXPECT_THAT(head(2048, 1), HasSubstr(" two thousand and forty-eight frames "));
+  EXPECT_THAT(head(1100, 1), HasSubstr(" one thousand, one hundred frames "));
+  VideoInfo info{.n_frames = 3, .width = 8, .height = 8, .fps = 2};
+  info.indices = {0, 151, 24000};
+  const ImagePlan plan = processor->plan(info).value();
+  ASSERT_EQ(plan.prompt.size(), 11u);
+  EXPECT_THAT(plan.prompt[0].text, HasSubstr("of three frames from a 3:20:00 ["));
+  EXPECT_EQ(plan.prompt[1].text, "\nFrame from 00:00:<fake_token_around_image><global-img>");
+  EXPECT_EQ(plan.prompt[2].text, "<image>");
+  EXPECT_EQ(plan.prompt[3].text, "<fake_token_around_image>");
+  EXPECT_EQ(plan.prompt[4].text, "\nFrame from 01:15:<fake_token_around_image><global-img>");
+  EXPECT_EQ(plan.prompt[7].text, "\nFrame from 200:00:<fake_token_around_image><global-img>");
+  EXPECT_EQ(plan.prompt[10].text, "\n\n");
+}
+
 TEST(VideoProcessorTest, SettingsOfRequestsGoWhereTheyAreKnown) {
   const nlohmann::json both = {{"fps", 2}, {"size", 1}, {"crop_to_patches", true}};
   EXPECT_EQ(settings_for_images(both), (nlohmann::json{{"size", 1}, {"crop_to_patches", true}}));

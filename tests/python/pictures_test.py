@@ -64,6 +64,16 @@ def test_chat(qwen):
     expect(qwen.wait_for_completion()[0], talks[0])
 
 
+@pytest.mark.parametrize("name", ["gemma3", "gemma4", "smolvlm"])
+def test_chat_of_others(name):
+    talks = talks_of(name)
+    with penstock.LLM(str(SEEING / name), **ARGUMENTS) as llm:
+        for part_of in [lambda image: {"type": "image_pil", "image_pil": image},
+                        lambda image: {"type": "image", "image": numpy.asarray(image)}]:
+            for output, talk in zip(llm.chat([with_parts(talk, part_of) for talk in talks], PARAMS), talks):
+                expect(output, talk)
+
+
 @pytest.mark.parametrize("name", ["qwen3_vl", "gemma3"])
 def test_prompts_with_placeholders(name, request):
     llm = request.getfixturevalue({"qwen3_vl": "qwen", "gemma3": "gemma"}[name])
@@ -122,14 +132,14 @@ def test_videos_that_are_refused(qwen, video, words):
         qwen.generate(prompt, PARAMS)
 
 
-@pytest.mark.parametrize("name", ["qwen2_audio", "ultravox", "granite_speech"])
+@pytest.mark.parametrize("name", ["qwen2_audio", "ultravox", "granite_speech", "gemma3n"])
 def test_sounds_of_conversations(name):
     with penstock.LLM(str(EARS / name), limit_mm_per_prompt={"image": 0}, **ARGUMENTS) as llm:
         for talk in json.loads((EARS / name / "golden.json").read_text()):
             expect(llm.chat(talk["messages"], PARAMS)[0], talk)
 
 
-@pytest.mark.parametrize("name", ["qwen2_5_omni", "qwen3_omni"])
+@pytest.mark.parametrize("name", ["qwen2_5_omni", "qwen3_omni", "gemma4"])
 def test_pictures_and_sounds_of_conversations(name):
     talks = json.loads((EARS / name / "golden.json").read_text())
     with pytest.raises(ValueError, match="limit_mm_per_prompt: expected image, video or audio, got 'images'"):

@@ -6,9 +6,6 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
-
-#include "support/counted_memory.h"
 
 namespace penstock {
 namespace {
@@ -69,17 +66,6 @@ TEST_F(EventChannelTest, NewsMoveTheDeadline) {
   const std::vector<double> taken = waits({100});
   EXPECT_EQ(n_news_, 3);
   EXPECT_GE(taken.at(0), 250 * kEarly);
-}
-
-// Whoever leaves may do so where nothing may be thrown; the next news ends the wait.
-TEST_F(EventChannelTest, WakesWithoutMemory) {
-  net::post(context_, [this] {
-    allocations_left = 0;
-    EXPECT_NO_THROW(channel_->wake());
-    allocations_left = -1;
-  });
-  news_in(20);
-  EXPECT_LT(waits({60000}).at(0), 30000);
 }
 
 TEST_F(EventChannelTest, GathersNewsUntilASequenceEnds) {

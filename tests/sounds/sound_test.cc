@@ -43,6 +43,17 @@ TEST(SoundTest, DecodesAsLibrosa) {
   }
 }
 
+TEST(SoundTest, PiecesChangeNoSample) {
+  for (const char* const name : {"mp3_44k_stereo.mp3", "float_48k_stereo.wav", "flac24_96k.flac"}) {
+    const std::string file = golden_sound(std::string("files/") + name);
+    SoundDecoder decoder = SoundDecoder::open(sound_bytes(file), 16000).value();
+    int n_pieces = 0;
+    for (; !decoder.done(); ++n_pieces) ASSERT_TRUE(decoder.advance(1));
+    EXPECT_GT(n_pieces, 1) << name;
+    EXPECT_EQ(decoder.take(), decode_sound(sound_bytes(file), 16000).value()) << name;
+  }
+}
+
 // Every golden file, cut at many lengths: an error, or as many samples as its header says then.
 TEST(SoundTest, CutFiles) {
   const auto cases = golden_sound_json("decode.json");

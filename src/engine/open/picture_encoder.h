@@ -53,8 +53,13 @@ class PictureEncoder {
   Status check(const PicturePixels& view) const;
   // Returns the number of rows that it makes of a view. REQUIRES: check() passed. Any thread.
   int n_rows(const PicturePixels& view) const;
+  // A view on its way through the tower.
+  class Pass;
+  // Begins a view; views that were begun do not touch each other. REQUIRES: the view's values and the
+  // encoder outlive the pass. Errors: those of check(), kInvalidArgument.
+  Result<std::unique_ptr<Pass>> begin(const PicturePixels& view);
   // Returns the rows of all views, one after the other; EmbeddingRows::identity is the caller's.
-  // goes_on: asked between pieces; its error ends the work. Errors: those of check() and goes_on(),
+  // goes_on: asked between pieces; its error ends the work. Errors: those of begin() and goes_on(),
   // kResourceExhausted.
   Result<EmbeddingRows> encode(std::span<const PicturePixels> views,
                                const std::function<Status()>& goes_on);
@@ -65,5 +70,29 @@ class PictureEncoder {
   const std::unique_ptr<Ops> ops_;
   const std::unique_ptr<Tower> tower_;
 };
+
+class PictureEncoder::Pass {
+ public:
+  ~Pass();
+
+  size_t n_pieces() const;  // from beginning to end
+  bool done() const;
+  size_t bytes() const;  // that it holds between pieces, about
+  // Computes so many pieces, or the rest. goes_on: asked ahead of each; its error ends the work. Errors: those
+  // of goes_on(), kResourceExhausted.
+  Status advance(size_t n_pieces, const std::function<Status()>& goes_on);
+  // Returns the view's rows. REQUIRES: done.
+  EmbeddingRows take();
+
+ private:
+  friend class PictureEncoder;
+  struct State;
+  explicit Pass(std::unique_ptr<State> state);
+
+  const std::unique_ptr<State> state_;
+};
+
+// Returns all rows, one after the other in each level. REQUIRES: they have equally many levels.
+EmbeddingRows joined_rows(std::span<const EmbeddingRows> parts);
 
 }  // namespace penstock

@@ -20,13 +20,23 @@ Result<ImagePlan> Ear::plan(std::span<const std::byte> file) const {
   return plan;
 }
 
-Result<std::vector<SoundView>> Ear::hear(std::span<const std::byte> file,
-                                         const std::function<Status()>& goes_on) const {
-  ASSIGN_OR_RETURN(const std::vector<float> samples,
-                   decode_sound(file, processor_->rate(), limits_, goes_on));
-  RETURN_IF_ERROR(goes_on());
-  RETURN_IF_ERROR(processor_->plan(static_cast<int64_t>(samples.size())));
-  return processor_->process(samples);
+Result<std::unique_ptr<Ear::Listening>> Ear::listen(std::span<const std::byte> file) const {
+  ASSIGN_OR_RETURN(SoundDecoder decoder, SoundDecoder::open(file, processor_->rate(), limits_));
+  return std::unique_ptr<Listening>(new Listening(*processor_, std::move(decoder)));
+}
+
+Status Ear::Listening::advance() {
+  constexpr int64_t kFramesOfPiece = 1 << 20;
+  if (decoder_) {
+    RETURN_IF_ERROR(decoder_->advance(kFramesOfPiece));
+    if (!decoder_->done()) return {};
+    std::vector<float> samples = decoder_->take();
+    decoder_.reset();
+    RETURN_IF_ERROR(processor_->plan(static_cast<int64_t>(samples.size())));
+    spectra_ = processor_->begin(std::move(samples));
+  }
+  if (!spectra_->done()) spectra_->advance();
+  return {};
 }
 
 Result<Ear::Spectrum> Ear::spectrum(std::span<const std::byte> file) const {

@@ -2,8 +2,8 @@
 //
 // Thread-safe.
 #pragma once
-#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,10 +24,32 @@ class Ear {
   bool soft_token_is_text() const { return processor_->soft_token_is_text(); }
   // Reads the header of a sound. Errors: those of read_sound_info() and SoundProcessor::plan().
   Result<ImagePlan> plan(std::span<const std::byte> file) const;
-  // Decodes a sound and makes its spectra. Errors: those of decode_sound(), and what `goes_on`, which
-  // is asked meanwhile, returns.
-  Result<std::vector<SoundView>> hear(std::span<const std::byte> file,
-                                      const std::function<Status()>& goes_on) const;
+  // A sound that is decoded and becomes spectra, piece by piece.
+  class Listening {
+   public:
+    bool done() const { return spectra_ != nullptr && spectra_->done(); }
+    // Decodes some seconds, or makes spectra of a minute; the last piece of the former and the first of
+    // the latter are one. REQUIRES: not done. Errors: those of SoundDecoder and SoundProcessor::plan().
+    Status advance();
+    // Returns what the tower reads. REQUIRES: done.
+    std::vector<SoundView> take() { return spectra_->take(); }
+    // The most bytes of its samples and spectra, which are no more numbers than samples.
+    size_t bytes() const { return bytes_; }
+
+   private:
+    friend class Ear;
+    Listening(const SoundProcessor& processor, SoundDecoder decoder)
+        : processor_(&processor),
+          bytes_(2 * sizeof(float) * static_cast<size_t>(decoder.n_samples())),
+          decoder_(std::move(decoder)) {}
+
+    const SoundProcessor* processor_;
+    const size_t bytes_;
+    std::optional<SoundDecoder> decoder_;  // until the sound is decoded
+    std::unique_ptr<SoundSpectra> spectra_;
+  };
+  // REQUIRES: the file and the ear outlive it. Errors: those of SoundDecoder::open().
+  Result<std::unique_ptr<Listening>> listen(std::span<const std::byte> file) const;
 
   // --- Of models that hear windows; REQUIRES: hears_windows().
   bool hears_windows() const { return processor_->window_frames() > 0; }

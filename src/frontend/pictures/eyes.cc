@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <future>
 #include <new>
+#include <type_traits>
 
 #include "base/json_text.h"
 #include "base/memory.h"
@@ -107,12 +108,9 @@ Identity hash_of(const ImageProcessorFiles& files, const std::string& apart) {
 template <class Processor>
 std::optional<PromptMark> mark_of(const Processor* processor) {
   if (processor == nullptr) return std::nullopt;
-  return PromptMark{processor->placeholder(), processor->soft_token()};
-}
-
-std::optional<PromptMark> mark_of(const Ear* ear) {
-  if (ear == nullptr) return std::nullopt;
-  return PromptMark{ear->placeholder(), ear->soft_token(), ear->soft_token_is_text()};
+  PromptMark mark{processor->placeholder(), processor->soft_token()};
+  if constexpr (std::is_same_v<Processor, Ear>) mark.soft_is_text = processor->soft_token_is_text();
+  return mark;
 }
 
 }  // namespace
@@ -404,13 +402,25 @@ void Eyes::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Returns the first call of the tenant whose last turn is longest ago.
+// Whether a call would begin a sound while those that were begun take too many bytes.
+bool Eyes::must_wait(const Open& open, size_t spectra_bytes) const {
+  if (spectra_bytes <= limits_.spectra_bytes || open.rows.size() == open.call.pictures.size())
+    return false;
+  return open.call.pictures[open.rows.size()].picture.is_sound && open.begun.sound == nullptr;
+}
+
+// Returns the first call of the tenant whose last turn is longest ago, of those that need not wait. There is
+// one: with spectra comes a sound that was begun.
 std::list<Eyes::Open>::iterator Eyes::next_call() {
-  auto best = calls_.begin();
+  size_t spectra_bytes = 0;
+  for (const Open& open : calls_)
+    if (open.begun.sound != nullptr) spectra_bytes += open.begun.sound->waiting_bytes();
+  auto best = calls_.end();
+  const auto turn_of = [&](auto open) { return tenants_.at(open->call.tenant).last_turn; };
   for (auto open = calls_.begin(); open != calls_.end(); ++open) {
     if (open->cancelled.stop_requested()) return open;
-    if (tenants_.at(open->call.tenant).last_turn < tenants_.at(best->call.tenant).last_turn)
-      best = open;
+    if (must_wait(*open, spectra_bytes)) continue;
+    if (best == calls_.end() || turn_of(open) < turn_of(best)) best = open;
   }
   return best;
 }
@@ -442,7 +452,7 @@ void Eyes::work() {
   }
 }
 
-// Encodes one picture or sound, or one view of a video. Throws std::bad_alloc before the call ends.
+// Encodes one picture, one view of a video or some of a sound. Throws std::bad_alloc before the call ends.
 void Eyes::take_turn(std::list<Open>::iterator open, std::unique_lock<std::mutex>& lock) {
   const Call& call = open->call;
   const GoesOn goes_on = [&, stop = open->cancelled.get_token()]() -> Status {
@@ -467,11 +477,11 @@ Result<std::shared_ptr<const EmbeddingRows>> Eyes::next_rows_locked(
     Open& open, const GoesOn& goes_on, std::unique_lock<std::mutex>& lock) {
   const PlannedPicture& picture = open.call.pictures[open.rows.size()];
   if (auto kept = find_kept(picture)) {
-    open.video.reset();
+    open.begun.clear();
     return kept;
   }
   lock.unlock();
-  auto rows = rows_of(picture, open.video, goes_on);
+  auto rows = rows_of(picture, open.begun, goes_on);
   lock.lock();
   if (rows && *rows != nullptr) keep(*rows);
   return rows;
@@ -486,38 +496,44 @@ std::shared_ptr<const EmbeddingRows> Eyes::find_kept(const PlannedPicture& pictu
 
 // Without memory for the list, nothing is kept.
 void Eyes::keep(const std::shared_ptr<const EmbeddingRows>& rows) {
-  const auto bytes_of_rows = [](const EmbeddingRows& one) {
-    return one.values.size() * sizeof(float);
-  };
+  const auto size_of = [](const EmbeddingRows& one) { return one.values.size() * sizeof(float); };
   try {
     kept_.push_front({rows->identity, rows});
     index_[rows->identity] = kept_.begin();
-    kept_bytes_ += bytes_of_rows(*rows);
+    kept_bytes_ += size_of(*rows);
   } catch (const std::bad_alloc&) {
     kept_.clear(), index_.clear(), kept_bytes_ = 0;
   }
   while (kept_bytes_ > limits_.cache_bytes && !kept_.empty()) {
-    kept_bytes_ -= bytes_of_rows(*kept_.back().rows);
+    kept_bytes_ -= size_of(*kept_.back().rows);
     index_.erase(kept_.back().identity);
     kept_.pop_back();
   }
 }
 
+Result<bool> Eyes::add_views(const PlannedPicture& planned, Begun& begun, const GoesOn& goes_on) {
+  const Picture& picture = planned.picture;
+  if (picture.video != nullptr) {
+    if (!begun.video) begun.video.emplace(*picture.video, planned.plan, limits_.image);
+    RETURN_IF_ERROR(add_view(planned, *begun.video, goes_on));
+    return begun.video->complete();
+  }
+  if (!picture.is_sound) return true;
+  if (!begun.sound) begun.sound = std::make_unique<SoundRows>(*ear_, *ear_encoder_, picture);
+  RETURN_IF_ERROR(begun.sound->advance(goes_on));
+  return begun.sound->complete();
+}
+
 Result<std::shared_ptr<const EmbeddingRows>> Eyes::rows_of(const PlannedPicture& picture,
-                                                           std::optional<VideoRows>& video,
-                                                           const GoesOn& goes_on) {
+                                                           Begun& begun, const GoesOn& goes_on) {
   try {
-    if (picture.picture.video != nullptr) {
-      if (!video) video.emplace(*picture.picture.video, picture.plan, limits_.image);
-      if (Status seen = add_view(picture, *video, goes_on); !seen)
-        return at_place(picture.picture, std::move(seen).error());
-      if (!video->complete()) return nullptr;
-    }
-    Result<EmbeddingRows> rows = compute(picture, video, goes_on);
+    const Result<bool> all = add_views(picture, begun, goes_on);
+    if (!all) return at_place(picture.picture, all.error());
+    if (!*all) return nullptr;
+    Result<EmbeddingRows> rows = compute(picture, begun, goes_on);
     if (!rows) return at_place(picture.picture, std::move(rows).error());
     rows->identity = picture.identity;
-    const auto finite = [](float value) { return std::isfinite(value); };
-    rows->finite = std::ranges::all_of(rows->values, finite);
+    rows->finite = std::ranges::all_of(rows->values, [](float x) { return std::isfinite(x); });
     const auto bytes = static_cast<int64_t>(rows->values.size() * sizeof(float));
     auto own = std::make_unique<const EmbeddingRows>(*std::move(rows));
     held_bytes_->fetch_add(bytes);  // the deleter is called, too, if there is no memory for it
@@ -529,24 +545,6 @@ Result<std::shared_ptr<const EmbeddingRows>> Eyes::rows_of(const PlannedPicture&
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   }
-}
-
-Result<EmbeddingRows> Eyes::compute_sound(const PlannedPicture& planned, const GoesOn& goes_on) {
-  std::vector<SoundView> decoded;
-  std::span<const SoundView> heard;
-  if (const SoundView* const window = planned.picture.window.get(); window != nullptr) {
-    heard = {window, 1};
-  } else {
-    ASSIGN_OR_RETURN(decoded, ear_->hear(bytes_of(planned.picture), goes_on));
-    heard = decoded;
-  }
-  RETURN_IF_ERROR(goes_on());
-  std::vector<PicturePixels> views;
-  for (const SoundView& view : heard) views.push_back({view.values, 1, view.n_positions, 0, 0});
-  ASSIGN_OR_RETURN(EmbeddingRows rows, ear_encoder_->encode(views, goes_on));
-  rows.values.resize(rows.values.size() * static_cast<size_t>(info_.embedding_levels));
-  rows.levels = info_.embedding_levels;
-  return rows;
 }
 
 Result<EmbeddingRows> Eyes::compute_picture(const PlannedPicture& planned, const GoesOn& goes_on) {
@@ -567,9 +565,8 @@ Result<EmbeddingRows> Eyes::compute_picture(const PlannedPicture& planned, const
   }
   ASSIGN_OR_RETURN(EmbeddingRows rows, encoder_->encode(views, goes_on));
   const StitchedGrid& grid = processed.plan.stitched;
-  if (grid.rows > 0 || grid.newline_behind)
-    rows = stitched(rows, processed.plan, encoder_->newline());
-  return rows;
+  if (grid.rows == 0 && !grid.newline_behind) return rows;
+  return stitched(rows, processed.plan, encoder_->newline());
 }
 
 Status Eyes::add_view(const PlannedPicture& planned, VideoRows& video, const GoesOn& goes_on) {
@@ -584,13 +581,16 @@ Status Eyes::add_view(const PlannedPicture& planned, VideoRows& video, const Goe
   return video.add(std::move(rows));
 }
 
-Result<EmbeddingRows> Eyes::compute(const PlannedPicture& planned, std::optional<VideoRows>& video,
+// Of a video or a sound all views are there.
+Result<EmbeddingRows> Eyes::compute(const PlannedPicture& planned, Begun& begun,
                                     const GoesOn& goes_on) {
-  ASSIGN_OR_RETURN(EmbeddingRows rows, video ? video->joined(encoder_->newline())
-                                       : planned.picture.is_sound
-                                           ? compute_sound(planned, goes_on)
-                                           : compute_picture(planned, goes_on));
-  video.reset();
+  EmbeddingRows rows;
+  if (begun.video) rows = begun.video->joined(encoder_->newline());
+  if (begun.sound != nullptr) rows = begun.sound->take(info_.embedding_levels);
+  if (!begun.video && begun.sound == nullptr) {
+    ASSIGN_OR_RETURN(rows, compute_picture(planned, goes_on));
+  }
+  begun.clear();
   if (rows.n_rows == planned.plan.n_soft) return rows;
   return errorf(ErrorCode::kUnsupported,
                 "expected {} rows of the tower for its tokens in the prompt, got {}",

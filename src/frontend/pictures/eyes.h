@@ -22,6 +22,7 @@
 #include "frontend/pictures/ear.h"
 #include "frontend/pictures/picture.h"
 #include "frontend/pictures/picture_prompt.h"
+#include "frontend/pictures/sound_rows.h"
 #include "frontend/pictures/video_frames.h"
 
 namespace penstock {
@@ -36,6 +37,8 @@ class Eyes {
     size_t calls = 4096;                     // that wait
     size_t waiting_bytes = size_t{1} << 30;  // of files of calls that wait
     size_t cache_bytes = size_t{256} << 20;  // of kept rows
+    // Of samples and spectra of sounds that were begun. With more, no other sound is begun.
+    size_t spectra_bytes = size_t{256} << 20;
     // Bytes of all rows at once: of requests that run or wait, and of kept rows. 0: a quarter of the
     // machine's memory.
     int64_t row_bytes = 0;
@@ -101,12 +104,19 @@ class Eyes {
   void stop();
 
  private:
+  // What was begun of the next picture of a call, if it is a video or a sound.
+  struct Begun {
+    std::optional<VideoRows> video;
+    std::unique_ptr<SoundRows> sound;
+
+    void clear() { video.reset(), sound.reset(); }
+  };
   struct Open {
     uint64_t id = 0;
     Call call;
     Done done;
     PictureRows rows;
-    std::optional<VideoRows> video;  // the next picture, if it is a video that was begun
+    Begun begun;
     std::stop_source cancelled;
     size_t bytes = 0;       // of its files
     int64_t row_bytes = 0;  // of its rows that were not kept when it came
@@ -152,23 +162,23 @@ class Eyes {
   void take_turn(std::list<Open>::iterator open, std::unique_lock<std::mutex>& lock);
   int64_t row_bytes_of(const PlannedPicture& picture) const;
   std::optional<Error> why_over(const Open& open) const;
+  bool must_wait(const Open& open, size_t spectra_bytes) const;
   std::list<Open>::iterator next_call();
   void finish(std::list<Open>::iterator open, Result<PictureRows> result,
               std::unique_lock<std::mutex>& lock);
   std::shared_ptr<const EmbeddingRows> find_kept(const PlannedPicture& picture);
   void keep(const std::shared_ptr<const EmbeddingRows>& rows);
   using GoesOn = std::function<Status()>;  // an error: the call has ended
-  // Both return null while views of a video are missing.
-  Result<std::shared_ptr<const EmbeddingRows>> rows_of(const PlannedPicture& picture,
-                                                       std::optional<VideoRows>& video,
+  // Both return null while views of a video or a sound are missing.
+  Result<std::shared_ptr<const EmbeddingRows>> rows_of(const PlannedPicture& picture, Begun& begun,
                                                        const GoesOn& goes_on);
   Result<std::shared_ptr<const EmbeddingRows>> next_rows_locked(Open& open, const GoesOn& goes_on,
                                                                 std::unique_lock<std::mutex>& lock);
   Status add_view(const PlannedPicture& planned, VideoRows& video, const GoesOn& goes_on);
-  Result<EmbeddingRows> compute(const PlannedPicture& picture, std::optional<VideoRows>& video,
-                                const GoesOn& goes_on);
+  // Returns whether all views are there.
+  Result<bool> add_views(const PlannedPicture& planned, Begun& begun, const GoesOn& goes_on);
+  Result<EmbeddingRows> compute(const PlannedPicture& picture, Begun& begun, const GoesOn& goes_on);
   Result<EmbeddingRows> compute_picture(const PlannedPicture& picture, const GoesOn& goes_on);
-  Result<EmbeddingRows> compute_sound(const PlannedPicture& sound, const GoesOn& goes_on);
 
   const ImageProcessorFiles files_;  // of pictures
   // Null without this sense, with its encoder.

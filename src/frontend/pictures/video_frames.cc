@@ -1,6 +1,7 @@
 #include "frontend/pictures/video_frames.h"
 
 #include "base/work.h"
+#include "engine/open/picture_encoder.h"
 #include "frontend/pictures/stitch.h"
 
 namespace penstock {
@@ -95,18 +96,7 @@ std::string name_of(const VideoFrames& video, const ImagePlan& plan, const HashO
 }
 
 EmbeddingRows VideoRows::joined(std::span<const float> newline) const {
-  EmbeddingRows result;
-  if (views_.empty()) return result;
-  result.levels = views_[0].levels;
-  const auto levels = static_cast<size_t>(result.levels);
-  for (const EmbeddingRows& view : views_) result.n_rows += view.n_rows;
-  for (size_t level = 0; level < levels; ++level) {
-    for (const EmbeddingRows& view : views_) {
-      const size_t n = view.values.size() / levels;
-      const auto first = view.values.begin() + static_cast<ptrdiff_t>(level * n);
-      result.values.insert(result.values.end(), first, first + static_cast<ptrdiff_t>(n));
-    }
-  }
+  EmbeddingRows result = joined_rows(views_);
   if (plan_.stitched.newline_behind) {
     result.values.insert(result.values.end(), newline.begin(), newline.end());
     ++result.n_rows;

@@ -14,8 +14,11 @@ using nlohmann::json;
 // The names and layouts of a directory over the tensors of a GGUF file.
 class MmprojSource final : public WeightSource {
  public:
-  MmprojSource(std::unique_ptr<WeightSource> file, const MmprojFamily& family)
-      : file_(std::move(file)), family_(family) {}
+  // families: at most one that sees, and one that hears.
+  MmprojSource(std::unique_ptr<WeightSource> file, const std::vector<const MmprojFamily*>& families)
+      : file_(std::move(file)) {
+    for (const MmprojFamily* family : families) parts_.push_back({family});
+  }
   // Reads keys and tensors. Errors: see open_mmproj().
   Status read();
 
@@ -35,6 +38,12 @@ class MmprojSource final : public WeightSource {
   }
 
  private:
+  // The tower of a sense.
+  struct Part {
+    const MmprojFamily* family = nullptr;
+    int n_heads = 1;
+    bool swapped = false;  // ffn_up and ffn_down have each other's name
+  };
   const TensorInfo* find_own(std::string_view name) const {
     return file_->WeightSource::find(name);
   }
@@ -50,10 +59,11 @@ class MmprojSource final : public WeightSource {
     return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected {}", path().string(),
                   tensor.name, expected);
   }
-  std::string name_of(std::string_view own) const;
-  std::string layer_name(std::string_view own) const;
+  std::optional<std::string> name_of(std::string_view own, const Part& part) const;
+  std::string layer_name(std::string_view own, const Part& part) const;
+  Status read_part(Part& part);
   Status add(const TensorInfo& own);
-  Status relay(const TensorInfo& own, TensorInfo& tensor);
+  Status relay(const TensorInfo& own, const Part& part, TensorInfo& tensor);
   std::span<std::byte> made(TensorInfo& tensor, size_t n) {
     std::vector<std::byte>& bytes = made_.emplace_back(n);
     tensor.bytes = bytes;
@@ -61,17 +71,15 @@ class MmprojSource final : public WeightSource {
   }
   Status join_frames(const TensorInfo& own, TensorInfo& tensor);
   Status put_colours_last(const TensorInfo& own, TensorInfo& tensor);
-  Status unpair_rows(const TensorInfo& own, TensorInfo& tensor);
+  Status unpair_rows(const TensorInfo& own, int n_heads, TensorInfo& tensor);
   Status subtract_one(const TensorInfo& own, TensorInfo& tensor);
 
   const std::unique_ptr<WeightSource> file_;
-  const MmprojFamily& family_;
-  json config_, images_, processor_;
+  std::vector<Part> parts_;
+  json config_ = json::object(), images_ = json::object(), processor_;
   const json nothing_ = json::object();
   std::vector<TensorInfo> tensors_;
   std::deque<std::vector<std::byte>> made_;
-  int n_heads_ = 1;
-  bool swapped_ = false;   // ffn_up and ffn_down have each other's name
   std::vector<int> deep_;  // layers with DeepStack, ascending
 };
 
@@ -104,92 +112,120 @@ std::optional<std::pair<int, std::string_view>> numbered(std::string_view name,
   return std::pair(number, name.substr(dot + 1));
 }
 
-std::string MmprojSource::layer_name(std::string_view own) const {
-  const auto layer = numbered(own, "v.blk.");
+// What layers' tensors begin with.
+std::string_view layers_of(const MmprojFamily& family) {
+  return family.hears ? "a.blk." : "v.blk.";
+}
+
+bool is_of_sound(std::string_view own) { return own.starts_with("a.") || own.starts_with("mm.a."); }
+
+std::string MmprojSource::layer_name(std::string_view own, const Part& part) const {
+  const auto layer = numbered(own, layers_of(*part.family));
   if (!layer) return "";
-  std::string part(layer->second);
-  if (swapped_ && part.starts_with("ffn_up.")) {
-    part.replace(0, 6, "ffn_down");
-  } else if (swapped_ && part.starts_with("ffn_down.")) {
-    part.replace(0, 8, "ffn_up");
+  std::string place(layer->second);
+  if (part.swapped && place.starts_with("ffn_up.")) {
+    place.replace(0, 6, "ffn_down");
+  } else if (part.swapped && place.starts_with("ffn_down.")) {
+    place.replace(0, 8, "ffn_up");
   }
-  const auto name = renamed_tensor(family_.in_layer, part);
-  std::string prefix(family_.layers);
+  const auto name = renamed_tensor(part.family->in_layer, place);
+  std::string prefix(part.family->layers);
   prefix.replace(prefix.find("{}"), 2, std::to_string(layer->first));
   return name ? prefix + *name : "";
 }
 
-// Returns the directory's name; "": it has no such tensor.
-std::string MmprojSource::name_of(std::string_view own) const {
+// Returns the directory's name, "" of a tensor that is left out; nothing: it has no such tensor.
+std::optional<std::string> MmprojSource::name_of(std::string_view own, const Part& part) const {
   if (const auto deep = numbered(own, "v.deepstack.")) {
     const auto place = std::ranges::find(deep_, deep->first);
     static const std::vector<MmprojName> kNames = {
         {"norm", "norm"}, {"fc1", "linear_fc1"}, {"fc2", "linear_fc2"}};
     const auto name = renamed_tensor(kNames, deep->second);
-    if (place == deep_.end() || !name) return "";
+    if (place == deep_.end() || !name) return {};
     return fmt::format("visual.deepstack_merger_list.{}.{}", place - deep_.begin(), *name);
   }
-  if (std::string name = layer_name(own); !name.empty()) return name;
-  return renamed_tensor(family_.others, own).value_or("");
+  if (std::string name = layer_name(own, part); !name.empty()) return name;
+  return renamed_tensor(part.family->others, own);
 }
 
-Status MmprojSource::read() {
+Status MmprojSource::read_part(Part& part) {
   const std::string where = path().string();
-  ConfigReader vision(file_->config(), Naming::kGguf, "clip.vision", where),
+  const MmprojFamily& family = *part.family;
+  ConfigReader tower(file_->config(), Naming::kGguf, family.hears ? "clip.audio" : "clip.vision",
+                     where),
       keys(file_->config(), Naming::kGguf, "clip", where);
-  vision.set_source(file_.get());
-  MmprojFiles files{vision, keys};
-  files.dim = vision.integer({"embedding_length", ""}, 1, 1 << 16);
-  files.n_heads = n_heads_ = vision.integer({"attention.head_count", ""}, 1, 1 << 10);
-  files.n_layers = vision.integer({"block_count", ""}, 1, 1 << 10);
-  files.patch = vision.integer({"patch_size", ""}, 1, 1 << 10);
-  files.side = vision.integer({"image_size", ""}, 1, 1 << 16);
-  files.eps = vision.number({"attention.layer_norm_epsilon", ""}, 0, 1, 1e-6f);
-  files.text_dim = vision.integer({"projection_dim", ""}, 0, 1 << 20, 0);
-  const TensorInfo* up = find_own("v.blk.0.ffn_up.weight");
+  tower.set_source(file_.get());
+  MmprojFiles files{tower, keys};
+  files.dim = tower.integer({"embedding_length", ""}, 1, 1 << 16);
+  files.n_heads = part.n_heads = tower.integer({"attention.head_count", ""}, 1, 1 << 10);
+  files.n_layers = tower.integer({"block_count", ""}, 1, 1 << 10);
+  if (!family.hears) files.patch = tower.integer({"patch_size", ""}, 1, 1 << 10);
+  if (!family.hears) files.side = tower.integer({"image_size", ""}, 1, 1 << 16);
+  files.eps =
+      tower.number({"attention.layer_norm_epsilon", ""}, 0, 1, family.hears ? 1e-5f : 1e-6f);
+  files.text_dim = tower.integer({"projection_dim", ""}, 0, 1 << 20, 0);
+  const std::string up_name = std::string(layers_of(family)) + "0.ffn_up.weight";
+  const TensorInfo* up = find_own(up_name);
   if (up == nullptr || up->shape.size() != 2)
-    return errorf(ErrorCode::kCorruptFile, "{}: tensor v.blk.0.ffn_up.weight is missing", where);
-  swapped_ = up->shape[1] != files.dim && up->shape[0] == files.dim;
-  files.ffn_dim = static_cast<int>(std::clamp<int64_t>(up->shape[swapped_ ? 1 : 0], 1, 1 << 20));
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {} is missing", where, up_name);
+  part.swapped = up->shape[1] != files.dim && up->shape[0] == files.dim;
+  files.ffn_dim =
+      static_cast<int>(std::clamp<int64_t>(up->shape[part.swapped ? 1 : 0], 1, 1 << 20));
   files.images = json::object();
   for (const char* name : {"image_mean", "image_std"}) {
-    const std::vector<float> values = vision.numbers({name, ""}, 3);
+    const std::vector<float> values = tower.numbers({name, ""}, 3);
     if (!values.empty()) files.images[name] = values;
   }
   if (files.side < files.patch)
     return errorf(ErrorCode::kCorruptFile, "{}: image_size: expected at least {} pixels", where,
                   files.patch);
-  family_.make(files);
-  RETURN_IF_ERROR(vision.status());
+  family.make(files);
+  RETURN_IF_ERROR(tower.status());
   RETURN_IF_ERROR(keys.status());
-  config_ = std::move(files.config), images_ = std::move(files.images);
-  processor_ = std::move(files.processor);
-  const json& own = config_["vision_config"];
-  if (own.contains("deepstack_visual_indexes"))
-    deep_ = own["deepstack_visual_indexes"].get<std::vector<int>>();
+  config_.update(files.config), images_.update(files.images);
+  if (!files.processor.is_null()) processor_ = std::move(files.processor);
+  return {};
+}
+
+Status MmprojSource::read() {
+  for (Part& part : parts_) RETURN_IF_ERROR(read_part(part));
+  const auto seen = config_.find("vision_config");
+  if (seen != config_.end() && seen->contains("deepstack_visual_indexes"))
+    deep_ = (*seen)["deepstack_visual_indexes"].get<std::vector<int>>();
   for (const TensorInfo& tensor : file_->tensors()) RETURN_IF_ERROR(add(tensor));
   return {};
 }
 
 Status MmprojSource::add(const TensorInfo& own) {
-  for (const std::string_view sound : {"a.", "mm.a."})
-    if (own.name.starts_with(sound)) return {};
-  if (own.name == "v.patch_embd.weight.1" && family_.layouts.frames_apart) return {};
-  TensorInfo tensor = own;
-  tensor.name = name_of(own.name);
-  if (tensor.name.empty()) {
-    if (own.name == "v.token_embd.img_break" && renamed_tensor(family_.others, own.name)) return {};
+  const bool heard = is_of_sound(own.name);
+  const auto part =
+      std::ranges::find_if(parts_, [&](const Part& one) { return one.family->hears == heard; });
+  if (part == parts_.end()) {
+    if (heard) return {};  // of a tower that is not known
     return errorf(ErrorCode::kUnsupported, "{}: tensor {} is not known in towers of {}",
-                  path().string(), own.name, family_.projector);
+                  path().string(), own.name, parts_[0].family->projector);
   }
-  RETURN_IF_ERROR(relay(own, tensor));
+  const MmprojFamily& family = *part->family;
+  if (own.name == "v.patch_embd.weight.1" && family.layouts.frames_apart) return {};
+  TensorInfo tensor = own;
+  const std::optional<std::string> name = name_of(own.name, *part);
+  if (!name)
+    return errorf(ErrorCode::kUnsupported, "{}: tensor {} is not known in towers of {}",
+                  path().string(), own.name, family.projector);
+  if (name->empty()) return {};
+  tensor.name = *name;
+  RETURN_IF_ERROR(relay(own, *part, tensor));
   tensors_.push_back(std::move(tensor));
   return {};
 }
 
 // Brings a tensor into the directory's layout.
-Status MmprojSource::relay(const TensorInfo& own, TensorInfo& tensor) {
-  const MmprojLayouts& layouts = family_.layouts;
+Status MmprojSource::relay(const TensorInfo& own, const Part& part, TensorInfo& tensor) {
+  const MmprojLayouts& layouts = part.family->layouts;
+  if (part.family->hears) {  // biases of convolutions are columns
+    if (own.name.ends_with(".bias")) tensor.shape = {own.n_elements()};
+    return {};
+  }
   const bool is_patches = own.name == "v.patch_embd.weight";
   if (is_patches && layouts.frames_apart) return join_frames(own, tensor);
   if (is_patches && layouts.colours_first) return put_colours_last(own, tensor);
@@ -198,7 +234,7 @@ Status MmprojSource::relay(const TensorInfo& own, TensorInfo& tensor) {
   const auto layer = numbered(own.name, "v.blk.");
   if (layouts.rotated_rows && layer &&
       (layer->second.starts_with("attn_q.") || layer->second.starts_with("attn_k.")))
-    return unpair_rows(own, tensor);
+    return unpair_rows(own, part.n_heads, tensor);
   return {};
 }
 
@@ -240,15 +276,15 @@ Status MmprojSource::put_colours_last(const TensorInfo& own, TensorInfo& tensor)
 }
 
 // Rows of a head in adjacent pairs become the first and the second halves of the pairs.
-Status MmprojSource::unpair_rows(const TensorInfo& own, TensorInfo& tensor) {
+Status MmprojSource::unpair_rows(const TensorInfo& own, int n_heads, TensorInfo& tensor) {
   const int64_t rows = own.shape.empty() ? 0 : own.shape[0];
-  if (rows % (2 * n_heads_) != 0 ||
+  if (rows % (2 * n_heads) != 0 ||
       own.bytes.size() % static_cast<size_t>(std::max<int64_t>(rows, 1)) != 0)
     return corrupt(own, "an even number of rows in each head");
-  const size_t half = static_cast<size_t>(rows / n_heads_ / 2),
+  const size_t half = static_cast<size_t>(rows / n_heads / 2),
                size = own.bytes.size() / static_cast<size_t>(rows);
   std::byte* out = made(tensor, own.bytes.size()).data();
-  for (size_t head = 0; head < static_cast<size_t>(n_heads_); ++head) {
+  for (size_t head = 0; head < static_cast<size_t>(n_heads); ++head) {
     for (size_t part = 0; part < 2; ++part) {
       for (size_t i = 0; i < half; ++i, out += size)
         std::memcpy(out, own.bytes.data() + (head * 2 * half + 2 * i + part) * size, size);
@@ -282,18 +318,26 @@ Result<std::unique_ptr<WeightSource>> open_mmproj(const std::filesystem::path& p
     return errorf(ErrorCode::kUnsupported,
                   "{}: expected an mmproj file (general.architecture clip), got {}", path.string(),
                   arch);
-  std::string type = string_at(file->config(), "clip.vision.projector_type");
-  if (type.empty()) type = string_at(file->config(), "clip.projector_type");
+  const std::string usual = string_at(file->config(), "clip.projector_type");
+  const auto type_of = [&](bool hears) {
+    const std::string own = string_at(
+        file->config(), hears ? "clip.audio.projector_type" : "clip.vision.projector_type");
+    return own.empty() ? usual : own;
+  };
   std::vector<std::string_view> known;
+  std::vector<const MmprojFamily*> found;
   for (const MmprojFamily& family : mmproj_families()) {
-    known.push_back(family.projector);
-    if (family.projector != type) continue;
-    auto source = std::make_unique<MmprojSource>(std::move(file), family);
-    RETURN_IF_ERROR(source->read());
-    return std::unique_ptr<WeightSource>(std::move(source));
+    if (std::ranges::find(known, family.projector) == known.end())
+      known.push_back(family.projector);
+    if (family.projector == type_of(family.hears)) found.push_back(&family);
   }
-  return errorf(ErrorCode::kUnsupported, "{}: clip.projector_type: expected one of {}, got '{}'",
-                path.string(), fmt::join(known, ", "), type.substr(0, 80));
+  if (found.empty()) {
+    return errorf(ErrorCode::kUnsupported, "{}: clip.projector_type: expected one of {}, got '{}'",
+                  path.string(), fmt::join(known, ", "), type_of(false).substr(0, 80));
+  }
+  auto source = std::make_unique<MmprojSource>(std::move(file), found);
+  RETURN_IF_ERROR(source->read());
+  return std::unique_ptr<WeightSource>(std::move(source));
 }
 
 }  // namespace penstock

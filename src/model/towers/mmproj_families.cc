@@ -22,7 +22,7 @@ std::string MmprojFiles::activation(const char* gelu) const {
 }
 
 int MmprojFiles::scale(int usual) const {
-  return vision.integer({"projector.scale_factor", ""}, 1, 64, usual);
+  return tower.integer({"projector.scale_factor", ""}, 1, 64, usual);
 }
 
 namespace {
@@ -63,7 +63,7 @@ void make_idefics3(MmprojFiles& files) {
   vision["hidden_act"] = kTanh;
   files.config = {
       {"model_type", "idefics3"}, {"vision_config", vision}, {"scale_factor", files.scale(2)}};
-  const int edge = files.vision.integer({"preproc_image_size", ""}, 1, 1 << 16, 4 * files.side);
+  const int edge = files.tower.integer({"preproc_image_size", ""}, 1, 1 << 16, 4 * files.side);
   files.images.update({{"image_processor_type", "Idefics3ImageProcessor"},
                        {"size", {{"longest_edge", edge}}},
                        {"max_image_size", {{"longest_edge", files.side}}}});
@@ -73,8 +73,8 @@ void make_lfm2(MmprojFiles& files) {
   json vision = files.usual_config();
   vision["hidden_act"] = kTanh;
   vision.erase("image_size");
-  vision["num_patches"] = files.vision.rows_of("v.position_embd.weight");
-  const bool normed = files.vision.has_tensor("mm.input_norm.weight");
+  vision["num_patches"] = files.tower.rows_of("v.position_embd.weight");
+  const bool normed = files.tower.has_tensor("mm.input_norm.weight");
   files.config = {{"model_type", "lfm2_vl"},
                   {"vision_config", vision},
                   {"projector_use_layernorm", normed},
@@ -86,9 +86,9 @@ void make_lfm2(MmprojFiles& files) {
 
 // Areas of pixels, as published where the file has none.
 void make_area_images(MmprojFiles& files, const char* type, int least, int most) {
-  const int merge = files.vision.integer({"spatial_merge_size", ""}, 1, 16, 2);
-  least = files.vision.integer({"image_min_pixels", ""}, 1, 1 << 28, least);
-  most = files.vision.integer({"image_max_pixels", ""}, 1, 1 << 28, most);
+  const int merge = files.tower.integer({"spatial_merge_size", ""}, 1, 16, 2);
+  least = files.tower.integer({"image_min_pixels", ""}, 1, 1 << 28, least);
+  most = files.tower.integer({"image_max_pixels", ""}, 1, 1 << 28, most);
   files.images.update({{"image_processor_type", type},
                        {"patch_size", files.patch},
                        {"merge_size", merge},
@@ -101,7 +101,7 @@ json qwen_config(MmprojFiles& files) {
           {"num_heads", files.n_heads},
           {"patch_size", files.patch},
           {"temporal_patch_size", 2},
-          {"spatial_merge_size", files.vision.integer({"spatial_merge_size", ""}, 1, 16, 2)}};
+          {"spatial_merge_size", files.tower.integer({"spatial_merge_size", ""}, 1, 16, 2)}};
 }
 
 void make_qwen2_vl(MmprojFiles& files) {
@@ -116,7 +116,7 @@ void make_qwen2_vl(MmprojFiles& files) {
 
 void make_qwen2_5_vl(MmprojFiles& files) {
   json vision = qwen_config(files);
-  const int every = files.vision.integer({"n_wa_pattern", ""}, 1, 1 << 10, 8);
+  const int every = files.tower.integer({"n_wa_pattern", ""}, 1, 1 << 10, 8);
   json whole = json::array();
   for (int layer = every - 1; layer < files.n_layers; layer += every) whole.push_back(layer);
   vision.update({{"hidden_size", files.dim},
@@ -124,15 +124,20 @@ void make_qwen2_5_vl(MmprojFiles& files) {
                  {"intermediate_size", files.ffn_dim},
                  {"hidden_act", files.activation(kTanh)},
                  {"fullatt_block_indexes", whole},
-                 {"window_size", files.vision.integer({"window_size", ""}, 1, 1 << 16, 112)}});
+                 {"window_size", files.tower.integer({"window_size", ""}, 1, 1 << 16, 112)}});
   files.config = {{"model_type", "qwen2_5_vl"}, {"vision_config", vision}};
   make_area_images(files, "Qwen2VLImageProcessor", 56 * 56, 28 * 28 * 16384);
+}
+
+void make_qwen2_5_omni(MmprojFiles& files) {
+  make_qwen2_5_vl(files);
+  files.config["model_type"] = "qwen2_5_omni_thinker";
 }
 
 void make_qwen3_vl(MmprojFiles& files) {
   json vision = qwen_config(files);
   json deep = json::array();
-  const json* marked = files.vision.find({"is_deepstack_layers", ""});
+  const json* marked = files.tower.find({"is_deepstack_layers", ""});
   for (size_t i = 0; marked != nullptr && marked->is_array() && i < marked->size(); ++i) {
     const json& mark = (*marked)[i];
     if (mark == true || mark == 1) deep.push_back(i);
@@ -141,7 +146,7 @@ void make_qwen3_vl(MmprojFiles& files) {
                  {"out_hidden_size", files.text_dim},
                  {"intermediate_size", files.ffn_dim},
                  {"hidden_act", files.activation(kTanh)},
-                 {"num_position_embeddings", files.vision.rows_of("v.position_embd.weight")},
+                 {"num_position_embeddings", files.tower.rows_of("v.position_embd.weight")},
                  {"deepstack_visual_indexes", deep}});
   files.config = {{"model_type", "qwen3_vl"}, {"vision_config", vision}};
   make_area_images(files, "Qwen2VLImageProcessor", 256 * 256, 4096 * 4096);
@@ -152,7 +157,7 @@ void make_glm4v(MmprojFiles& files) {
   // clip.vision.feed_forward_length is the projector's width.
   vision.update({{"hidden_size", files.dim},
                  {"out_hidden_size", files.text_dim},
-                 {"intermediate_size", files.vision.rows_of("mm.gate.weight")},
+                 {"intermediate_size", files.tower.rows_of("mm.gate.weight")},
                  {"hidden_act", files.activation("gelu")},
                  {"rms_norm_eps", files.eps},
                  {"image_size", files.side}});
@@ -168,12 +173,12 @@ void make_pixtral(MmprojFiles& files) {
                   {"vision_config", vision},
                   {"vision_feature_layer", -1},
                   {"vision_feature_select_strategy", "full"}};
-  if (files.vision.has_tensor("mm.patch_merger.weight")) {
+  if (files.tower.has_tensor("mm.patch_merger.weight")) {
     files.config = {
         {"model_type", "mistral3"},
         {"vision_config", vision},
         {"vision_feature_layer", -1},
-        {"spatial_merge_size", files.vision.integer({"spatial_merge_size", ""}, 1, 16, 2)},
+        {"spatial_merge_size", files.tower.integer({"spatial_merge_size", ""}, 1, 16, 2)},
         {"text_config", {{"rms_norm_eps", files.eps}}}};
   }
   files.images.update({{"image_processor_type", "PixtralImageProcessor"},
@@ -183,26 +188,26 @@ void make_pixtral(MmprojFiles& files) {
 
 void make_internvl(MmprojFiles& files) {
   json vision = files.usual_config();
-  const bool layer_norm = files.vision.has_tensor("v.blk.0.ln1.bias");
+  const bool layer_norm = files.tower.has_tensor("v.blk.0.ln1.bias");
   const int scale = files.scale(2), side = files.side / files.patch / scale;
   vision.update({{"hidden_act", files.activation("gelu")},
                  {"norm_type", layer_norm ? "layer_norm" : "rms_norm"},
-                 {"use_qk_norm", files.vision.has_tensor("v.blk.0.attn_q_norm.weight")}});
+                 {"use_qk_norm", files.tower.has_tensor("v.blk.0.attn_q_norm.weight")}});
   files.config = {
       {"model_type", "internvl"}, {"vision_config", vision}, {"downsample_ratio", 1.0 / scale}};
   files.images.update(
       {{"image_processor_type", "GotOcr2ImageProcessor"},
        {"size", files.square()},
        {"crop_to_patches", true},
-       {"min_patches", files.vision.integer({"preproc_min_tiles", ""}, 1, 1024, 1)},
-       {"max_patches", files.vision.integer({"preproc_max_tiles", ""}, 1, 1024, 12)}});
+       {"min_patches", files.tower.integer({"preproc_min_tiles", ""}, 1, 1024, 1)},
+       {"max_patches", files.tower.integer({"preproc_max_tiles", ""}, 1, 1024, 12)}});
   files.processor = {{"image_seq_length", side * side}};
 }
 
 // LLaVA and LLaVA-NeXT. Files without feature_layer end with the layer whose states are taken.
 void make_llava(MmprojFiles& files) {
   const bool clip =
-      files.vision.has_tensor("v.class_embd") || files.vision.has_tensor("v.class_embd.weight");
+      files.tower.has_tensor("v.class_embd") || files.tower.has_tensor("v.class_embd.weight");
   const char* strategy = clip ? "default" : "full";
   json vision = files.usual_config();
   vision.update({{"model_type", clip ? "clip_vision_model" : "siglip_vision_model"},
@@ -211,9 +216,8 @@ void make_llava(MmprojFiles& files) {
                   {"vision_config", vision},
                   {"vision_feature_layer", -1},
                   {"vision_feature_select_strategy", strategy}};
-  const std::vector<int> layers = files.vision.integers({"feature_layer", ""}, -1024, 1024),
-                         pinpoints =
-                             files.vision.integers({"image_grid_pinpoints", ""}, 1, 1 << 16);
+  const std::vector<int> layers = files.tower.integers({"feature_layer", ""}, -1024, 1024),
+                         pinpoints = files.tower.integers({"image_grid_pinpoints", ""}, 1, 1 << 16);
   if (!layers.empty()) files.config["vision_feature_layer"] = layers;
   files.processor = {{"patch_size", files.patch},
                      {"vision_feature_select_strategy", strategy},
@@ -308,6 +312,17 @@ std::vector<MmprojFamily> block_families() {
        qwen2,
        {.frames_apart = true},
        make_qwen2_5_vl},
+      {"qwen2.5o",
+       "visual.blocks.{}.",
+       with_more(gated, {{"ln1", "norm1"},
+                         {"ln2", "norm2"},
+                         {"attn_out", "attn.proj"},
+                         {"attn_q", "attn.q"},
+                         {"attn_k", "attn.k"},
+                         {"attn_v", "attn.v"}}),
+       qwen2,
+       {.frames_apart = true},
+       make_qwen2_5_omni},
       {"qwen3vl_merger",
        "visual.blocks.{}.",
        with_more(qwen, {{"ffn_up", "mlp.linear_fc1"}, {"ffn_down", "mlp.linear_fc2"}}),
@@ -388,7 +403,8 @@ std::vector<MmprojFamily> other_families() {
 std::span<const MmprojFamily> mmproj_families() {
   static const std::vector<MmprojFamily> list = [] {
     std::vector<MmprojFamily> all = siglip_families();
-    for (std::vector<MmprojFamily> more : {block_families(), other_families()})
+    for (const std::vector<MmprojFamily>& more :
+         {block_families(), other_families(), mmproj_ears()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

@@ -13,7 +13,7 @@ namespace penstock {
 // A tensor's name in both forms, without ".weight" and ".bias"; in a layer: behind the layer's prefix.
 struct MmprojName {
   std::string_view gguf, hf;
-  bool whole = false;  // hf is the whole name: nothing follows it
+  bool whole = false;  // hf is the whole name: nothing follows it. "": the tensor is left out
 };
 
 // What the file holds in another order than the directory.
@@ -26,11 +26,13 @@ struct MmprojLayouts {
 
 // Makes the directory's files of an mmproj file's keys.
 struct MmprojFiles {
-  ConfigReader& vision;  // keys clip.vision.*
-  ConfigReader& keys;    // keys clip.*
+  ConfigReader& tower;  // keys clip.vision.*, or clip.audio.*
+  ConfigReader& keys;   // keys clip.*
+  // patch, side: of towers that see
   int dim = 0, n_heads = 0, n_layers = 0, ffn_dim = 0, patch = 0, side = 0;
   float eps = 0;
   int text_dim = 0;
+  // images: preprocessor_config.json, of sounds too
   nlohmann::json config, images, processor;
 
   // The names of SigLIP's, CLIP's, Pixtral's and InternVL's configurations.
@@ -46,9 +48,12 @@ struct MmprojFamily {
   std::vector<MmprojName> in_layer, others;
   MmprojLayouts layouts;
   void (*make)(MmprojFiles& files);
+  bool hears = false;
 };
 
-// The one list.
+// Those that hear; in mmproj_ears.cc.
+std::vector<MmprojFamily> mmproj_ears();
+// The one list. A projector that sees and hears is in it twice.
 std::span<const MmprojFamily> mmproj_families();
 
 }  // namespace penstock

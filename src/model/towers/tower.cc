@@ -378,6 +378,12 @@ TowerPass::~TowerPass() = default;
 
 bool TowerPass::done() const { return frame_ == patches_.grid.n_frames; }
 
+size_t TowerPass::bytes() const {
+  const ModelConfig& layers = tower_.config_.layers;
+  const int64_t values = layers.model_dim + 2 * int64_t{layers.kv_dim()};
+  return static_cast<size_t>(grid_->n_rows * values) * sizeof(float);
+}
+
 // Fills up the sound's places behind its features.
 void TowerPass::add_tail() {
   const std::span<const float> rows = tower_.weights_->usm->tail();

@@ -88,6 +88,10 @@ class TowerPass {
   ~TowerPass();
 
   bool done() const;
+  // Number of pieces from beginning to end.
+  size_t n_pieces() const { return pieces_.size() * static_cast<size_t>(patches_.grid.n_frames); }
+  // About the bytes that it holds between pieces: the stream, keys and values.
+  size_t bytes() const;
   // Computes the next piece. REQUIRES: not done; no step is under way.
   Status advance(Ops& ops);
   // REQUIRES: done.
