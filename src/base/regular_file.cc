@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/file_error.h"
+
 namespace penstock {
 namespace {
 
@@ -15,6 +17,7 @@ const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a directory";
   if (S_ISFIFO(mode)) return "a FIFO";
   if (S_ISSOCK(mode)) return "a socket";
+  if (S_ISLNK(mode)) return "a symbolic link";
   return "a device";
 }
 
@@ -89,6 +92,23 @@ Result<std::string> read_regular_file(const std::filesystem::path& path, size_t 
     text.append(piece.data(), static_cast<size_t>(n));
     if (text.size() > max_bytes) return too_long(text.size());
   }
+}
+
+Result<FileDescriptor> create_fresh_file(const std::filesystem::path& path) {
+  struct stat info{};
+  if (::lstat(path.c_str(), &info) == 0) {
+    if (!S_ISREG(info.st_mode))
+      return errorf(ErrorCode::kIo,
+                    "{}: expected nothing, or a file that an earlier run left, got {}",
+                    path.string(), kind_of(info.st_mode));
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT)
+      return errorf(file_error(errno), "{}: {}", path.string(), std::strerror(errno));
+  }
+  FileDescriptor file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (file.number() < 0)
+    return errorf(file_error(errno), "{}: {}", path.string(), std::strerror(errno));
+  return file;
 }
 
 bool begins_with(const std::filesystem::path& path, std::string_view magic) {

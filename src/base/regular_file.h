@@ -27,6 +27,8 @@ class FileDescriptor {
   }
   ~FileDescriptor();
   int number() const { return number_; }
+  // Gives the descriptor up, for a caller that closes it.
+  int release() { return std::exchange(number_, -1); }
 
  private:
   int number_;
@@ -41,6 +43,11 @@ Status check_regular_file(const std::filesystem::path& path);
 // Reads the whole file. Errors: those of open_regular_file(); kCorruptFile when it is longer than
 // max_bytes.
 Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes);
+// Creates a file for writing that nobody else has open. A regular file of that name, which an earlier run
+// left, is removed (not written into: it may have another name too); anything else is refused, a symbolic
+// link above all. For temporary files that are renamed when they are whole. Errors: kIo;
+// kResourceExhausted.
+Result<FileDescriptor> create_fresh_file(const std::filesystem::path& path);
 // Whether the path is a regular file that is empty or begins with `magic`: an earlier output of the kind
 // that magic tells, which a new one may replace.
 bool begins_with(const std::filesystem::path& path, std::string_view magic);

@@ -92,6 +92,10 @@ int run_main(int argc, char** argv) {
   }
   for (size_t i = 0; i < subs.size(); ++i) {
     if (!subs[i]->parsed()) continue;
+    if (const std::string taken = taken_argument(*subs[i], args); !taken.empty()) {
+      std::fputs(taken.c_str(), stderr);
+      return kExitUsage;
+    }
     const int code = carry_out(*subs[i], actions[i], argv);
     if (story && code == kExitOk) std::fputs(kNext, stderr);
     return code;

@@ -1,6 +1,5 @@
 #include "formats/tensor_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include "base/file_error.h"
+#include "base/regular_file.h"
 
 namespace penstock {
 
@@ -35,11 +35,9 @@ Result<TensorFile> TensorFile::create(const std::filesystem::path& path, std::st
   file.path_ = path;
   file.partial_ = path;
   file.partial_ += ".partial";
-  file.fd_ = ::open(file.partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file.fd_ < 0)
-    return errorf(file_error(errno), "{}: {}", file.partial_.string(), std::strerror(errno));
-  // EINVAL: a device, which has no size.
-  if (::ftruncate(file.fd_, static_cast<off_t>(file_size)) != 0 && errno != EINVAL) {
+  ASSIGN_OR_RETURN(FileDescriptor fresh, create_fresh_file(file.partial_));
+  file.fd_ = fresh.release();
+  if (::ftruncate(file.fd_, static_cast<off_t>(file_size)) != 0) {
     return errorf(file_error(errno), "{}: {} bytes: {}", file.partial_.string(), file_size,
                   std::strerror(errno));
   }

@@ -31,8 +31,8 @@ class TensorFile {
   // removes the temporary file unless finish() has succeeded
   ~TensorFile();
 
-  // Creates a temporary file and writes the header. Errors, also of the calls below: kIo;
-  // kResourceExhausted when the disk is full.
+  // Creates a temporary file, as create_fresh_file() does, and writes the header. Errors, also of the calls
+  // below: kIo; kResourceExhausted when the disk is full.
   static Result<TensorFile> create(const std::filesystem::path& path, std::string_view header,
                                    std::vector<Slot> slots, uint64_t file_size);
 

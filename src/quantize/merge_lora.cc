@@ -4,9 +4,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/file_error.h"
 #include "formats/gguf_writer.h"
 #include "formats/hf_config.h"
 #include "formats/safetensors_writer.h"
+#include "quantize/write/output.h"
 
 namespace penstock {
 
@@ -54,7 +56,7 @@ Status write_tensors(const WeightSource& base, const MergedModules& modules, Wri
   return file.finish();
 }
 
-Status copy_beside_weights(const fs::path& from, const fs::path& to) {
+Status copy_beside_weights(const fs::path& from, UnfinishedDirectory& out) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(from, error)) {
     const std::string name = entry.path().filename().string(),
@@ -63,14 +65,28 @@ Status copy_beside_weights(const fs::path& from, const fs::path& to) {
                          extension == ".gguf" || extension == ".pt" || extension == ".pth" ||
                          name.ends_with(".index.json");
     if (!entry.is_regular_file() || weights) continue;
-    fs::copy_file(entry.path(), to / name, error);
-    if (error) return errorf(ErrorCode::kIo, "{}: {}", (to / name).string(), error.message());
+    ASSIGN_OR_RETURN(const fs::path to, out.place(name));
+    fs::copy_file(entry.path(), to, error);
+    if (error) return errorf(file_error(error.value()), "{}: {}", to.string(), error.message());
   }
   if (error) return errorf(ErrorCode::kIo, "{}: {}", from.string(), error.message());
   return {};
 }
 
+Status write_directory(const WeightSource& base, const MergedModules& modules,
+                       const fs::path& path) {
+  ASSIGN_OR_RETURN(UnfinishedDirectory out, UnfinishedDirectory::begin(path));
+  RETURN_IF_ERROR(copy_beside_weights(base.path(), out));
+  SafetensorsWriter writer;
+  writer.set_metadata("format", "pt");
+  ASSIGN_OR_RETURN(const fs::path weights, out.place("model.safetensors"));
+  RETURN_IF_ERROR(write_tensors(base, modules, writer, weights));
+  return out.finish();
+}
+
 Status check_merge(const WeightSource& base, const LoraAdapter& adapter, const fs::path& out) {
+  RETURN_IF_ERROR(check_no_input(out, &base, {}));
+  if (base.naming() == Naming::kHuggingFace) RETURN_IF_ERROR(remove_unfinished(out));
   std::error_code error;
   if (fs::exists(out, error))
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a new output, got one that exists",
@@ -93,7 +109,8 @@ Status check_merge(const WeightSource& base, const LoraAdapter& adapter, const f
 
 }  // namespace
 
-Status merge_lora(const WeightSource& base, const LoraAdapter& adapter, const fs::path& out) {
+Status merge_lora(const WeightSource& base, const LoraAdapter& adapter, const fs::path& place) {
+  const fs::path out = without_slash(place);
   RETURN_IF_ERROR(check_merge(base, adapter, out));
   MergedModules modules;
   for (const LoraModule& module : adapter.modules) modules[module.weight] = &module;
@@ -106,16 +123,8 @@ Status merge_lora(const WeightSource& base, const LoraAdapter& adapter, const fs
     }
     return write_tensors(base, modules, writer, out);
   }
-  std::error_code error;
-  fs::create_directories(out, error);
-  if (error) return errorf(ErrorCode::kIo, "{}: {}", out.string(), error.message());
-  Status written = copy_beside_weights(base.path(), out);
-  if (written) {
-    SafetensorsWriter writer;
-    writer.set_metadata("format", "pt");
-    written = write_tensors(base, modules, writer, out / "model.safetensors");
-  }
-  if (!written) fs::remove_all(out, error);  // removes what this call created
+  const Status written = write_directory(base, modules, out);
+  if (!written) (void)remove_unfinished(out);
   return written;
 }
 

@@ -7,7 +7,9 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "base/file_error.h"
 #include "base/log.h"
 #include "formats/gguf_sampling.h"
 #include "formats/hf_config.h"
@@ -55,7 +57,7 @@ class Run {
   Status finish();
   Status finish_gguf();
   Status finish_directory();
-  Status copy_side_files() const;
+  Status copy_side_files(UnfinishedDirectory& out) const;
   Status check_written() const;
   Result<std::string> fingerprint() const;
   int n_outside() const { return static_cast<int>(map_.outside.size()); }
@@ -72,6 +74,7 @@ class Run {
   ImportanceMatrix importance_;
   std::unique_ptr<LayerMethod> method_;
   PartStore parts_;
+  std::optional<UnfinishedDirectory> directory_;  // that is being written
   QuantizeReport report_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
@@ -407,7 +410,7 @@ Status Run::finish_gguf() {
   return assemble_gguf(parts_, n_parts(), metadata, job_.out);
 }
 
-Status Run::copy_side_files() const {
+Status Run::copy_side_files(UnfinishedDirectory& out) const {
   const fs::path& from = source_->path();
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(from, error)) {
@@ -419,8 +422,9 @@ Status Run::copy_side_files() const {
     const bool config = name == "config.json" || name == "quantize_config.json" ||
                         name == "hf_quant_config.json" || name == "recipe.yaml";
     if (!entry.is_regular_file() || weights || config) continue;
-    fs::copy_file(entry.path(), job_.out / name, fs::copy_options::overwrite_existing, error);
-    if (error) return errorf(ErrorCode::kIo, "{}: {}", (job_.out / name).string(), error.message());
+    ASSIGN_OR_RETURN(const fs::path to, out.place(name));
+    fs::copy_file(entry.path(), to, error);
+    if (error) return errorf(file_error(error.value()), "{}: {}", to.string(), error.message());
   }
   return {};
 }
@@ -430,10 +434,9 @@ const char* torch_dtype(QuantType type) {
 }
 
 Status Run::finish_directory() {
-  std::error_code error;
-  fs::create_directories(job_.out, error);
-  if (error) return errorf(ErrorCode::kIo, "{}: {}", job_.out.string(), error.message());
-  RETURN_IF_ERROR(assemble_safetensors(parts_, n_parts(), job_.out));
+  ASSIGN_OR_RETURN(directory_, UnfinishedDirectory::begin(job_.out));
+  UnfinishedDirectory& out = *directory_;
+  RETURN_IF_ERROR(assemble_safetensors(parts_, n_parts(), out));
   json config;
   if (source_->naming() == Naming::kHuggingFace) {
     config = source_->config();
@@ -442,7 +445,7 @@ Status Run::finish_directory() {
       config.erase("dtype");
       config["torch_dtype"] = torch_dtype(recipe_.ftype.base);
     }
-    RETURN_IF_ERROR(copy_side_files());
+    RETURN_IF_ERROR(copy_side_files(out));
   } else {
     ASSIGN_OR_RETURN(config, hf_config_of(*source_, config_));
     if (recipe_.layout == Layout::kPlain) config["torch_dtype"] = torch_dtype(recipe_.ftype.base);
@@ -451,7 +454,7 @@ Status Run::finish_directory() {
                      {"mtp_num_hidden_layers", map_.n_next_tokens}});
     if (job_.tokenizer_files) {
       ASSIGN_OR_RETURN(const auto files, job_.tokenizer_files(*source_));
-      for (const auto& [name, text] : files) RETURN_IF_ERROR(write_file(job_.out / name, text));
+      for (const auto& [name, text] : files) RETURN_IF_ERROR(out.write(name, text));
     }
     if (const json& sampling = source_->generation_config(); !sampling.empty())
       RETURN_IF_ERROR(write_file(job_.out / "generation_config.json", sampling.dump(2) + "\n"));
@@ -467,7 +470,7 @@ Status Run::finish_directory() {
   for (const auto& layer : map_.layers) keep(layer);
   const json quantization = quantization_config(recipe_, kept);
   if (!quantization.is_null()) config["quantization_config"] = quantization;
-  return write_file(job_.out / "config.json", config.dump(2) + "\n");
+  return out.write("config.json", config.dump(2) + "\n");
 }
 
 // Reads the written configuration back: a property that the other format cannot express is an
@@ -480,23 +483,9 @@ Status Run::check_written() const {
   const std::string difference = config_difference(here, there);
   if (difference.empty() || source_->naming() == naming_) return {};
   std::error_code ignored;
-  fs::remove_all(job_.out, ignored);
+  if (naming_ == Naming::kGguf) fs::remove(job_.out, ignored);
   return errorf(ErrorCode::kUnsupported, "{}: {}: the output's format cannot say it",
                 source_->path().string(), difference);
-}
-
-// Removes the files of an earlier output's directory, whose place is checked. A GGUF file is replaced by the
-// new one's renaming.
-Status remove_earlier_files(const fs::path& directory) {
-  std::error_code error;
-  if (!fs::exists(directory, error)) return {};
-  std::vector<fs::path> files;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error))
-    files.push_back(entry->path());
-  for (size_t i = 0; i < files.size() && !error; ++i) fs::remove(files[i], error);
-  if (error) return errorf(ErrorCode::kIo, "{}: {}", directory.string(), error.message());
-  return {};
 }
 
 Status Run::finish() {
@@ -508,12 +497,16 @@ Status Run::finish() {
   RETURN_IF_ERROR(parts_.write(extras, list));
   RETURN_IF_ERROR(note("writing"));
   RETURN_IF_ERROR(check_place());  // hours later something else may be there
-  if (naming_ == Naming::kHuggingFace) RETURN_IF_ERROR(remove_earlier_files(job_.out));
-  RETURN_IF_ERROR(naming_ == Naming::kGguf ? finish_gguf() : finish_directory());
-  RETURN_IF_ERROR(check_written());
+  Status written = naming_ == Naming::kGguf ? finish_gguf() : finish_directory();
+  if (written) written = check_written();
+  if (!written) {
+    if (naming_ == Naming::kHuggingFace) (void)remove_unfinished(job_.out);
+    return written;
+  }
+  if (directory_) RETURN_IF_ERROR(directory_->finish());
   parts_.remove();
-  ASSIGN_OR_RETURN(const auto written, open_weights(job_.out));
-  for (const TensorInfo& tensor : written->tensors())
+  ASSIGN_OR_RETURN(const auto output, open_weights(job_.out));
+  for (const TensorInfo& tensor : output->tensors())
     report_.bytes_out += static_cast<int64_t>(tensor.bytes.size());
   return {};
 }

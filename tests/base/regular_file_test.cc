@@ -123,5 +123,37 @@ TEST_F(RegularFileTest, StreamsReadAndSeek) {
   EXPECT_EQ(line, "2");
 }
 
+std::string content_of(const fs::path& path) { return read_regular_file(path, 1 << 20).value(); }
+
+// What lies under the name of a temporary file is never written into.
+TEST_F(RegularFileTest, FreshFilesAreNobodyElses) {
+  const fs::path place = folder_ / "out.partial";
+  const auto write_fresh = [&](const std::string& text) {
+    const auto file = create_fresh_file(place);
+    return file && ::write(file->number(), text.data(), text.size()) == ssize_t(text.size());
+  };
+  EXPECT_TRUE(write_fresh("new"));
+  EXPECT_EQ(content_of(place), "new");
+  // what an earlier run left goes, and what has its bytes under another name stays
+  fs::create_hard_link(place, folder_ / "other");
+  EXPECT_TRUE(write_fresh("newest"));
+  EXPECT_EQ(content_of(place), "newest");
+  EXPECT_EQ(content_of(folder_ / "other"), "new");
+  fs::remove(place);
+  for (const char* target : {"other", "none"}) {
+    fs::create_symlink(folder_ / target, place);
+    const auto refused = create_fresh_file(place);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kIo);
+    EXPECT_THAT(refused.error().message, HasSubstr("got a symbolic link"));
+    fs::remove(place);
+  }
+  EXPECT_EQ(content_of(folder_ / "other"), "new");
+  EXPECT_FALSE(fs::exists(folder_ / "none"));
+  fs::create_directory(place);
+  EXPECT_THAT(create_fresh_file(place).error().message, HasSubstr("got a directory"));
+  EXPECT_EQ(create_fresh_file(folder_ / "no" / "place").error().code, ErrorCode::kIo);
+}
+
 }  // namespace
 }  // namespace penstock

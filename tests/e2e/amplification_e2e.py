@@ -29,7 +29,7 @@ class Lists(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--no-log-requests", "--reply-cache", "16MiB", *TEMPLATE)
+        cls.server = Server("--no-log-requests", "--reply-cache", "16MiB", "--allow-image-urls", *TEMPLATE)
         cls.server.generate()
 
     @classmethod
@@ -97,6 +97,10 @@ class Lists(unittest.TestCase):
                                                "banned_token_ids": banned}).json()
         self.assertGreater(len(banned), 64)
         self.assertFalse(set(reply["choices"][0]["token_ids"]) & set(banned))
+
+    def test_bodies_in_which_pictures_by_url_are_looked_for(self):
+        for value in ([], {}, 0):
+            self.refused("/v1/chat/completions", {"messages": [value] * 4_000_000, "user": "image http"}, "body: too many values")
 
     def test_names_that_a_choice_of_tools_has(self):
         tools = [{"type": "function", "function": {"name": "f"}}]

@@ -84,6 +84,12 @@ class Usage(unittest.TestCase):
             self.assertEqual((code, out.count(str(files[0]).encode())), (4, 1), out)
             self.assertEqual(penstock("cache", "verify", folder, "--remove")[0], 0)
             self.assertFalse(files[0].exists())
+            # Six descriptors: those of the program and of the folders, none is left for a block.
+            few = subprocess.run(["bash", "-c", "ulimit -n 6; exec \"$@\"", "bash", PROGRAM, "cache", "verify", folder, "--remove"],
+                                 capture_output=True, text=True, timeout=60)
+            self.assertEqual(few.returncode, 1, few)
+            self.assertIn(f"{len(files) - 1} could not be read", few.stdout)
+            self.assertTrue(all(path.exists() for path in files[1:]))
             self.assertEqual(penstock("cache", "prune", folder, "--size", "much")[0], 2)
             self.assertIn(b"0 B left", penstock("cache", "prune", folder, "--size", 0)[1])
             self.assertEqual(penstock("cache", "list", folder, "--json")[1], b"")
@@ -230,6 +236,21 @@ class Usage(unittest.TestCase):
         code, out, err = penstock("generate", "--top-p", "7", "-p", "x")
         self.assertEqual((code, out), (2, b""))
         self.assertIn("top_p", err)
+
+    def test_lists_of_texts_do_not_take_the_model(self):
+        model = MODELS / "penstock-stories-1m-q8_0.gguf"
+        for args, taken in ((["--served-model-name", "a", model], f"--served-model-name has taken a and {model}"),
+                            (["--port", 0, "--served-model-name=a", model, "--threads", 1], f"--served-model-name has taken a and {model}"),
+                            (["--lora-modules", "a=b", f"c={model}"], f"--lora-modules has taken a=b and c={model}")):
+            code, _, err = penstock("serve", *args)
+            self.assertEqual(code, 2, args)
+            self.assertIn(f"{taken}, and there is no MODEL", err)
+        code, _, err = penstock("run", "--stop", "a", "--bad-words", "b", "/no/such/model.gguf")
+        self.assertEqual(code, 3, err)
+        self.assertIn("/no/such/model.gguf", err)
+        code, _, err = penstock("generate", "--stop", "a", model)
+        self.assertEqual(code, 2)
+        self.assertIn(f"argument {model} was not expected", err)
 
     def test_types_are_listed_once(self):
         for args in (("generate", "-n", 1, "--quantize", "q9"), ("quantize", MODELS / "penstock-stories-1m-q8_0.gguf", "x", "--type", "q9"),

@@ -129,6 +129,17 @@ class Calls(Case):
             made = self.ask(server, "broken", {"allowed_tools": ["fail"]})  # no call at all
             self.assertEqual(self.types(made), ["mcp_list_tools", "message"])
 
+    def test_what_nests_deeply_can_be_read_again_or_is_refused(self):
+        for depth, listed in ((100, True), (245, False)):
+            with self.serve("--data-dir", self.folder / "data", environment=f'FAKE_MCP_DEEP = "{depth}"') as server:
+                made = server.post(RESPONSES, self.body())
+                if not listed:
+                    self.assertIn("nested at most 128 deep", made.body.decode())
+                    continue
+                self.assertEqual(server.get(f"{RESPONSES}/{made.json()['id']}").json(), made.json())
+                after = self.ask(server, "plain", previous_response_id=made.json()["id"])
+                self.assertEqual(self.types(after), ["message"])
+
     def test_kept_and_gone_on_with(self):
         with self.serve("--data-dir", self.folder / "data") as server:
             first = self.ask(server)

@@ -27,7 +27,7 @@ def setUpModule():
 class Page(unittest.TestCase):
     """A server and a browser per class; a fresh page with nothing stored per test."""
     before = ()
-    flags, env, model = ["--served-model-name", "penstock-stories-15m", "river-base", "--threads", "1"], SLOW, None
+    flags, env, model = ["--served-model-name", "penstock-stories-15m,river-base", "--threads", "1"], SLOW, None
 
     @classmethod
     def setUpClass(cls):

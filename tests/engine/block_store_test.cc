@@ -326,7 +326,10 @@ TEST(BlockFiles, AreListedCheckedAndPruned) {
   std::vector<std::string> faults;
   const auto check = [&] {
     faults.clear();
-    const auto note = [&](const fs::path&, const std::string& fault) { faults.push_back(fault); };
+    const auto note = [&](const BlockFault& fault) {
+      faults.push_back(fault.what);
+      EXPECT_TRUE(fault.was_read) << fault.what;
+    };
     const StoreCheck check = check_store(dir.path(), note).value();
     EXPECT_EQ(check.n_blocks, 8);
     EXPECT_EQ(check.n_damaged, std::ssize(faults));
@@ -363,6 +366,32 @@ TEST(BlockFiles, AreListedCheckedAndPruned) {
   EXPECT_GT(files_below(dir.path()).size(), 0u);
   EXPECT_EQ(prune_block_files(dir / kBlockFolder, 0, 0), 0);
   EXPECT_EQ(files_below(dir.path()).size(), 0u);
+}
+
+// A block for which there is no descriptor is not called damaged: nobody may remove it for that.
+TEST(BlockFiles, ThatCannotBeReadAreNotDamaged) {
+  const TempDir dir;
+  BlockFolder folder = folder_at(dir.path());
+  for (const Block& block : {Block(1), Block(2)})
+    ASSERT_TRUE(folder.write(block.key, block.image(folder.images())));
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const int next = dup(STDERR_FILENO);
+  close(next);
+  constexpr int kFolders = 3;  // that are open while a block is read
+  rlimit few = limit;
+  few.rlim_cur = static_cast<rlim_t>(next + kFolders);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<BlockFault> faults;
+  const auto check =
+      check_store(dir.path(), [&](const BlockFault& fault) { faults.push_back(fault); });
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_TRUE(check);
+  EXPECT_EQ(check->n_blocks, 0);
+  EXPECT_EQ(check->n_damaged, 0);
+  EXPECT_EQ(check->n_unread, 2);
+  ASSERT_EQ(faults.size(), 2u);
+  for (const BlockFault& fault : faults) EXPECT_FALSE(fault.was_read) << fault.what;
 }
 
 TEST(BlockFiles, WhatLiesInTheFutureWasUsedNow) {

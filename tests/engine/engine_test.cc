@@ -452,6 +452,17 @@ TEST_F(SessionFile, GoesOnWithoutComputingAgain) {
   EXPECT_EQ(go_on(fake, tokens), 60);
 }
 
+TEST_F(SessionFile, DoesNotFollowALinkInThePlaceOfItsTemporaryFile) {
+  namespace fs = std::filesystem;
+  const std::vector<TokenId> tokens = save(60);
+  const fs::path planted = path_ + ".part", target = path_ + ".target";
+  fs::create_symlink(target, planted);
+  FakeEngine fake(config_, 1);
+  EXPECT_EQ(fake.engine->save_session(tokens, path_, "").error().code, ErrorCode::kIo);
+  EXPECT_FALSE(fs::exists(target));
+  fs::remove(planted);
+}
+
 TEST_F(SessionFile, WindowsAndAThreadMakeNoDifference) {
   config_.n_blocks = {64, 30};
   config_.windows = {0, 10};

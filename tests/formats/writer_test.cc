@@ -238,6 +238,21 @@ TEST(GgufWriter, AnUnfinishedFileDisappears) {
   EXPECT_EQ(writer.create(dir / "no/such/place.gguf").error().code, ErrorCode::kIo);
 }
 
+TEST(GgufWriter, DoesNotFollowALinkInThePlaceOfItsTemporaryFile) {
+  TempDir dir;
+  std::ofstream(dir / "precious") << "of somebody else";
+  std::filesystem::create_symlink(dir / "precious", dir / "m.gguf.partial");
+  GgufWriter writer;
+  writer.add_tensor("t", QuantType::kF32, {4});
+  const auto file = writer.create(dir / "m.gguf");
+  ASSERT_FALSE(file.has_value());
+  EXPECT_THAT(file.error().message, HasSubstr("symbolic link"));
+  std::ifstream precious(dir / "precious");
+  std::string text;
+  std::getline(precious, text);
+  EXPECT_EQ(text, "of somebody else");
+}
+
 // A vocabulary of 150,000 tokens with scores, types and 280,000 merges.
 TEST(GgufReader, ALargeVocabularyOpensFast) {
   TempDir dir;

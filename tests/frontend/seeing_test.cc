@@ -115,6 +115,27 @@ TEST_P(MmprojModels, MakeImageProcessors) {
 INSTANTIATE_TEST_SUITE_P(Tiny, MmprojModels, testing::ValuesIn(names_with_mmproj()),
                          [](const auto& info) { return info.param; });
 
+TEST(SeeingModel, BothSensesSayWhyTheyCannotBeUsed) {
+  const auto source = open_weights(golden("gemma3")).value();
+  const Seeing model("gemma3");
+  const auto why = [&](const char* sight, const char* hearing) {
+    const auto failed = [](const char* message) {
+      return tl::unexpected(Error{ErrorCode::kUnsupported, message});
+    };
+    Eyes::Towers towers;
+    if (sight != nullptr) towers.sight = failed(sight);
+    if (hearing != nullptr) towers.hearing = failed(hearing);
+    const auto eyes =
+        Eyes::open(std::move(towers), *source, *source, model.session->engine_info(), {});
+    return eyes ? "" : eyes.error().message;
+  };
+  EXPECT_EQ(why("no lens", "no drum"), "pictures: no lens; sounds: no drum");
+  EXPECT_EQ(why("no lens", nullptr), "no lens");
+  EXPECT_EQ(why(nullptr, "no drum"), "no drum");
+  EXPECT_EQ(why("no files", "no files"), "no files");
+  EXPECT_EQ(why(nullptr, nullptr), "");
+}
+
 // Cached prompts and kept replies are found by it.
 TEST(SeeingModel, APicturesIdentityIsThatOfItsTowerToo) {
   const TempDir dir;

@@ -6,10 +6,12 @@ import concurrent.futures
 import json
 import os
 import signal
+import socket
 import threading
 import time
 import tracemalloc
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import pytest
@@ -27,7 +29,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 from penstock._openai_server import _free_port  # noqa: E402
 from penstock.ray.data import ProcessorConfig, build_processor  # noqa: E402
 from penstock.ray.prefix_router import LOST_AFTER, PIECE, PrefixRouter, chain  # noqa: E402
-from penstock.ray.serve import LLMConfig, build_app, prompt_beginning  # noqa: E402
+from penstock.ray.serve import LLMConfig, build_app, prompt_beginning, target_of  # noqa: E402
 from penstock.ray.split import Known, SplitConfig, SplitIngress, build_app as build_split_app  # noqa: E402
 
 
@@ -99,6 +101,39 @@ def test_routes(url):
     status, reply = complete(url, "x", temperature=-1)
     assert status == 400 and "temperature" in reply["error"]["message"]
     assert post(url, "/v1/nowhere", {})[0] == 404
+
+
+def raw_request(url, target, method="GET"):
+    """The status of a request whose target is sent as it is, and the reply."""
+    host, port = url[len("http://"):].split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as client:
+        client.sendall(f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode("latin-1"))
+        reply = b"".join(iter(lambda: client.recv(65536), b""))
+    head, _, body = reply.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+def test_paths_arrive_as_they_were_written(url):
+    """A name may have a slash, a question mark or dots in it, percent-encoded: the server decodes them."""
+    assert raw_request(url, "/v1/models/stories")[0] == 200
+    for name in ("org%2Fname", "what%3Fmodel=stories", "a%23b", "..%2Fmodels", "a%2520b"):
+        status, body = raw_request(url, f"/v1/models/{name}")
+        assert status == 404 and urllib.parse.unquote(name) in json.loads(body)["error"]["message"], (name, status, body)
+
+
+def test_targets():
+    def target(raw, root="", query=b""):
+        return target_of({"raw_path": raw, "path": urllib.parse.unquote(raw.decode("latin-1")), "root_path": root, "query_string": query})
+
+    assert target(b"/v1/models") == "/v1/models"
+    assert target(b"/v1/files/a%2Fb", query=b"x=%3F&y") == "/v1/files/a%2Fb?x=%3F&y"
+    assert target(b"/v1/%2e%2e/x%3Fy%23z") == "/v1/%2e%2e/x%3Fy%23z"
+    assert target(b"/llm/v1/models", root="/llm") == "/v1/models"
+    assert target(b"/llm", root="/llm/") == "/"
+    for hostile in (b"@other.example/", b"*", b"", b"http://other.example/x"):
+        assert target(hostile).startswith("/")
+    assert target(b"/a b\r\nX: y#z\xff?q", query=b"a#\xff\r\n") == "/a%20b%0D%0AX:%20y%23z%FF%3Fq?a%23%FF%0D%0A"
+    assert target_of({"path": "/v1/a b", "root_path": ""}) == "/v1/a%20b"
 
 
 def test_streams(url):

@@ -10,6 +10,7 @@
 #include "../formats/temp_dir.h"
 #include "golden_models.h"
 #include "model/runner.h"
+#include "quantize/write/output.h"
 #include "support/device_ops.h"
 #include "support/stacked_adapter.h"
 
@@ -109,6 +110,25 @@ TEST(MergeLora, ExpertsInGguf) {
   testing::write_stacked(open_lora(adapter).value(), 2, 6, "qwen3moe", dir / "experts.gguf");
   expect_merged(testing::golden("qwen3_moe") / "model.gguf", dir / "experts.gguf",
                 dir / "merged.gguf", read_merged_golden(adapter / "golden.bin"));
+}
+
+// The directory of a run that was killed is no output.
+TEST(MergeLora, TakesOverWhatAnUnfinishedRunLeft) {
+  const TempDir dir;
+  const fs::path adapter = tests_dir() / "golden" / "lora" / "llama2", out = dir / "merged";
+  {
+    auto left = UnfinishedDirectory::begin(out).value();
+    ASSERT_TRUE(left.write("config.json", "{"));
+    std::ofstream(left.place("model.safetensors").value().string() + ".partial") << "half";
+  }
+  expect_merged(testing::golden("llama2"), adapter, out,
+                read_merged_golden(adapter / "golden.bin"));
+  EXPECT_FALSE(fs::exists(out / "model.safetensors.partial"));
+  EXPECT_FALSE(fs::exists(dir / "merged.unfinished"));
+  // A whole one stays.
+  const auto base = open_weights(testing::golden("llama2")).value();
+  EXPECT_EQ(merge_lora(*base, open_lora(adapter).value(), out).error().code,
+            ErrorCode::kInvalidArgument);
 }
 
 TEST(MergeLora, RefusesAnotherBase) {

@@ -7,9 +7,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include <fmt/format.h>
@@ -22,6 +26,7 @@
 #include "model/sources/synthetic.h"
 #include "quantize/evaluate.h"
 #include "quantize/golden_models.h"
+#include "quantize/write/output.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -598,6 +603,80 @@ INSTANTIATE_TEST_SUITE_P(
         LayoutCase{"nf4", "bitsandbytes", 32, false, 0.3},
         LayoutCase{"fp4", "bitsandbytes", 32, false, 0.4}, LayoutCase{"w8a8", "", 0, false, 0.05},
         LayoutCase{"fp8", "", 0, false, 0.1}, LayoutCase{"ternary", "", 0, false, 2.0}));
+
+std::map<std::string, std::string> files_in(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    files[entry.path().filename()] = std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  return files;
+}
+
+// A limit of a file's size stands for a full disk: pieces fit, and what they are put together to does not.
+TEST(Output, OfADirectoryOnAFullDiskLeavesNothing) {
+  const TempDir dir;
+  QuantizeJob job = job_of(golden("llama3"), dir / "whole", "bf16");
+  ASSERT_TRUE(quantize(job));
+  const auto whole = files_in(job.out);
+  job.out = dir / "out";
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  for (const bool exists : {false, true}) {
+    if (exists) fs::create_directory(job.out);
+    rlimit few = limit;
+    few.rlim_cur = whole.at("model.safetensors").size() - 1;
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &few), 0);
+    const auto failed = quantize(job);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::kResourceExhausted) << failed.error().message;
+    EXPECT_EQ(fs::exists(job.out), exists);
+    EXPECT_FALSE(fs::exists(dir / "out.unfinished"));
+  }
+  std::signal(SIGXFSZ, before);
+  const auto done = quantize(job);
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_GT(done->n_resumed, 0);
+  EXPECT_EQ(files_in(job.out), whole);
+}
+
+// What a killed run left is taken over, whichever file it was at; what is not its own stays.
+TEST(Output, OfADirectoryTakesOverWhatAnUnfinishedRunLeft) {
+  const TempDir dir;
+  QuantizeJob job = job_of(golden("llama3"), dir / "whole", "bf16");
+  ASSERT_TRUE(quantize(job));
+  const auto whole = files_in(job.out);
+  job.out = dir / "out";
+  const auto leave = [&] {
+    auto left = UnfinishedDirectory::begin(job.out).value();
+    ASSERT_TRUE(left.write("tokenizer.json", "{"));
+    std::ofstream(left.place("model.safetensors").value().string() + ".partial") << "half";
+  };
+  leave();
+  ASSERT_TRUE(quantize(job));
+  EXPECT_EQ(files_in(job.out), whole);
+  EXPECT_FALSE(fs::exists(dir / "out.unfinished"));
+  // An earlier output that was to be replaced, some of whose files are gone, is one too.
+  leave();
+  std::ofstream(job.out / "config.json") << whole.at("config.json");
+  ASSERT_TRUE(quantize(job)) << "without --force";
+  EXPECT_EQ(files_in(job.out), whole);
+  // A whole output is none, and what somebody else put there stays.
+  EXPECT_EQ(quantize(job).error().code, ErrorCode::kInvalidArgument);
+  fs::remove_all(job.out);
+  leave();
+  std::ofstream(job.out / "notes") << "mine";
+  fs::create_symlink(dir / "whole" / "config.json", job.out / "config.json");
+  EXPECT_EQ(quantize(job).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(files_in(job.out).size(), 2u);
+  EXPECT_EQ(files_in(dir / "whole"), whole);
+  fs::remove_all(job.out);
+  std::ofstream(dir / "out.unfinished") << "what I still have to do";
+  EXPECT_EQ(quantize(job).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(fs::file_size(dir / "out.unfinished"), 23u);
+}
 
 // Nobody asked for a group size: one that divides every layer's inputs (32 and 48 here: whole rows)
 // is taken. Who asks gets it or an error.

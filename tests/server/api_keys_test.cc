@@ -139,6 +139,50 @@ TEST_F(KeyFile, ChangesAreTakenUpAndBalancesKept) {
   EXPECT_EQ(keys->warning(), "");
 }
 
+// A request that runs while the file changes gives back what it held, and what it takes counts.
+TEST_F(KeyFile, RunningRequestsKeepTheirQuotaWhenTheFileChanges) {
+  const std::string key = add("inference", 0, 1000);
+  auto keys = *ApiKeys::open(path_, {});
+  const auto now = std::chrono::steady_clock::now();
+  const auto before = keys->find(key);
+  double held = 0;
+  ASSERT_FALSE(before->hold_tokens(900, false, now, held));
+  add("metrics");
+  std::this_thread::sleep_for(milliseconds(1100));
+  const auto after = keys->find(key);
+  ASSERT_NE(after, before);
+  EXPECT_NEAR(after->left(now).tokens, 100, 1);
+  before->charge_tokens(-held, now);
+  EXPECT_NEAR(after->left(now).tokens, 1000, 1);
+  before->charge_tokens(600, now);
+  EXPECT_NEAR(after->left(now).tokens, 400, 1);
+  // A lower rate holds for what is there, too.
+  records_[0].tokens_per_minute = 300;
+  ASSERT_TRUE(write_key_file(path_, records_));
+  std::this_thread::sleep_for(milliseconds(1100));
+  EXPECT_NEAR(keys->find(key)->left(now).tokens, 300, 1);
+}
+
+// Programs that copy, unpack and mount files may give all versions one time.
+TEST_F(KeyFile, AVersionOfTheSameTimeAndSizeIsTakenUp) {
+  const std::string first = add("inference"), second = add("inference");
+  const std::vector<ApiKeyRecord> both = records_;
+  const auto write_at_no_time = [&](const ApiKeyRecord& record) {
+    ASSERT_TRUE(write_key_file(path_ + ".new", {record}));
+    std::filesystem::last_write_time(path_ + ".new", std::filesystem::file_time_type{});
+    std::filesystem::rename(path_ + ".new", path_);
+  };
+  write_at_no_time(both[0]);
+  auto keys = *ApiKeys::open(path_, {});
+  EXPECT_NE(keys->find(first), nullptr);
+  const auto size = std::filesystem::file_size(path_);
+  write_at_no_time(both[1]);
+  ASSERT_EQ(std::filesystem::file_size(path_), size);
+  std::this_thread::sleep_for(milliseconds(1100));
+  EXPECT_EQ(keys->find(first), nullptr);
+  EXPECT_NE(keys->find(second), nullptr);
+}
+
 TEST(Scopes, AreNamed) {
   EXPECT_EQ(scope_names(*parse_scopes("admin,inference")), "inference,admin");
   EXPECT_FALSE(parse_scopes(""));

@@ -393,6 +393,20 @@ class McpHttpTest : public McpTest {
   std::optional<ChildProcess> service_;
 };
 
+TEST_F(McpHttpTest, AnExceptionWithinAStreamLeavesNoConnectionBehind) {
+  serve({{"FAKE_MCP_EVENTS", "1"}});
+  const std::string hello =
+      rpc_request(1, "initialize", {{"protocolVersion", kMcpVersion}, {"clientInfo", nullptr}});
+  const int before = n_open_files();
+  for (int i = 0; i < 3; ++i) {
+    HttpTransfer transfer(config_, "", "");
+    const McpWait wait{Steady::now() + std::chrono::seconds(20), {}};
+    EXPECT_THROW((void)transfer.post(hello, wait, [](auto) -> bool { throw std::bad_alloc(); }),
+                 std::bad_alloc);
+  }
+  EXPECT_EQ(n_open_files(), before);
+}
+
 TEST_F(McpHttpTest, AnswersAsJson) {
   serve({});
   EXPECT_EQ(names().size(), 19u);
@@ -471,6 +485,9 @@ TEST(McpMessages, AreReadInBoundedWork) {
   EXPECT_LT(Steady::now() - start, std::chrono::seconds(10));
   EXPECT_TRUE(read_rpc(keys + "\"last\":[0,0,0]}").is_discarded());
   EXPECT_TRUE(read_rpc("{").is_discarded());
+  const auto deep = [](size_t n) { return std::string(n, '[') + std::string(n, ']'); };
+  EXPECT_FALSE(read_rpc(deep(kMostMcpNesting)).is_discarded());
+  EXPECT_TRUE(read_rpc(deep(kMostMcpNesting + 1)).is_discarded());
 }
 
 // Chat templates take nothing that is not UTF-8.

@@ -176,6 +176,11 @@ TEST(RouteScore, IsKeptInAFile) {
   fs::create_directory(file + ".partial");
   EXPECT_EQ(score->save(file).error().code, ErrorCode::kIo);
   EXPECT_TRUE(RouteScore::load(file));
+  // A link in the place of the temporary file is not followed.
+  fs::remove(file + ".partial");
+  fs::create_symlink(file + ".planted", file + ".partial");
+  EXPECT_EQ(score->save(file).error().code, ErrorCode::kIo);
+  EXPECT_FALSE(fs::exists(file + ".planted"));
   for (const char* end : {"", ".partial", ".link"}) fs::remove(file + end);
 }
 

@@ -3,7 +3,7 @@
 
 Only the standard library. Environment: FAKE_MCP_PAGE (tools of one page), FAKE_MCP_VERSION, FAKE_MCP_START (seconds before it
 answers), FAKE_MCP_DIES (it ends at once), FAKE_MCP_CHANGES (its tools change while they are listed), FAKE_MCP_NOTES (a file that gets a line for what happens to it),
-FAKE_MCP_WEATHER (the weather everywhere).
+FAKE_MCP_WEATHER (the weather everywhere), FAKE_MCP_DEEP (how deep the schema of get_weather nests).
 """
 import http.server
 import json
@@ -43,6 +43,10 @@ TOOLS = [
     {"name": "pester", "description": "Pings the client often.", "inputSchema": schema()},
     {"name": "garble", "description": "Answers with what is hard to read.", "inputSchema": schema(how="string")},
 ]
+
+
+if "FAKE_MCP_DEEP" in os.environ:
+    TOOLS[0]["inputSchema"]["examples"] = json.loads("[" * int(os.environ["FAKE_MCP_DEEP"]) + "]" * int(os.environ["FAKE_MCP_DEEP"]))
 
 
 def note(text):

@@ -18,10 +18,12 @@ import logging
 import os
 import re
 import threading
+import urllib.parse
 from dataclasses import dataclass, field
-from typing import Any, AsyncGenerator, AsyncIterator, Dict, List, Optional, Tuple, Union
+from typing import Any, AsyncGenerator, AsyncIterator, Dict, List, Mapping, Optional, Tuple, Union
 
 import aiohttp
+import yarl
 from ray import serve
 from ray.serve.config import AutoscalingConfig, RequestRouterConfig
 from starlette.requests import Request
@@ -36,6 +38,7 @@ MOST_BODY = 64 << 20  # maximum bytes of a request's body
 MOST_PREFIX = 16384  # maximum characters of a prefix for routing
 MOST_PARSED = 1 << 20  # maximum bytes of a body that is parsed for its prompt; of others the text behind the prompt's name is taken
 _PROMPT = re.compile(rb'"(?:messages|prompt|input)"\s*:\s*')
+_NO_TARGET = re.compile(rb"[^!-~]|#")  # bytes that a request's target may not have
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "te", "upgrade", "trailer"}
 Head = Tuple[int, Dict[str, str]]
 
@@ -101,10 +104,13 @@ class Replica:
                                                   connector=aiohttp.TCPConnector(limit=0), auto_decompress=False)
         return self._session
 
+    def _url(self, target: str) -> yarl.URL:
+        return yarl.URL(self._base + target, encoded=True)
+
     async def request(self, method: str, target: str, headers: Dict[str, str], body: bytes, prefix: str = "",
                       ) -> AsyncGenerator[Union[Head, bytes], None]:
         """Yields the reply: status and headers, then pieces of the body as they come."""
-        async with self._client().request(method, self._base + target, headers=headers, data=body or None,
+        async with self._client().request(method, self._url(target), headers=headers, data=body or None,
                                           allow_redirects=False) as reply:
             yield reply.status, {name: value for name, value in reply.headers.items() if name.lower() not in _HOP_BY_HOP}
             async for piece in reply.content.iter_any():
@@ -114,7 +120,7 @@ class Replica:
                       ) -> AsyncGenerator[Tuple[int, bytes], None]:
         """For a server of role prefill: yields (0, b"") when it has the request, then the reply's status and body."""
         yield 0, b""
-        async with self._client().post(self._base + target, headers=headers, data=body, allow_redirects=False) as reply:
+        async with self._client().post(self._url(target), headers=headers, data=body, allow_redirects=False) as reply:
             yield reply.status, await reply.read()
 
     async def pid(self) -> int:
@@ -163,6 +169,20 @@ def error_body(message: str, code: int) -> bytes:
     return json.dumps({"error": {"message": message, "type": "server_error", "param": None, "code": code}}).encode()
 
 
+def target_of(scope: Mapping[str, Any]) -> str:
+    """Returns the path below the application's prefix, and the query, as the client wrote them: %2F in a name is no slash, %3F begins
+    no query. What no target may have is percent-encoded."""
+    path = scope.get("raw_path") or urllib.parse.quote(scope["path"]).encode()
+    prefix = urllib.parse.quote(scope.get("root_path", "")).encode().rstrip(b"/")
+    if prefix and path.startswith(prefix):
+        path = path[len(prefix):]
+    if not path.startswith(b"/"):
+        path = b"/" + path
+    query = scope.get("query_string", b"")
+    whole = path.replace(b"?", b"%3F") + (b"?" + query if query else b"")
+    return _NO_TARGET.sub(lambda found: b"%%%02X" % found[0][0], whole).decode()
+
+
 class Ingress:
     """Passes requests to replicas and returns their replies; tries another replica when one has died."""
 
@@ -175,7 +195,7 @@ class Ingress:
         body = await self._read(request)
         if body is None:
             return Response(error_body(f"the request has more than {MOST_BODY} bytes", 413), 413, media_type="application/json")
-        target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        target = target_of(request.scope)
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
         aside = await self.before(request.method, target, headers, body)
         beginning = prompt_beginning(body)

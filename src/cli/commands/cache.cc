@@ -4,7 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -35,7 +37,7 @@ struct CacheCommand {
     for (CLI::App* sub : {list, verify, prune})
       sub->add_option("path", path, "the folder, as for serve --kv-store")->required();
     list->add_flag("--json", json, "print a JSON object on each line");
-    verify->add_flag("--remove", remove, "remove what is damaged");
+    verify->add_flag("--remove", remove, "remove what is damaged; what cannot be read stays");
     prune->add_option("--size", size, "what may stay, as 20G; 0 removes all")->required();
   }
 
@@ -65,15 +67,23 @@ struct CacheCommand {
   }
 
   int run_verify() const {
-    const auto check =
-        check_store(path, [&](const std::filesystem::path& file, const std::string& fault) {
-          const bool removed = remove && unlink(file.c_str()) == 0;
-          std::printf("%s: %s%s\n", file.c_str(), fault.c_str(), removed ? ": removed" : "");
-        });
+    bool all_removed = true;
+    const auto check = check_store(path, [&](const BlockFault& fault) {
+      std::string end;
+      if (remove && fault.was_read) {
+        const bool removed = unlink(fault.file.c_str()) == 0;
+        all_removed &= removed;
+        end = removed ? ": removed" : fmt::format(": not removed: {}", std::strerror(errno));
+      }
+      std::printf("%s: %s%s\n", fault.file.c_str(), fault.what.c_str(), end.c_str());
+    });
     if (!check) return fail(check.error());
     std::printf("%lld blocks, %s: %lld damaged\n", static_cast<long long>(check->n_blocks),
                 format_bytes(static_cast<double>(check->bytes)).c_str(),
                 static_cast<long long>(check->n_damaged));
+    if (check->n_unread > 0)
+      std::printf("%lld could not be read\n", static_cast<long long>(check->n_unread));
+    if (check->n_unread > 0 || !all_removed) return kExitFailure;
     return check->n_damaged == 0 || remove ? kExitOk : kExitBadFile;
   }
 

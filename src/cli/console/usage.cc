@@ -143,7 +143,59 @@ std::string unfit_value(const CLI::App& command, const std::string& assignment) 
   return fmt::format("{}: expected {}, got {}", name, kind, value);
 }
 
+// Returns the optional positional argument that the command lacks, and that nothing stands in for;
+// null: none.
+const CLI::Option* missing_positional(const CLI::App& command) {
+  const auto is_given = [](const CLI::Option* option) { return option->count() > 0; };
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_positional() && !option->get_required() && !is_given(option) &&
+        std::ranges::none_of(option->get_excludes(), is_given))
+      return option;
+  }
+  return nullptr;
+}
+
+// Whether the option takes every text that follows it.
+bool takes_texts(const CLI::Option* option) {
+  if (option == nullptr || option->get_positional() || !option->get_allow_extra_args())
+    return false;
+  const std::string type = option->get_type_name();  // one of another type refuses the positional
+  return type.starts_with("TEXT") || type == "NAME=PATH";
+}
+
+std::string with_usage(const CLI::App& command, const std::string& text) {
+  const std::string name = full_name(command);
+  const auto formatter = std::dynamic_pointer_cast<CLI::Formatter>(command.get_formatter());
+  const std::string usage = formatter != nullptr ? formatter->make_usage(&command, name) : "";
+  return fmt::format("{}: {}\n{}Run {} --help for more information.\n", name, text, usage, name);
+}
+
 }  // namespace
+
+std::string taken_argument(const CLI::App& command, const std::vector<const char*>& args) {
+  const CLI::Option* const missing = missing_positional(command);
+  if (missing == nullptr) return {};
+  std::string taker;             // the option that takes the texts that follow; "": none
+  std::string_view first_value;  // of it; "": it has none
+  for (auto at = std::ranges::find(args, command.get_name()); at != args.end(); ++at) {
+    const std::string_view arg = *at;
+    if (arg == "--") break;
+    if (arg.starts_with('-')) {
+      const size_t equals = std::min(arg.find('='), arg.size());
+      taker = arg.substr(0, equals);
+      first_value = arg.substr(std::min(equals + 1, arg.size()));
+      if (!takes_texts(command.get_option_no_throw(taker))) taker.clear();
+    } else if (!taker.empty() && !first_value.empty()) {
+      return with_usage(command,
+                        fmt::format("{0} has taken {1} and {2}, and there is no {3}, which "
+                                    "goes in front of it; several values: {0} each time",
+                                    taker, first_value, arg, missing->get_name(true)));
+    } else {
+      first_value = arg;
+    }
+  }
+  return {};
+}
 
 std::string usage_error(const CLI::App* app, const CLI::Error& error) {
   constexpr std::string_view kTooMany = ": At Most 1 required but received ",
@@ -175,10 +227,7 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
     text = fmt::format("--config: {}: {}", full_name(*of_file), text);
     command = app;
   }
-  const std::string name = full_name(*command);
-  const auto formatter = std::dynamic_pointer_cast<CLI::Formatter>(command->get_formatter());
-  const std::string usage = formatter != nullptr ? formatter->make_usage(command, name) : "";
-  return fmt::format("{}: {}\n{}Run {} --help for more information.\n", name, text, usage, name);
+  return with_usage(*command, text);
 }
 
 }  // namespace penstock

@@ -99,6 +99,9 @@ CLI::Option* add_flag_for(CLI::App& app, const std::string& names, T& field,
             },
             help)
         ->type_name("SIZE");
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    // One text each time: a second one could be the model.
+    return app.add_option(names, field, help + "; may be repeated")->allow_extra_args(false);
   } else if constexpr (requires { field.has_value(); }) {
     return app.add_option(names, field, help);
   } else {

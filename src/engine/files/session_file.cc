@@ -53,6 +53,10 @@ Status write_whole_file(const std::filesystem::path& path,
   std::filesystem::path temporary = path;
   temporary += ".part";
   std::error_code error;
+  const auto fresh = create_fresh_file(temporary);
+  if (!fresh)
+    return errorf(fresh.error().code, "{}: cannot write the session: {}", path.string(),
+                  fresh.error().message);
   errno = 0;
   std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
   if (out) write(out);

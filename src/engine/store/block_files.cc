@@ -147,14 +147,16 @@ BlockHash hash_of(std::string_view digits) {
   return {.low = number_of(digits.substr(16, 16)), .high = number_of(digits.substr(0, 16))};
 }
 
-// Returns what is wrong with a block's file; empty: nothing.
-std::string fault_of(const BlockFile& file) {
+BlockFault fault_of(const BlockFile& file) {
   constexpr size_t kMostBytes = size_t{1} << 32;
   const std::string name = file.path.filename(), group = name.substr(name.find('.') + 1);
   const Result<std::string> bytes = read_regular_file(file.path, kMostBytes);
-  if (!bytes) return bytes.error().message;
-  return BlockImages::fault_of(std::as_bytes(std::span(*bytes)), hash_of(file.model()),
-                               {std::atoi(group.c_str()), hash_of(name)});
+  if (!bytes)
+    return {file.path, bytes.error().message, bytes.error().code == ErrorCode::kCorruptFile};
+  return {file.path,
+          BlockImages::fault_of(std::as_bytes(std::span(*bytes)), hash_of(file.model()),
+                                {std::atoi(group.c_str()), hash_of(name)}),
+          true};
 }
 
 }  // namespace
@@ -172,20 +174,21 @@ Result<std::map<std::string, StoredModel>> list_store(const fs::path& path) {
   return models;
 }
 
-Result<StoreCheck> check_store(
-    const fs::path& path, const std::function<void(const fs::path&, const std::string&)>& damaged) {
+Result<StoreCheck> check_store(const fs::path& path,
+                               const std::function<void(const BlockFault&)>& tell) {
   ASSIGN_OR_RETURN(const fs::path root, root_of(path));
   StoreCheck check;
   for_each_block_file(root, [&](const BlockFile& file) {
     if (file.is_unfinished()) return;
-    const std::string fault = fault_of(file);
+    const BlockFault fault = fault_of(file);
     std::error_code error;
-    if (!fault.empty() && !fs::exists(file.path, error)) return;  // a server has removed it
-    ++check.n_blocks;
-    check.bytes += file.bytes;
-    if (fault.empty()) return;
-    ++check.n_damaged;
-    damaged(file.path, fault);
+    if (!fault.what.empty() && !fs::exists(file.path, error)) return;  // a server has removed it
+    check.n_unread += !fault.was_read;
+    check.n_blocks += fault.was_read;
+    check.bytes += fault.was_read ? file.bytes : 0;
+    if (fault.what.empty()) return;
+    check.n_damaged += fault.was_read;
+    tell(fault);
   });
   return check;
 }

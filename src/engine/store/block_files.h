@@ -47,13 +47,20 @@ Result<std::map<std::string, StoredModel>> list_store(const std::filesystem::pat
 
 struct StoreCheck {
   int64_t n_blocks = 0, bytes = 0;  // read
-  int64_t n_damaged = 0;
+  int64_t n_damaged = 0, n_unread = 0;
 };
 
-// Reads every block of the store at `path`; `damaged` is called with the path and what is wrong.
-// Errors: kNotFound (there is no store).
-Result<StoreCheck> check_store(
-    const std::filesystem::path& path,
-    const std::function<void(const std::filesystem::path&, const std::string&)>& damaged);
+// What is wrong with a block. was_read: that is its content; else it could not be read, and may be
+// whole.
+struct BlockFault {
+  std::filesystem::path file;
+  std::string what;
+  bool was_read;
+};
+
+// Reads every block of the store at `path`; `tell` is called for each with a fault. Errors: kNotFound
+// (there is no store).
+Result<StoreCheck> check_store(const std::filesystem::path& path,
+                               const std::function<void(const BlockFault&)>& tell);
 
 }  // namespace penstock

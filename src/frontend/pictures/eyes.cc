@@ -165,9 +165,9 @@ Result<std::unique_ptr<Eyes>> Eyes::open(Towers towers, const WeightSource& towe
   const bool sees = eye && eye->processor != nullptr,
              hears = hearing && hearing->processor != nullptr;
   if (!sees && !hears) {
-    if (!eye) return tl::unexpected(std::move(eye).error());
-    if (!hearing) return tl::unexpected(std::move(hearing).error());
-    return nullptr;
+    if (eye && hearing) return nullptr;
+    if (!eye && !hearing) return tl::unexpected(error_of_both(eye.error(), hearing.error()));
+    return tl::unexpected(eye ? hearing.error() : eye.error());
   }
   std::array<std::string, 2> why_not;
   if (!eye) why_not[0] = std::move(eye).error().message, eye = Eye();

@@ -27,6 +27,13 @@
 
 namespace penstock {
 
+// Returns the errors of two senses, none of which can be used, as one.
+inline Error error_of_both(Error sight, const Error& hearing) {
+  if (sight.message != hearing.message)
+    sight.message = fmt::format("pictures: {}; sounds: {}", sight.message, hearing.message);
+  return sight;
+}
+
 class Eyes {
  public:
   struct Limits {

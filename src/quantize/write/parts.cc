@@ -1,8 +1,5 @@
 #include "quantize/write/parts.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -88,29 +85,6 @@ Status write_tensors(const fs::path& path, Writer& writer, std::span<const Encod
 
 }  // namespace
 
-Status write_file(const fs::path& path, std::span<const std::byte> bytes) {
-  fs::path partial = path;
-  partial += kPartial;
-  const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  bool ok = fd >= 0;
-  for (size_t at = 0; ok && at < bytes.size();) {
-    const ssize_t n = ::write(fd, bytes.data() + at, bytes.size() - at);
-    if (n < 0 && errno == EINTR) continue;
-    ok = n > 0;
-    if (ok) at += static_cast<size_t>(n);
-  }
-  int error = ok ? 0 : errno;
-  if (fd >= 0 && ::close(fd) != 0 && error == 0) error = errno;
-  if (error == 0 && ::rename(partial.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return {};
-  ::unlink(partial.c_str());
-  return errorf(file_error(error), "{}: write: {}", path.string(), std::strerror(error));
-}
-
-Status write_file(const fs::path& path, const std::string& text) {
-  return write_file(path, std::as_bytes(std::span(text)));
-}
-
 Result<PartStore> PartStore::open(const fs::path& out, const std::string& job, Naming naming) {
   PartStore store;
   store.naming_ = naming;
@@ -189,7 +163,7 @@ Status assemble_gguf(const PartStore& parts, int n_parts, const nlohmann::json& 
   return file.finish();
 }
 
-Status assemble_safetensors(const PartStore& parts, int n_parts, const fs::path& directory) {
+Status assemble_safetensors(const PartStore& parts, int n_parts, UnfinishedDirectory& directory) {
   // Divides the parts into files by size.
   std::vector<std::pair<int, int>> shards;  // parts [first, last) of each
   uint64_t size = 0, total = 0;
@@ -215,7 +189,8 @@ Status assemble_safetensors(const PartStore& parts, int n_parts, const fs::path&
         map[tensor.name] = name;
       }
     }
-    ASSIGN_OR_RETURN(TensorFile file, writer.create(directory / name));
+    ASSIGN_OR_RETURN(const fs::path path, directory.place(name));
+    ASSIGN_OR_RETURN(TensorFile file, writer.create(path));
     for (int part = shards[s].first; part < shards[s].second; ++part) {
       ASSIGN_OR_RETURN(const PartStore::Part content, parts.read(part));
       for (const TensorInfo& tensor : content.tensors)
@@ -225,7 +200,7 @@ Status assemble_safetensors(const PartStore& parts, int n_parts, const fs::path&
   }
   if (shards.size() == 1) return {};
   const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-  return write_file(directory / "model.safetensors.index.json", index.dump(2));
+  return directory.write("model.safetensors.index.json", index.dump(2));
 }
 
 }  // namespace penstock

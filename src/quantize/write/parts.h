@@ -9,6 +9,7 @@
 
 #include "base/mapped_file.h"
 #include "quantize/write/encode.h"
+#include "quantize/write/output.h"
 
 namespace penstock {
 
@@ -40,16 +41,10 @@ class PartStore {
   Naming naming_ = Naming::kGguf;
 };
 
-// Writes a temporary file that is renamed at the end. Errors: kIo, kResourceExhausted (disk
-// full).
-Status write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
-Status write_file(const std::filesystem::path& path, const std::string& text);
-
 // Assemble the parts: one GGUF file, or a directory's model.safetensors (several files and an index
 // beyond 4 GiB).
 Status assemble_gguf(const PartStore& parts, int n_parts, const nlohmann::json& metadata,
                      const std::filesystem::path& out);
-Status assemble_safetensors(const PartStore& parts, int n_parts,
-                            const std::filesystem::path& directory);
+Status assemble_safetensors(const PartStore& parts, int n_parts, UnfinishedDirectory& directory);
 
 }  // namespace penstock

@@ -260,6 +260,9 @@ net::awaitable<void> BatchRunner::run_lines(const std::shared_ptr<Run>& run) {
   } catch (const std::bad_alloc&) {
     run->failure = {ErrorCode::kResourceExhausted, "out of memory"};
     run->ending = true;
+  } catch (const std::exception& error) {
+    run->failure = {ErrorCode::kInternal, error.what()};
+    run->ending = true;
   }
   if (run->n_under_way > 0) lines_.give_up();
   while (run->n_under_way > 0) co_await wait(kLook);

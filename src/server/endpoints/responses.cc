@@ -1,6 +1,7 @@
 // POST /v1/responses: OpenAI's responses, plain and as typed stream events, at once or in the
 // background.
 #include "base/json_text.h"
+#include "base/work.h"
 #include "server/api/schemas.h"
 #include "server/endpoints/response_rounds.h"
 #include "server/endpoints/response_shape.h"
@@ -25,6 +26,20 @@ net::awaitable<void> generate(Services& services, Exchange& exchange, ResponseCa
   return answer(services, exchange, call.generation, call.stream, shape);
 }
 
+// Generates; returns whether that ended by an exception, which is logged.
+net::awaitable<bool> fails(Services& services, Exchange& exchange, ResponseCall& call,
+                           ResponseShape& shape) {
+  std::string failure;
+  try {
+    co_await generate(services, exchange, call, shape);
+  } catch (const WorkEnded&) {  // the run was cancelled
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  if (!failure.empty()) services.log.error(fmt::format("{}: {}", call.id, failure));
+  co_return !failure.empty();
+}
+
 // Returns why a run did not finish.
 std::string reason_of(const BackgroundRun& run, const UnattendedExchange& exchange) {
   if (run.cancelled()) return "";
@@ -47,12 +62,13 @@ BackgroundRuns::Work background_work(Services& services, const SharedCall& call)
         if ((*call)->mcp) own = **call;
         ResponseCall& tried = own ? *own : **call;
         ResponseShape shape(services, tried, &run);
-        co_await generate(services, exchange, tried, shape);
+        const bool failed = co_await fails(services, exchange, tried, shape);
         services.accounts.note_use(exchange, start);
         const bool again =
             exchange.status() == 429 && !exchange.gone() && !record_of(exchange).over_budget;
         if (shape.kept() || again) co_return;
-        exchange.put(co_await shape.keep_unfinished(reason_of(run, exchange)));
+        const std::string reason = failed ? "internal error" : reason_of(run, exchange);
+        exchange.put(co_await shape.keep_unfinished(reason));
       };
 }
 

@@ -35,7 +35,8 @@ std::string rpc_notification(std::string_view method, const McpJson& params) {
 }
 
 McpJson read_rpc(std::string_view text) {
-  if (count_values(text) > kMostMcpValues) return McpJson(McpJson::value_t::discarded);
+  if (count_values(text) > kMostMcpValues || !nests_within(text, kMostMcpNesting))
+    return McpJson(McpJson::value_t::discarded);
   return bounded_json<McpJson>(text);
 }
 
@@ -88,9 +89,11 @@ std::vector<int64_t> rpc_ids_in(std::string_view text) {
 }
 
 tl::unexpected<Error> unreadable_rpc() {
-  return errorf(ErrorCode::kIo,
-                "the answer is no JSON that can be read: expected at most {} values",
-                kMostMcpValues);
+  return errorf(
+      ErrorCode::kIo,
+      "the answer is no JSON that can be read: expected at most {} values, nested at most {} "
+      "deep",
+      kMostMcpValues, kMostMcpNesting);
 }
 
 Result<McpJson> rpc_outcome(const McpJson& response) {

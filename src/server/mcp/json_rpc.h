@@ -22,7 +22,7 @@ std::string rpc_notification(std::string_view method, const McpJson& params);
 // for all others.
 std::string rpc_answer(const McpJson& request);
 
-// Parses a message; discarded: not JSON, nested too deeply, or more than kMostMcpValues values.
+// Parses a message; discarded: not JSON, nested deeper than kMostMcpNesting, or more than kMostMcpValues values.
 McpJson read_rpc(std::string_view text);
 
 // Classify messages; those that are neither are ignored.

@@ -54,6 +54,8 @@ struct McpConfig {
 // descriptions and schemas.
 inline constexpr size_t kMostMcpMessage = size_t{4} << 20, kMostMcpValues = size_t{1} << 18,
                         kMostMcpTools = 512, kMostMcpToolBytes = size_t{1} << 20;
+// Greatest depth of a message: half of what is read of a stored response, in which its values lie deeper.
+inline constexpr int kMostMcpNesting = 128;
 // Hard limits of one response: calls (also the maximum number of approved ones), bytes of a call's
 // arguments, and bytes of all results, after which no call is made.
 inline constexpr size_t kMostMcpCalls = 64, kMostMcpArguments = 64 * 1024,

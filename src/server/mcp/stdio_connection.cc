@@ -130,6 +130,8 @@ void StdioConnection::read_all() {
     }
   } catch (const std::bad_alloc&) {
     why = "has written more than there is memory for";
+  } catch (const std::exception& error) {
+    why = fmt::format("has written what could not be read ({})", error.what());
   }
   end(stuck_ ? "does not read its input" : why);
 }

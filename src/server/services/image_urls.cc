@@ -106,6 +106,12 @@ int gives_up(void* data, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return static_cast<const Transfer*>(data)->stop.stop_requested() ? 1 : 0;
 }
 
+// Bounds the memory that the values of a body take by its size: more of them than any route reads.
+size_t most_values(std::string_view body) {
+  constexpr size_t kLeast = 100'000, kBytesOfValue = 24;
+  return kLeast + body.size() / kBytesOfValue;
+}
+
 // A URL of a body: where it stands, and what takes its place.
 struct Named {
   std::string where;
@@ -249,6 +255,7 @@ net::awaitable<Status> ImageUrls::resolve(Services& services, Exchange& exchange
   std::vector<Named> named;
   co_await services.run_apart(exchange, [&] {
     if (body.find("http") == std::string::npos || body.find("image") == std::string::npos) return;
+    if (count_values(body) > most_values(body)) return;  // its route refuses it
     fields = bounded_json<Json>(body);
     collect(fields, "", named);
   });

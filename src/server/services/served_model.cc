@@ -187,6 +187,8 @@ Status ServedModel::load(EngineConfig config) {
       opened = make_error(ErrorCode::kResourceExhausted, "out of memory");
     } catch (const std::system_error& error) {  // a thread could not be started
       opened = errorf(ErrorCode::kResourceExhausted, "{}", error.what());
+    } catch (const std::exception& error) {
+      opened = errorf(ErrorCode::kInternal, "{}", error.what());
     }
     if (opened) {
       max_model_len_ = info().max_model_len;

@@ -152,8 +152,8 @@ ApiKey::ApiKey(ApiKeyRecord record)
       payer_(record_.id.starts_with(kPlain) ? kPlainPayer : record_.id),
       salt_(from_hex(record_.salt)),
       hash_(from_hex(record_.hash)),
-      requests_(record_.requests_per_minute),
-      tokens_(record_.tokens_per_minute) {}
+      balances_(
+          new Balances{{}, Quota(record_.requests_per_minute), Quota(record_.tokens_per_minute)}) {}
 
 bool ApiKey::may(Scope scope) const {
   return (record_.scopes & (static_cast<uint8_t>(scope) | static_cast<uint8_t>(Scope::kAdmin))) !=
@@ -166,46 +166,48 @@ bool ApiKey::matches(std::string_view key) const {
 }
 
 std::optional<ApiKey::Refusal> ApiKey::admit(Quota::Time now) {
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock lock(balances_->mutex);
   // A rate below one per minute still admits a request when the bucket is full.
   const double one = std::min(1.0, record_.requests_per_minute);
-  if (const double wait = requests_.wait_seconds(one, now); wait > 0)
+  if (const double wait = balances_->requests.wait_seconds(one, now); wait > 0)
     return Refusal{wait, "requests"};
   const double some = std::min(1.0, record_.tokens_per_minute);
-  if (const double wait = tokens_.wait_seconds(some, now); wait > 0) return Refusal{wait, "tokens"};
-  requests_.take(1, now);
+  if (const double wait = balances_->tokens.wait_seconds(some, now); wait > 0)
+    return Refusal{wait, "tokens"};
+  balances_->requests.take(1, now);
   return std::nullopt;
 }
 
 void ApiKey::charge_tokens(double n, Quota::Time now) {
-  const std::scoped_lock lock(mutex_);
-  tokens_.take(n, now);
+  const std::scoped_lock lock(balances_->mutex);
+  balances_->tokens.take(n, now);
 }
 
 std::optional<ApiKey::Refusal> ApiKey::hold_tokens(double n, bool may_be_fewer, Quota::Time now,
                                                    double& held) {
-  const std::scoped_lock lock(mutex_);
-  if (!tokens_.limited()) return std::nullopt;
+  const std::scoped_lock lock(balances_->mutex);
+  Quota& tokens = balances_->tokens;
   const double minute = record_.tokens_per_minute;
+  if (!tokens.limited() || minute <= 0) return std::nullopt;
   const double least = std::min(may_be_fewer ? 1 : n, minute);
-  if (const double wait = tokens_.wait_seconds(least, now); wait > 0)
-    return Refusal{wait, "tokens"};
-  const double taken = may_be_fewer ? std::min(n, tokens_.left(now)) : n;
-  tokens_.take(taken, now);
+  if (const double wait = tokens.wait_seconds(least, now); wait > 0) return Refusal{wait, "tokens"};
+  const double taken = may_be_fewer ? std::min(n, tokens.left(now)) : n;
+  tokens.take(taken, now);
   held += taken;
   return std::nullopt;
 }
 
 ApiKey::Left ApiKey::left(Quota::Time now) const {
-  const std::scoped_lock lock(mutex_);
-  Quota requests = requests_, tokens = tokens_;
+  const std::scoped_lock lock(balances_->mutex);
+  Quota requests = balances_->requests, tokens = balances_->tokens;
   return {std::max(0.0, requests.left(now)), std::max(0.0, tokens.left(now))};
 }
 
-void ApiKey::take_balances(const ApiKey& other) {
-  const std::scoped_lock lock(mutex_, other.mutex_);
-  requests_.copy_level(other.requests_);
-  tokens_.copy_level(other.tokens_);
+void ApiKey::share_balances(const ApiKey& other) {
+  balances_ = other.balances_;
+  const std::scoped_lock lock(balances_->mutex);
+  balances_->requests.set_rate(record_.requests_per_minute);
+  balances_->tokens.set_rate(record_.tokens_per_minute);
 }
 
 std::shared_ptr<ApiKey> ApiKeys::find(std::string_view key) {

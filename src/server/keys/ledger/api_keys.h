@@ -5,6 +5,7 @@
 // entry, the secret is compared in constant time. Plain keys (--api-key, an environment variable)
 // have no id and are compared with every plain entry.
 #pragma once
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -92,16 +93,23 @@ class ApiKey {
     double requests, tokens;
   };
   Left left(Quota::Time now) const;
-  // Copies the balances of `other`, which is the same key with other limits.
-  void take_balances(const ApiKey& other);
+  // Takes over the balances of `other`, which is the same key as the file had it: both share them, since
+  // requests that run with the other one give back what they do not use.
+  void share_balances(const ApiKey& other);
 
  private:
+  struct Balances {
+    std::mutex mutex;
+    Quota requests, tokens;
+  };
   const ApiKeyRecord record_;
   const std::string payer_;
   std::string salt_, hash_;  // bytes
-  mutable std::mutex mutex_;
-  Quota requests_, tokens_;
+  std::shared_ptr<Balances> balances_;
 };
+
+// Times of modification and of change (ns), size and inode: a copy may keep the time of modification.
+using KeyFileStamp = std::array<int64_t, 4>;
 
 // The keys of a server. Thread-safe.
 class ApiKeys {
@@ -141,8 +149,8 @@ class ApiKeys {
   mutable std::mutex mutex_;
   KeysById by_id_;
   std::vector<std::shared_ptr<ApiKey>> plain_;
-  // Modification time (ns) and size of the file when it was last read. Used by the watcher only.
-  std::pair<int64_t, int64_t> stamp_{};
+  // What told the file's content from others when it was last read. Used by the watcher only.
+  KeyFileStamp stamp_{};
   std::string warning_;
   std::jthread watcher_;  // last: it ends before what it uses
 };

@@ -83,10 +83,11 @@ json to_json(const ApiKeyRecord& record) {
   return entry;
 }
 
-std::pair<int64_t, int64_t> stamp_of(const std::string& path) {
+KeyFileStamp stamp_of(const std::string& path) {
   struct stat info{};
-  if (stat(path.c_str(), &info) != 0) return {-1, -1};
-  return {nanoseconds_of(info.st_mtim), info.st_size};
+  if (stat(path.c_str(), &info) != 0) return {-1, -1, -1, -1};
+  return {nanoseconds_of(info.st_mtim), nanoseconds_of(info.st_ctim), info.st_size,
+          static_cast<int64_t>(info.st_ino)};
 }
 
 }  // namespace
@@ -170,7 +171,7 @@ void ApiKeys::take(std::vector<ApiKeyRecord> records) {
   for (ApiKeyRecord& record : records) {
     const auto old = by_id_.find(record.id);
     auto key = std::make_shared<ApiKey>(std::move(record));
-    if (old != by_id_.end()) key->take_balances(*old->second);
+    if (old != by_id_.end()) key->share_balances(*old->second);
     fresh[key->record().id] = std::move(key);
   }
   by_id_ = std::move(fresh);

@@ -27,9 +27,10 @@ class Quota {
     return (n - level_) * 60 / per_minute_;
   }
   double left(Time now) { return refill(now), level_; }
-  void copy_level(const Quota& other) {
-    if (limited() && other.limited())
-      level_ = std::min(other.level_, per_minute_), time_ = other.time_;
+  // Changes the rate; what is used of a minute stays used. A quota that was no limit is full.
+  void set_rate(double per_minute) {
+    level_ = limited() && per_minute > 0 ? std::min(level_, per_minute) : per_minute;
+    per_minute_ = per_minute;
   }
 
  private:

@@ -172,7 +172,10 @@ Status RouteScore::save(const std::string& file) const {
   const fs::path target = direct ? fs::path(file) : fs::weakly_canonical(file, error);
   if (error) return errorf(ErrorCode::kIo, "{}: {}", file, error.message());
   fs::path written = target;
-  if (!direct) written += ".partial";
+  if (!direct) {
+    written += ".partial";
+    ASSIGN_OR_RETURN(const FileDescriptor fresh, create_fresh_file(written));
+  }
   std::ofstream out(written, std::ios::binary);
   out << fields.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
   out.close();

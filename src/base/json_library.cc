@@ -1,5 +1,18 @@
+// What src/nlohmann/json.hpp declares.
+#include <fmt/format.h>
+
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace penstock {
+
+void json_assertion_failed(const char* condition, const char* file, int line) {
+  throw std::logic_error(
+      fmt::format("JSON library: {} does not hold at {}:{}", condition, file, line));
+}
+
+}  // namespace penstock
 
 namespace nlohmann {
 namespace {
