@@ -4,7 +4,7 @@ import sys
 import zipfile
 
 MEGABYTE = 1e6
-MOST, MOST_WITHOUT_MODELS = 42 * MEGABYTE, 25 * MEGABYTE
+MOST, MOST_WITHOUT_MODELS = 46 * MEGABYTE, 28 * MEGABYTE
 WANTED = ["penstock/__init__.py", "penstock/py.typed", "penstock/_core.pyi", "penstock/models/penstock-stories-15m-q8_0.gguf",
           "penstock/lib/libpenstock.so", "penstock/lib/cmake/penstock/penstockConfig.cmake", "penstock/include/penstock/llm.h",
           "penstock/include/tl/expected.hpp"]

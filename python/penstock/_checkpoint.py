@@ -74,10 +74,12 @@ def found(opening: Opening) -> Checkpoint:
 
 def _config_of(path: str) -> Optional[Dict[str, Any]]:
     folder = path if os.path.isdir(path) else os.path.dirname(path) if path.endswith(".safetensors") else ""
+    if not folder and not path.endswith(".safetensors"):
+        return None
     config = _object_in(os.path.join(folder, "config.json"))
     if config is None:
         return {} if folder else None
-    # NVIDIA's Model Optimizer wrote its settings into a file of their own before config.json had them.
+    # NVIDIA's Model Optimizer: settings may be in hf_quant_config.json instead of config.json.
     apart = (_object_in(os.path.join(folder, "hf_quant_config.json")) or {}).get("quantization")
     if "quantization_config" not in config and isinstance(apart, dict) and apart.get("quant_algo"):
         config["quantization_config"] = {**apart, "quant_method": "modelopt"}

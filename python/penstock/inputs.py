@@ -155,10 +155,8 @@ def _cuts(options: Dict[str, Any], longest: int) -> List[Tuple[int, str]]:
         cuts.append(("truncate_prompt_tokens", last, longest if last == -1 else int(last), "left"))
     if truncation not in (None, True, False, "longest_first", "only_first", "do_not_truncate"):
         raise ValueError(f"truncation: expected True, False, longest_first, only_first or do_not_truncate, got {truncation!r}")
-    if truncation in (True, "longest_first", "only_first"):
+    if truncation in (True, "longest_first", "only_first") or (truncation is None and length is not None):
         cuts.append(("max_length", length, longest if length is None else int(length), "right"))
-    elif length is not None:
-        raise ValueError("max_length: cuts nothing without truncation=True")
     for name, given, most, _ in cuts:
         if most < 1:
             raise ValueError(f"{name}: expected at least 1{', or -1' if name == 'truncate_prompt_tokens' else ''}, got {given}")

@@ -355,10 +355,6 @@ Block read_block(const json& config, const char* key) {
   return {side(0), side(1)};
 }
 
-}  // namespace
-
-namespace {
-
 // Refuses rotations that act while the model runs. Those of weights are in the weights already.
 Status check_transforms(const WeightSource& source, const json& config) {
   const json transforms = config.value("transform_config", json());
@@ -381,9 +377,14 @@ Status check_transforms(const WeightSource& source, const json& config) {
 constexpr std::string_view kModelOptimizerKinds[] = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "MXFP8",
                                                      "NVFP4", "W4A16_NVFP4"};
 
+std::string upper(const json& name) {
+  std::string text = name.is_string() ? name.get<std::string>() : "";
+  for (char& c : text) c = ascii_upper(c);
+  return text;
+}
+
 Status check_model_optimizer_kind(const WeightSource& source, const json& named) {
-  std::string kind = named.is_string() ? named.get<std::string>() : "";
-  for (char& c : kind) c = ascii_upper(c);
+  const std::string kind = upper(named);
   if (std::ranges::find(kModelOptimizerKinds, kind) != std::end(kModelOptimizerKinds)) return {};
   return errorf(
       ErrorCode::kUnsupported,
@@ -427,7 +428,7 @@ Result<std::unique_ptr<Prequantized>> open_model_optimizer(const WeightSource& s
   const auto inner = config.find("quantization");
   const json& settings = inner != config.end() && inner->is_object() ? *inner : config;
   const json kind = settings.value("quant_algo", json());
-  if (kind != "MIXED_PRECISION" && !kind.is_null())
+  if (!kind.is_null() && upper(kind) != "MIXED_PRECISION")
     RETURN_IF_ERROR(check_model_optimizer_kind(source, kind));
   const json layers = settings.value("quantized_layers", json());
   for (const json& layer : layers)

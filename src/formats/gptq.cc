@@ -27,8 +27,8 @@ Result<Settings> read_settings(const json& config) {
   return settings;
 }
 
-// Returns the settings of one layer of a mixed checkpoint. Tensors that
-// contradict each other leave the settings as they are, for the checks that follow to name.
+// Returns the settings of one layer of a mixed checkpoint. Tensors that contradict each other leave
+// the settings as they are, for the checks that follow to name.
 Settings settings_of_layer(const LayerTensors& tensors, Settings settings) {
   const TensorInfo *weight = tensors.find("qweight"), *zeros = tensors.find("qzeros");
   if (!settings.mixed || weight == nullptr || zeros == nullptr || weight->shape.size() != 2 ||

@@ -137,7 +137,7 @@ Status check_side_files(const fs::path& directory) {
   return {};
 }
 
-// NVIDIA's Model Optimizer wrote its settings into a file of their own before config.json had them.
+// NVIDIA's Model Optimizer: settings may be in hf_quant_config.json instead of config.json.
 Status add_quantization_file(const fs::path& directory, json& config) {
   const fs::path path = directory / "hf_quant_config.json";
   if (quantization_config_of(config) != nullptr || !file_exists(path)) return {};

@@ -1,6 +1,6 @@
 // Checkpoints that were quantized before: in Hugging Face's format GPTQ, AWQ, bitsandbytes,
-// compressed-tensors, FP8, NVIDIA's Model Optimizer and BitNet; in GGUF files NVFP4 with a scale per matrix. A linear
-// layer is assembled from several tensors (qweight, scales, ...) into one GroupedMatrix that points
+// compressed-tensors, FP8, NVIDIA's Model Optimizer and BitNet; in GGUF files NVFP4 with a scale per
+// matrix. A linear layer is assembled from several tensors (qweight, scales, ...) into one GroupedMatrix that points
 // into the file; all other tensors are plain and found by WeightSource::find.
 #pragma once
 #include <memory>

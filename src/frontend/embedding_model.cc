@@ -265,12 +265,13 @@ class EmbeddingModelImpl final : public EmbeddingModel {
   Status check_query(const std::string& query, size_t n_documents) const {
     constexpr size_t kMost = size_t{32} << 20;  // bytes
     const bool once = tokenizer_ == nullptr || rerank_template() == nullptr;
-    if (once || query.size() <= kMost / std::max<size_t>(n_documents, 1)) return {};
+    const size_t most = kMost / std::max<size_t>(n_documents, 1);
+    if (once || query.size() <= most) return {};
     return errorf(
         ErrorCode::kInvalidArgument,
         "pairs: the query is read with each of {} documents: expected at most {} bytes of "
         "it, got {}",
-        n_documents, kMost / n_documents, query.size());
+        n_documents, most, query.size());
   }
 
   // Returns the template of a GGUF reranker's pairs, with {query} and {document}; null: none.

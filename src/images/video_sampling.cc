@@ -184,8 +184,7 @@ Result<std::vector<int>> choose_smolvlm(const VideoSampling& sampling, const Vid
     if (first >= last) first = 0, last = total - 1;
   }
   std::vector<int> indices = whole_numbers(first, last, static_cast<int>(n));
-  const auto repeated = std::ranges::unique(indices);
-  indices.erase(repeated.begin(), repeated.end());
+  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
   return indices;
 }
 

@@ -457,7 +457,7 @@ Status Run::finish_directory() {
       for (const auto& [name, text] : files) RETURN_IF_ERROR(out.write(name, text));
     }
     if (const json& sampling = source_->generation_config(); !sampling.empty())
-      RETURN_IF_ERROR(write_file(job_.out / "generation_config.json", sampling.dump(2) + "\n"));
+      RETURN_IF_ERROR(out.write("generation_config.json", sampling.dump(2) + "\n"));
   }
   std::vector<std::string> kept = {"lm_head"};
   const auto keep = [&](const std::vector<MappedTensor>& list) {
@@ -500,6 +500,7 @@ Status Run::finish() {
   Status written = naming_ == Naming::kGguf ? finish_gguf() : finish_directory();
   if (written) written = check_written();
   if (!written) {
+    directory_.reset();  // its lock
     if (naming_ == Naming::kHuggingFace) (void)remove_unfinished(job_.out);
     return written;
   }

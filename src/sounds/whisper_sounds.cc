@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/free_memory.h"
 #include "base/work.h"
 
 namespace penstock {
@@ -104,7 +105,7 @@ class WhisperSounds::Spectra final : public SoundSpectra {
   std::vector<SoundView> take() override {
     const int64_t n = n_samples();
     std::vector<float> frames = mel_.take();
-    samples_ = {};
+    free_memory(samples_);
     return sounds_.views_of(std::move(frames), n);
   }
 

@@ -52,7 +52,7 @@ class Sounds(unittest.TestCase):
 
     def test_what_the_server_says_that_models_take(self):
         for one, takes, sees, hears in [(server, ["text", "audio"], False, True), (story, ["text"], False, False),
-                                        (both, ["text", "image", "audio"], True, True)]:
+                                        (both, ["text", "image", "video", "audio"], True, True)]:
             self.assertEqual(one.get("/v1/models")["data"][0]["input_modalities"], takes)
             self.assertEqual(one.get("/props")["modalities"], {"vision": sees, "audio": hears})
 

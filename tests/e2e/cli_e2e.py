@@ -550,12 +550,14 @@ class Tools(unittest.TestCase):
         bytes = [step["token_bytes"] for step in prompt["steps"]]
         self.assertEqual(bytes[2] - bytes[0], 1024 * plan["kv_bytes_per_token"])
         self.assertTrue(all(step["token_seconds"] > 0 for step in prompt["steps"]) and prompt["read_bytes_per_second"] > 0, prompt)
+        windows = penstock_json("plan", "-m", "penstock-stories-sliding-4m-q8_0", "--tokens", 512, "--first-token", "--json")["prompt"]
+        self.assertEqual([step["depth"] for step in windows["steps"]], [0])
         short = penstock_json("plan", "-m", "penstock-stories-1m-q8_0", "--tokens", 5, "--first-token", "--json")["prompt"]
         self.assertEqual((short["chunk"], [step["depth"] for step in short["steps"]]), (5, [0]))
         self.assertRegex(penstock("plan", "-m", "penstock-stories-1m-q8_0", "--tokens", 500, "--first-token")[1].decode(),
                          r"first token +\S+ s behind a prompt of 500 tokens")
         for wrong, told in (((1 << 40, "--shape", "llama-3-8b"), "at most the model's 8192 --tokens"),
-                            ((64, "--shape", "llama-3.1-405b"), "of memory that are free"), ((64, "--spec", "--acceptance", 0.5), "neither --spec")):
+                            ((64, "--shape", "deepseek-v3", "--type", "f32"), "of memory that are free"), ((64, "--spec", "--acceptance", 0.5), "expected no --spec")):
             code, out, err = penstock("plan", "--first-token", "--tokens", *wrong)
             self.assertNotEqual(code, 0)
             self.assertIn(told, err)

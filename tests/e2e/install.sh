@@ -10,7 +10,7 @@ install() {  # COMPONENT PREFIX
 install program usr
 mib=$(du -sm "$scratch/usr" | cut -f1)
 echo "program and built-in model: $mib MiB"
-[ "$mib" -le 62 ]
+[ "$mib" -le 66 ]
 if readelf -S "$scratch/usr/bin/penstock" | grep debug_info; then exit 1; fi
 install debug usr
 address=$(nm "$PENSTOCK_BUILD/penstock.debug" | awk '$3 == "main" { print $1 }')

@@ -261,16 +261,18 @@ std::vector<PlannedPicture> planned_noise(const Eyes& eyes, int seconds) {
 // Encodes a short sound, during which a long one and short ones of somebody else come; returns whose rows were
 // ready in which order, and those of the long sound.
 std::pair<std::vector<std::string>, EmbeddingRows> heard_in_turns(Eyes& eyes, int n_short) {
-  std::promise<void> waiting, over;
+  std::promise<void> waiting;
+  const auto over =
+      std::make_shared<std::promise<void>>();  // its last setter may outlive this function
   std::vector<std::string> order;
   EmbeddingRows rows_of_long;
   const auto add = [&](int seconds, const std::string& tenant) {
-    const auto done = [&, tenant](const Result<PictureRows>& rows) {
+    const auto done = [&, tenant, over](const Result<PictureRows>& rows) {
       EXPECT_TRUE(rows) << rows.error().message;
       if (tenant == "gate") waiting.get_future().wait();  // until all others wait
       if (rows && tenant == "long") rows_of_long = *(*rows)[0];
       order.push_back(tenant);
-      if (static_cast<int>(order.size()) == n_short + 2) over.set_value();
+      if (static_cast<int>(order.size()) == n_short + 2) over->set_value();
     };
     EXPECT_TRUE(eyes.submit({.pictures = planned_noise(eyes, seconds), .tenant = tenant}, done));
   };
@@ -278,7 +280,7 @@ std::pair<std::vector<std::string>, EmbeddingRows> heard_in_turns(Eyes& eyes, in
   add(70, "long");
   for (int i = 0; i < n_short; ++i) add(2 + i, "short");
   waiting.set_value();
-  over.get_future().wait();
+  over->get_future().wait();
   return {order, rows_of_long};
 }
 

@@ -307,10 +307,23 @@ TEST(Config, RopeScalingCountsBesideRopeParameters) {
   const RopeConfig rope = read_config(both)->ropes[0];
   EXPECT_EQ(rope.factor, 4.0f);
   EXPECT_EQ(rope.theta, 1e6f);
+  both.json_config()["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  EXPECT_EQ(read_config(both)->ropes[0].factor, 2.0f);
   both.json_config()["rope_scaling"] = json::object();
   EXPECT_EQ(read_config(both)->ropes[0].factor, 1.0f);
   both.json_config()["rope_scaling"] = nullptr;
   EXPECT_EQ(read_config(both)->ropes[0].factor, 1.0f);
+  // Kinds of layers keep what each of them has.
+  Changed kinds(kModels / "gemma3");
+  const std::vector<RopeConfig> own = read_config(kinds)->ropes;
+  kinds.json_config()["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4.0}};
+  EXPECT_EQ(error_of(kinds), "");
+  const std::vector<RopeConfig> ropes = read_config(kinds)->ropes;
+  ASSERT_EQ(ropes.size(), own.size());
+  for (size_t i = 0; i < own.size(); ++i) {
+    EXPECT_EQ(ropes[i].theta, own[i].theta) << i;
+    EXPECT_EQ(ropes[i].factor, own[i].factor) << i;
+  }
 }
 
 // Whether tokens see later ones: as config.json says, or the name of the class; GGUF has a key.

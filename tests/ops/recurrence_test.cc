@@ -394,6 +394,8 @@ TEST_P(Recurrence, DeltaRuleWithDecaysByKeyIsItsDefinitionInAnySteps) {
   check_delta(GetParam(), {4, 4, 12, 12, false, false, true});
   check_delta(GetParam(), {3, 3, 20, 36, false, false, true});
   check_delta(GetParam(), {2, 2, 128, 128, false, false, true});
+  check_delta(GetParam(), {1, 2, 192, 20, false});
+  check_delta(GetParam(), {1, 2, 256, 16, false, false, true});
   check_delta(GetParam(), {1, 1, 3, 1, false, false, true});
 }
 
@@ -401,6 +403,7 @@ TEST_P(Recurrence, ScansAreTheirDefinitionInAnySteps) {
   check_delta(GetParam(), {1, 4, 16, 12, false, true});
   check_delta(GetParam(), {3, 6, 20, 8, false, true});
   check_delta(GetParam(), {2, 2, 128, 64, false, true});
+  check_delta(GetParam(), {1, 2, 256, 16, false, true});
   check_delta(GetParam(), {1, 3, 3, 33, false, true});
 }
 

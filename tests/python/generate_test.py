@@ -166,6 +166,7 @@ def test_truncation(stories):
                          ({"truncation": True, "max_length": 4}, ids[:4]),
                          ({"truncation": "longest_first", "max_length": 4, "truncation_side": "left"}, ids[-4:]),
                          ({"truncation": "only_first", "max_length": 2}, ids[:2]),
+                         ({"max_length": 3}, ids[:3]), ({"truncation": False, "max_length": 3}, ids),
                          ({"truncation": "do_not_truncate"}, ids), ({"truncation": False}, ids)):
         assert stories.generate("one two three four five six", GREEDY, tokenization_kwargs=options)[0].prompt_token_ids == cut
     long, most = "one two three " * 400, stories.info["max_model_len"] - 1
@@ -173,7 +174,7 @@ def test_truncation(stories):
     one = SamplingParams(temperature=0, max_tokens=1)
     assert stories.generate(long, one, tokenization_kwargs={"truncation": True})[0].prompt_token_ids == whole[:most]
     assert stories.generate(long, one, tokenization_kwargs={"truncate_prompt_tokens": -1})[0].prompt_token_ids == whole[-most:]
-    for options, words in (({"max_length": 3}, "cuts nothing"), ({"truncation": True, "max_length": 0}, "at least 1"),
+    for options, words in (({"max_length": 0}, "at least 1"), ({"truncation": True, "max_length": 0}, "at least 1"),
                            ({"truncate_prompt_tokens": -2}, "-1"), ({"truncation_side": "middle"}, "left or right"),
                            ({"truncation": "yes"}, "longest_first")):
         with pytest.raises(ValueError, match=words):

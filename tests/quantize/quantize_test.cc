@@ -666,6 +666,14 @@ TEST(Output, OfADirectoryTakesOverWhatAnUnfinishedRunLeft) {
   // A whole output is none, and what somebody else put there stays.
   EXPECT_EQ(quantize(job).error().code, ErrorCode::kInvalidArgument);
   fs::remove_all(job.out);
+  {  // of a run that still writes
+    auto other = UnfinishedDirectory::begin(job.out).value();
+    ASSERT_TRUE(other.write("tokenizer.json", "{"));
+    const auto refused = quantize(job);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, ::testing::HasSubstr("another run is writing"));
+    EXPECT_EQ(files_in(job.out).size(), 1u);
+  }
   leave();
   std::ofstream(job.out / "notes") << "mine";
   fs::create_symlink(dir / "whole" / "config.json", job.out / "config.json");

@@ -280,6 +280,9 @@ TEST(Tokenizer, VocabularyAndMergesWithoutSettings) {
   EXPECT_THAT(error_with(R"({"a": 0})", "#version", R"({"tokenizer_class": "DebertaTokenizer"})"),
               HasSubstr("\"DebertaTokenizer\""));
   EXPECT_THAT(error_with(R"({"a": 0, "<mask>": 1})", "#version", "{}"), HasSubstr("got \"\""));
+  files.config_json = R"({"model_type": "roberta"})";
+  EXPECT_EQ(error_with(R"({"a": 0, "<mask>": 1})", "#version", "{}"), "loaded");
+  files.config_json.clear();
   EXPECT_THAT(error_with("[1]", "#version", "{}"), HasSubstr("expected an object"));
   EXPECT_THAT(error_with(R"({"a": 0})", "a b\n", "{}"),
               HasSubstr("\"b\" is not in the vocabulary"));

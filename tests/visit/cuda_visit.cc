@@ -426,7 +426,7 @@ Result<Json> measure_experts(Visit& visit, std::string_view only) {
                        {"tokens", n},
                        {"us", seconds[1] * 1e6},
                        {"us_not_through_shared_memory", seconds[0] * 1e6},
-                       {"us_expected_of_one", 4 * 1.3 + work.bytes_of_token() / 4.1e6},
+                       {"us_expected_by_bytes", 4 * 2.0 + work.bytes_of_token() / 4.1e6},
                        {"apart", distance(values[1], values[0])}});
       }
     }

@@ -112,7 +112,7 @@ Result<DepthMeasurement> measure_depth_times(const WeightSource& source,
                                              const DepthTimesConfig& config) {
   ASSIGN_OR_RETURN(const auto ops, make_ops("auto", config.ops));
   ASSIGN_OR_RETURN(const auto model, Model::load(source, *ops));
-  const CacheSpec spec = model->cache_spec(config.kv_dtype, 16);
+  const CacheSpec spec = model->cache_spec(config.cache, config.block_size);
   const int most_tokens = config.depths.back() + config.chunk;
   ASSIGN_OR_RETURN(const auto cache,
                    ops->make_cache(spec, blocks_of_a_sequence(spec, most_tokens)));

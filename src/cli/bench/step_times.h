@@ -28,7 +28,8 @@ Result<std::vector<double>> measure_step_times(const WeightSource& source,
 
 struct DepthTimesConfig {
   OpsConfig ops = {};
-  KvDType kv_dtype = KvDType::kF16;
+  CacheTypes cache = KvDType::kF16;
+  int block_size = 16;
   int chunk = 512;                // tokens of a step of a prompt
   std::vector<int> depths = {0};  // tokens in the cache before the step, ascending
   int repetitions = 3;            // of each step of a prompt; of decoding five times as many

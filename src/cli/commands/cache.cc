@@ -71,7 +71,7 @@ struct CacheCommand {
     const auto check = check_store(path, [&](const BlockFault& fault) {
       std::string end;
       if (remove && fault.was_read) {
-        const bool removed = unlink(fault.file.c_str()) == 0;
+        const bool removed = unlink(fault.file.c_str()) == 0 || errno == ENOENT;
         all_removed &= removed;
         end = removed ? ": removed" : fmt::format(": not removed: {}", std::strerror(errno));
       }

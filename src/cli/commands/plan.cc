@@ -132,8 +132,11 @@ Result<std::optional<GpuPlan::Outcome>> plan_gpu(const PlanCommand& command,
   return command.gpu.plan(*source, config, sequence_bytes);
 }
 
-Result<PromptPlan::Outcome> plan_prompt(const PlanCommand& command, const Plan& plan) {
-  const int64_t needed = plan.weight_bytes - plan.offloaded_bytes + plan.sequence_bytes,
+Result<PromptPlan::Outcome> plan_prompt(const PlanCommand& command, const Plan& plan,
+                                        const CacheSpec& spec) {
+  // All tokens of layers with windows, too: what is measured begins at any depth.
+  const int64_t needed = plan.weight_bytes - plan.table_bytes + plan.state_bytes +
+                         plan.token_bytes * (plan.tokens + command.block_size),
                 free = available_memory();
   if (plan.tokens > plan.config.max_seq_len) {
     return errorf(ErrorCode::kInvalidArgument,
@@ -148,8 +151,8 @@ Result<PromptPlan::Outcome> plan_prompt(const PlanCommand& command, const Plan& 
                   format_bytes(static_cast<double>(needed)));
   }
   ASSIGN_OR_RETURN(const auto source, open_source(command));
-  return command.prompt.plan(*source, parse_kv_dtype(command.kv_dtype),
-                             static_cast<int>(plan.tokens), plan.token_bytes);
+  return command.prompt.plan(*source, spec, types_of(command).states,
+                             static_cast<int>(plan.tokens));
 }
 
 Result<Plan> make_plan(const PlanCommand& command) {
@@ -212,7 +215,7 @@ Result<Plan> make_plan(const PlanCommand& command) {
     ASSIGN_OR_RETURN(plan.split, command.split.plan(plan.tokens, plan.sequence_bytes));
   }
   if (command.prompt.wanted) {
-    ASSIGN_OR_RETURN(plan.prompt, plan_prompt(command, plan));
+    ASSIGN_OR_RETURN(plan.prompt, plan_prompt(command, plan, spec));
   }
   const int64_t left = std::max<int64_t>(
       0, plan.memory - (plan.weight_bytes - plan.offloaded_bytes) - plan.picture_bytes);
@@ -265,9 +268,10 @@ nlohmann::json plan_json(const Plan& plan, const std::string& kv_dtype, const st
 }
 
 int PlanCommand::run() const {
-  if (prompt.wanted && (spec.wanted || ranks.wanted())) {
-    return fail({ErrorCode::kInvalidArgument,
-                 "--first-token: expected neither --spec nor several ranks beside it"});
+  if (prompt.wanted && (spec.wanted || ranks.wanted() || experts_offload)) {
+    return fail(
+        {ErrorCode::kInvalidArgument,
+         "--first-token: expected no --spec, --experts-offload or several ranks beside it"});
   }
   if (spec.wanted) {
     const Status done = spec.run(model, shape, type, json);

@@ -122,7 +122,8 @@ void ServeCommand::add_api_flags(CLI::App& app) {
                  "lets objects have members that their schema does not name")
       ->type_name("JSON");
   app.add_option("--max-reply-bytes", config.max_reply_bytes,
-                 "largest reply with vectors or log-probabilities; requests for more are refused "
+                 "largest reply with vectors, log-probabilities or what choices repeat; requests "
+                 "for more are refused "
                  "before computing")
       ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 40))
       ->capture_default_str();

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/planning/rank_costs.h"
+
 namespace penstock {
 namespace {
 
@@ -46,11 +48,12 @@ PromptPlan::PromptPlan(CLI::App& app) {
                "how fast decoding is behind it");
 }
 
-Result<PromptPlan::Outcome> PromptPlan::plan(const WeightSource& source, KvDType kv_dtype,
-                                             int n_tokens, int64_t kv_token_bytes) const {
+Result<PromptPlan::Outcome> PromptPlan::plan(const WeightSource& source, const CacheSpec& spec,
+                                             StateDType states, int n_tokens) const {
   const int chunk = std::min(kChunk, n_tokens);
   ASSIGN_OR_RETURN(const DepthMeasurement measured,
-                   measure_depth_times(source, {.kv_dtype = kv_dtype,
+                   measure_depth_times(source, {.cache = {spec.dtype, states},
+                                                .block_size = spec.block_size,
                                                 .chunk = chunk,
                                                 .depths = measured_depths(n_tokens, chunk)}));
   Outcome result{.n_tokens = n_tokens,
@@ -58,9 +61,8 @@ Result<PromptPlan::Outcome> PromptPlan::plan(const WeightSource& source, KvDType
                  .seconds = prompt_seconds(n_tokens, chunk, measured.times),
                  .read_bytes_per_second = measured.limits.read_bytes_per_second};
   for (const DepthTimes& times : measured.times) {
-    result.rows.push_back(
-        {times, static_cast<double>(measured.active_weight_bytes) +
-                    static_cast<double>(kv_token_bytes) * static_cast<double>(times.depth)});
+    result.rows.push_back({times, static_cast<double>(measured.active_weight_bytes +
+                                                      sequence_bytes(spec, times.depth))});
   }
   return result;
 }

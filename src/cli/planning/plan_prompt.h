@@ -33,9 +33,10 @@ struct PromptPlan {
     std::vector<Row> rows;
     double read_bytes_per_second = 0;  // what memory gives
   };
-  // kv_token_bytes: of a token in all layers. Errors: those of measure_depth_times().
-  Result<Outcome> plan(const WeightSource& source, KvDType kv_dtype, int n_tokens,
-                       int64_t kv_token_bytes) const;
+  // spec: of the model's cache, whose states have type `states`. Errors: those of
+  // measure_depth_times().
+  Result<Outcome> plan(const WeightSource& source, const CacheSpec& spec, StateDType states,
+                       int n_tokens) const;
   static void print(const Outcome& result);
   static nlohmann::json json(const Outcome& result);
 

@@ -409,8 +409,7 @@ bool Eyes::must_wait(const Open& open, size_t spectra_bytes) const {
   return open.call.pictures[open.rows.size()].picture.is_sound && open.begun.sound == nullptr;
 }
 
-// Returns the first call of the tenant whose last turn is longest ago, of those that need not wait. There is
-// one: with spectra comes a sound that was begun.
+// Returns a call that is over, or the first that need not wait (there is one) of the tenant whose turn is longest ago.
 std::list<Eyes::Open>::iterator Eyes::next_call() {
   size_t spectra_bytes = 0;
   for (const Open& open : calls_)
@@ -418,7 +417,8 @@ std::list<Eyes::Open>::iterator Eyes::next_call() {
   auto best = calls_.end();
   const auto turn_of = [&](auto open) { return tenants_.at(open->call.tenant).last_turn; };
   for (auto open = calls_.begin(); open != calls_.end(); ++open) {
-    if (open->cancelled.stop_requested()) return open;
+    const bool is_over = open->call.deadline && Clock::now() >= *open->call.deadline;
+    if (is_over || open->cancelled.stop_requested()) return open;
     if (must_wait(*open, spectra_bytes)) continue;
     if (best == calls_.end() || turn_of(open) < turn_of(best)) best = open;
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/free_memory.h"
+
 namespace penstock {
 namespace {
 
@@ -40,7 +42,7 @@ Status SoundRows::compute(const std::function<Status()>& goes_on) {
     if (!pass_->done()) return {};
     parts_.push_back(pass_->take());
     pass_.reset();
-    if (!own_.empty()) own_[next_].values = {};
+    if (!own_.empty()) free_memory(own_[next_].values);
     ++next_;
   }
   return {};

@@ -222,7 +222,8 @@ bool is_ignorable_tensor(std::string_view name) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   // of caches in 8 bits, which this one is not
-  for (const std::string_view end : {"attn.k_scale", "attn.v_scale", "attn.q_scale"})
+  for (const std::string_view end :
+       {"attn.k_scale", "attn.v_scale", "attn.q_scale", "k_proj.k_scale", "v_proj.v_scale"})
     if (name.ends_with(end)) return true;
   return is_of_further_tokens(name);
 }

@@ -407,16 +407,16 @@ NamedArchitecture named_architecture(const json& part, const json& whole) {
 }
 
 // As transformers does: rope_scaling, which makers tell users to add, counts beside rope_parameters.
+// Those of each kind of layer stay as they are.
 void join_ropes(json& object) {
   const auto added = object.find("rope_scaling"), saved = object.find("rope_parameters");
   if (added == object.end() || saved == object.end() || !added->is_object() || added->empty() ||
-      !saved->is_object())
+      !saved->is_object() ||
+      std::ranges::any_of(*saved, [](const json& one) { return one.is_object(); }))
     return;
-  json joined = *added;
-  for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
-    const auto value = saved->find(key);
-    if (value != saved->end() && !joined.contains(key)) joined[key] = json(*value);
-  }
+  json joined = *saved;
+  if (added->contains("type")) joined.erase("rope_type");  // its older name
+  joined.update(*added);
   object["rope_parameters"] = std::move(joined);
 }
 

@@ -331,6 +331,13 @@ Result<std::unique_ptr<WeightSource>> open_mmproj(const std::filesystem::path& p
       known.push_back(family.projector);
     if (family.projector == type_of(family.hears)) found.push_back(&family);
   }
+  // A type of both senses: those whose tensors the file has.
+  const auto is_absent = [&](const MmprojFamily* family) {
+    return std::ranges::none_of(file->tensors(), [&](const TensorInfo& tensor) {
+      return tensor.name.starts_with(family->hears ? "a." : "v.");
+    });
+  };
+  if (found.size() > 1 && !std::ranges::all_of(found, is_absent)) std::erase_if(found, is_absent);
   if (found.empty()) {
     return errorf(ErrorCode::kUnsupported, "{}: clip.projector_type: expected one of {}, got '{}'",
                   path.string(), fmt::join(known, ", "), type_of(false).substr(0, 80));

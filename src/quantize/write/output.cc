@@ -1,6 +1,7 @@
 #include "quantize/write/output.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +12,6 @@
 #include <vector>
 
 #include "base/file_error.h"
-#include "base/regular_file.h"
 
 namespace penstock {
 namespace {
@@ -186,7 +186,10 @@ Status append(const fs::path& list, std::string name) {
 Result<std::string> read_list(const fs::path& list) {
   constexpr size_t kMostBytes = size_t{64} << 20;
   struct stat info{};
-  if (::lstat(list.c_str(), &info) != 0 && errno == ENOENT) return std::string();
+  if (::lstat(list.c_str(), &info) != 0) {
+    if (errno == ENOENT) return std::string();
+    return disk_error(list, errno);
+  }
   if (!S_ISREG(info.st_mode) || info.st_uid != ::geteuid()) return no_list(list);
   ASSIGN_OR_RETURN(std::string text, read_regular_file(list, kMostBytes));
   // A run may have been stopped in the first line.
@@ -195,6 +198,15 @@ Result<std::string> read_list(const fs::path& list) {
   };
   if (!begins(kMade) && !begins(kFound)) return no_list(list);
   return text;
+}
+
+// A run holds its list's lock while it lives.
+Status lock_list(const FileDescriptor& list, const fs::path& out) {
+  if (::flock(list.number(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
+  return errorf(ErrorCode::kInvalidArgument,
+                "{}: expected a directory of this run, got one that "
+                "another run is writing",
+                out.string());
 }
 
 Status remove_if_regular(const fs::path& path) {
@@ -220,11 +232,10 @@ Result<UnfinishedDirectory> UnfinishedDirectory::begin(const fs::path& out) {
   directory.list_ = with_end(out, kUnfinished);
   std::error_code error;
   const bool is_new = !fs::exists(out, error);
-  {
-    ASSIGN_OR_RETURN(const FileDescriptor list, create_fresh_file(directory.list_));
-    RETURN_IF_ERROR(write_all(list.number(), directory.list_, is_new ? kMade : kFound));
-    RETURN_IF_ERROR(write_all(list.number(), directory.list_, kEnd));
-  }
+  ASSIGN_OR_RETURN(directory.lock_, create_fresh_file(directory.list_));
+  RETURN_IF_ERROR(lock_list(directory.lock_, out));
+  RETURN_IF_ERROR(write_all(directory.lock_.number(), directory.list_, is_new ? kMade : kFound));
+  RETURN_IF_ERROR(write_all(directory.lock_.number(), directory.list_, kEnd));
   fs::create_directories(out, error);
   if (error) return disk_error(out, error.value());
   std::vector<fs::path> earlier;
@@ -255,6 +266,8 @@ Status UnfinishedDirectory::finish() const { return remove_if_regular(list_); }
 Status remove_unfinished(const fs::path& out) {
   const fs::path list = with_end(out, kUnfinished);
   ASSIGN_OR_RETURN(const std::string text, read_list(list));
+  const auto lock = open_regular_file(list);
+  if (lock) RETURN_IF_ERROR(lock_list(*lock, out));
   const std::vector<std::string_view> names = names_in(text);
   for (size_t i = 1; i < names.size(); ++i) {
     const fs::path name(names[i]);

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "base/regular_file.h"
 #include "formats/weight_source.h"
 
 namespace penstock {
@@ -49,11 +50,12 @@ class UnfinishedDirectory {
 
  private:
   std::filesystem::path out_, list_;
+  FileDescriptor lock_;  // the list, locked
 };
 
 // Removes the files that OUT.unfinished names, then the directory if the run made it and nothing else is in
 // it, then OUT.unfinished. Files of other names, and what is no regular file, stay. Errors: kIo;
-// kInvalidArgument (OUT.unfinished is another file, or another user's).
+// kInvalidArgument (OUT.unfinished is another file, or another user's, or of a run that still writes).
 Status remove_unfinished(const std::filesystem::path& out);
 
 // Writes a temporary file that is renamed at the end. Errors: kIo, kResourceExhausted (disk full).

@@ -27,7 +27,7 @@ constexpr int kLinesOfVectors = 8;
 // polling interval for other requests
 constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr auto kSync = std::chrono::milliseconds(100);  // maximum delay before a result is synced
-constexpr auto kAgain = std::chrono::seconds(10);       // retry after a disk error
+constexpr auto kAgain = std::chrono::seconds(10);  // retry after an error of the disk or the server
 // Length of an owner's turn while another owner's batches wait: it ends at the first limit.
 constexpr auto kTurn = std::chrono::seconds(10);
 constexpr int kTurnLines = 256;
@@ -43,7 +43,8 @@ std::string errors_json(const std::vector<BatchMistake>& mistakes) {
   return dump({{"object", "list"}, {"data", std::move(list)}});
 }
 
-// Plain keys have one payer, and prompts of their own.
+// Plain keys have one payer; the cached prompts of each owner's batches are apart from those of all
+// others, and of its other requests.
 std::string tenant_of(const StoredBatch& batch) {
   return batch.payer == ApiKey::kPlainPayer ? batch.payer + "-" + batch.owner : batch.payer;
 }
@@ -247,7 +248,8 @@ net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
       done = run.failure ? Status(tl::unexpected(*run.failure)) : Status();
     }
   }
-  // disk full, for example: results are kept, and the batch is retried after others
+  // A full disk or a fault of the server: results are kept, and the batch is tried again after others, until
+  // it expires.
   if (!done) {
     services_.log.error(fmt::format("{}: {}", id, done.error().message));
     again_[id] = std::chrono::steady_clock::now() + kAgain;

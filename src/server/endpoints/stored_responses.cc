@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/free_memory.h"
 #include "base/json_text.h"
 #include "server/api/api_request.h"
 #include "server/api/schema_parts.h"
@@ -156,7 +157,7 @@ net::awaitable<void> stream_response(Services& services, Exchange& exchange, Fou
   if (exchange.request().method == "HEAD")
     co_return co_await exchange.reply(stream_head("text/event-stream; charset=utf-8"));
   if (found.run != nullptr) {
-    found.stored = {}, reply = nullptr;
+    free_memory(found.stored), reply = nullptr;
     co_return co_await stream_run(services, exchange, found.run, static_cast<size_t>(first));
   }
   if (!co_await exchange.begin_stream(stream_head("text/event-stream; charset=utf-8"))) co_return;
@@ -216,10 +217,10 @@ net::awaitable<void> get_response(Services& services, Exchange& exchange) {
     found = call ? find_response(services, *call) : Result<Found>(tl::unexpected(call.error()));
     if (found) reply = response_now(found->stored, found->run.get());
     if (found && reply && !query->logprobs) drop_logprobs(*reply);
-    if (found) found->stored.input = {};
+    if (found) free_memory(found->stored.input);
     if (!found || !reply || query->stream) return;
     whole = json_reply(*reply);
-    *reply = nullptr, found->stored = {};
+    *reply = nullptr, free_memory(found->stored);
   });
   if (!found) co_return co_await exchange.reply(error_reply(found.error()));
   if (!reply) co_return co_await exchange.reply(error_reply(reply.error()));

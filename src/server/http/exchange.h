@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/free_memory.h"
+
 namespace penstock {
 
 namespace net = boost::asio;
@@ -66,7 +68,7 @@ class Exchange {
   // all that they may.
   virtual bool hold_more(size_t) { return true; }
   // Frees the body and its share of the budget, when an answer needs it no more but takes long.
-  virtual void drop_body() { request_.body = {}; }
+  virtual void drop_body() { free_memory(request_.body); }
   void set_client(std::string id) { request_.client = std::move(id); }
   std::shared_ptr<RequestRecord>& record() { return request_.record; }
   virtual net::any_io_executor executor() = 0;

@@ -14,6 +14,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "base/free_memory.h"
 #include "server/http/http_body.h"
 #include "server/http/http_server.h"
 
@@ -159,7 +160,7 @@ class HttpConnectionOf final : public HttpConnection,
     return body_budget_ == nullptr || body_budget_->take(static_cast<int64_t>(bytes));
   }
   void drop_body() override {
-    request_.body = {};
+    free_memory(request_.body);
     if (body_budget_ != nullptr) body_budget_->release();
   }
 
@@ -222,7 +223,7 @@ class HttpConnectionOf final : public HttpConnection,
     if (gone_) unsent_.clear();
     BodyBudget budget;
     if (!take_reply(unsent_.size(), budget)) {
-      unsent_ = {};
+      free_memory(unsent_);
       leave();
     }
     co_return co_await write_all(std::exchange(unsent_, {}));
@@ -377,7 +378,7 @@ class HttpConnectionOf final : public HttpConnection,
     body_budget_ = &budget;
     co_await answer(plan.answer);
     body_budget_ = nullptr;
-    request_ = {};
+    free_memory(request_);
     co_return keep_alive_ && !gone_ && replied_ && !stream_open_;
   }
 
@@ -451,7 +452,7 @@ class HttpConnectionOf final : public HttpConnection,
   // Frees the partial body and sends the error if the client is still connected.
   net::awaitable<void> fail(Parser& parser, HttpFailure failure, bool timed_out) {
     const std::string target(parser.get().target());  // empty before there is one
-    parser.get().body().text = {};
+    free_memory(parser.get().body().text);
     parser.get().body().budget->release();
     if (failure.status == 0) co_return;
     (timed_out ? shared_.counters.timed_out : shared_.counters.malformed).fetch_add(1);

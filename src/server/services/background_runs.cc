@@ -6,6 +6,7 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "base/free_memory.h"
 #include "server/http/post_surely.h"
 #include "server/services/request_record.h"
 
@@ -120,7 +121,7 @@ std::shared_ptr<BackgroundRun> BackgroundRuns::start(const std::string& id, bool
   auto task = std::make_unique<Task>(*this);
   task->run = std::make_shared<BackgroundRun>(id, record_of(asked).payer, keeps_events);
   task->request = asked.request();
-  if (task->request.body.size() > kLargeRequest) task->request.body = {};
+  if (task->request.body.size() > kLargeRequest) free_memory(task->request.body);
   task->spending = record_of(asked).spending;
   task->request.record = record_of(asked).of_same_caller();
   task->work = std::move(work);

@@ -49,14 +49,28 @@ function picture(page, target, alt) {
   return to !== null && to.endsWith(".svg") ? element("img", { src: `docs/${to}`, alt }) : element("em", {}, alt);
 }
 
+// [page, heading or undefined] of the address.
+function wanted() {
+  const fragment = location.hash.slice(1) || "index.md";
+  try {
+    return decodeURIComponent(fragment).split("#");
+  } catch {
+    return fragment.split("#");  // not encoded as it should be
+  }
+}
+
 async function show() {
-  const [page, heading] = decodeURIComponent(location.hash.slice(1) || "index.md").split("#");
+  const [page, heading] = wanted();
   const article = $("page");
-  let source;
+  let source = "", failure = null;
   try {
     source = await text_of(page);
   } catch (error) {
-    article.replaceChildren(element("p", { class: "notice" }, error.message));
+    failure = error;
+  }
+  if (wanted()[0] !== page) return;  // another page was asked for meanwhile
+  if (failure !== null) {
+    article.replaceChildren(element("p", { class: "notice" }, failure.message));
     return;
   }
   article.replaceChildren();
@@ -94,6 +108,7 @@ async function search() {
   if (hidden) return;
   const results = [];
   for (const page of await pages()) {
+    if (results.length >= kMostFound) break;
     let heading = page, source;
     try {
       source = await text_of(page);
@@ -105,7 +120,7 @@ async function search() {
       if (title) heading = title[1];
       const text = `${heading} ${part}`.toLowerCase();
       if (words.every((word) => text.includes(word))) results.push({ page, heading, part });
-      if (results.length === kMostFound) break;
+      if (results.length >= kMostFound) break;
     }
   }
   if ($("words").value !== typed) return;  // something else was typed meanwhile
@@ -121,6 +136,9 @@ function close_search() {
   $("page").hidden = false;
 }
 
-addEventListener("hashchange", show);
+addEventListener("hashchange", () => {
+  close_search();
+  show();
+});
 $("words").addEventListener("input", search);
 show();

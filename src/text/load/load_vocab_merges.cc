@@ -81,11 +81,16 @@ Result<TokenizerParts> load_vocab_and_merges(const TokenizerFiles& files) {
                    parse(files.special_tokens_map_json, "special_tokens_map.json"));
   std::string name = json_text(config, "tokenizer_class");
   if (name.ends_with("Fast")) name.resize(name.size() - std::string_view("Fast").size());
+  if (name.empty()) {  // as transformers, which then goes by the model
+    ASSIGN_OR_RETURN(const Json model, parse(files.config_json, "config.json"));
+    const std::string type = json_text(model, "model_type");
+    if (type == "roberta" || type == "longformer" || type == "bart") name = kFramedClasses[0];
+  }
   const bool framed = std::ranges::find(kFramedClasses, name) != kFramedClasses.end();
   const bool unnamed_encoder = name.empty() && vocab.contains("<mask>");
   if (!framed &&
       (std::ranges::find(kPlainClasses, name) == kPlainClasses.end() || unnamed_encoder)) {
-    return errorf(ErrorCode::kUnsupported,
+    return errorf(ErrorCode::kNotFound,
                   "vocab.json and merges.txt without tokenizer.json: expected the tokenizer_class "
                   "{} or {}, got \"{:.40}\"",
                   fmt::join(kPlainClasses.begin() + 1, kPlainClasses.end(), ", "),

@@ -168,10 +168,10 @@ bool ApiKey::matches(std::string_view key) const {
 std::optional<ApiKey::Refusal> ApiKey::admit(Quota::Time now) {
   const std::scoped_lock lock(balances_->mutex);
   // A rate below one per minute still admits a request when the bucket is full.
-  const double one = std::min(1.0, record_.requests_per_minute);
+  const double one = std::min(1.0, balances_->requests.per_minute());
   if (const double wait = balances_->requests.wait_seconds(one, now); wait > 0)
     return Refusal{wait, "requests"};
-  const double some = std::min(1.0, record_.tokens_per_minute);
+  const double some = std::min(1.0, balances_->tokens.per_minute());
   if (const double wait = balances_->tokens.wait_seconds(some, now); wait > 0)
     return Refusal{wait, "tokens"};
   balances_->requests.take(1, now);
@@ -187,9 +187,8 @@ std::optional<ApiKey::Refusal> ApiKey::hold_tokens(double n, bool may_be_fewer, 
                                                    double& held) {
   const std::scoped_lock lock(balances_->mutex);
   Quota& tokens = balances_->tokens;
-  const double minute = record_.tokens_per_minute;
-  if (!tokens.limited() || minute <= 0) return std::nullopt;
-  const double least = std::min(may_be_fewer ? 1 : n, minute);
+  if (!tokens.limited()) return std::nullopt;
+  const double least = std::min(may_be_fewer ? 1 : n, tokens.per_minute());
   if (const double wait = tokens.wait_seconds(least, now); wait > 0) return Refusal{wait, "tokens"};
   const double taken = may_be_fewer ? std::min(n, tokens.left(now)) : n;
   tokens.take(taken, now);
@@ -206,8 +205,9 @@ ApiKey::Left ApiKey::left(Quota::Time now) const {
 void ApiKey::share_balances(const ApiKey& other) {
   balances_ = other.balances_;
   const std::scoped_lock lock(balances_->mutex);
-  balances_->requests.set_rate(record_.requests_per_minute);
-  balances_->tokens.set_rate(record_.tokens_per_minute);
+  const Quota::Time now = std::chrono::steady_clock::now();
+  balances_->requests.set_rate(record_.requests_per_minute, now);
+  balances_->tokens.set_rate(record_.tokens_per_minute, now);
 }
 
 std::shared_ptr<ApiKey> ApiKeys::find(std::string_view key) {

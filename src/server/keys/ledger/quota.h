@@ -14,11 +14,13 @@ class Quota {
   explicit Quota(double per_minute) : per_minute_(per_minute), level_(per_minute) {}
 
   bool limited() const { return per_minute_ > 0; }
+  double per_minute() const { return per_minute_; }
   // Whether at least `n` units are available.
   bool has(double n, Time now) { return !limited() || (refill(now), level_ >= n); }
-  // Takes n units. The level may become negative; refills make up for that first.
+  // Takes n units; n < 0 gives them back. The level may become negative; refills make up for that
+  // first.
   void take(double n, Time now) {
-    if (limited()) refill(now), level_ -= n;
+    if (limited()) refill(now), level_ = std::min(per_minute_, level_ - n);
   }
   // Returns the seconds until `n` units are available; 0: they are. REQUIRES: n is at most a
   // minute's worth.
@@ -28,7 +30,8 @@ class Quota {
   }
   double left(Time now) { return refill(now), level_; }
   // Changes the rate; what is used of a minute stays used. A quota that was no limit is full.
-  void set_rate(double per_minute) {
+  void set_rate(double per_minute, Time now) {
+    refill(now);
     level_ = limited() && per_minute > 0 ? std::min(level_, per_minute) : per_minute;
     per_minute_ = per_minute;
   }
