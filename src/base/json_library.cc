@@ -1,4 +1,5 @@
-// What src/nlohmann/json.hpp declares.
+// Parts of the JSON library that are compiled once: values are destroyed without recursion, and a failing
+// assertion throws. src/nlohmann/json.hpp declares them.
 #include <fmt/format.h>
 
 #include <memory>

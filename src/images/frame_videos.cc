@@ -35,6 +35,21 @@ std::string length_in_hours(double seconds) {
 // Videos of which each frame is a view, resized as a whole.
 class WholeFrames : public VideoProcessor {
  public:
+  Result<ImagePlan> plan(const VideoInfo& video) const override {
+    RETURN_IF_ERROR(check_video(video));
+    ImagePlan plan;
+    plan.width = video.width, plan.height = video.height;
+    ASSIGN_OR_RETURN(plan.frames, frames_read(all_, video));
+    const auto n = static_cast<int64_t>(plan.frames.size());
+    if (n * n_tokens_ > kMostVideoTokens || n * size_.height * size_.width > kMostVideoPixels)
+      return errorf(ErrorCode::kInvalidArgument,
+                    "video: expected to become at most {} tokens and {} pixels, got {} frames",
+                    kMostVideoTokens, kMostVideoPixels, n);
+    plan.views.assign(plan.frames.size(), {size_.height, size_.width, 0, 0, n_tokens_});
+    plan.n_soft = static_cast<int>(n * n_tokens_);
+    write_prompt(video, plan);
+    return plan;
+  }
   std::vector<float> pixels(const ImageView& view, std::span<const Image> frames) const override {
     const Image sized = resize_image(frames[0], view.width, view.height, all_.pixels.filter);
     std::vector<float> values(sized.rgb.size());
@@ -48,6 +63,11 @@ class WholeFrames : public VideoProcessor {
  protected:
   VideoSettings all_;
   SizeSetting size_;  // of a view
+  int n_tokens_ = 0;  // of a view
+
+ private:
+  // Writes the prompt of a plan that has all else; what joins the views is the family's too.
+  virtual void write_prompt(const VideoInfo& video, ImagePlan& plan) const = 0;
 };
 
 class InternVideos : public WholeFrames {
@@ -70,27 +90,14 @@ class InternVideos : public WholeFrames {
     end_ = inputs.token("end_image_token", "</img>");
   }
 
-  Result<ImagePlan> plan(const VideoInfo& video) const override {
-    RETURN_IF_ERROR(check_video(video));
-    ImagePlan plan;
-    plan.width = video.width, plan.height = video.height;
-    ASSIGN_OR_RETURN(plan.frames, frames_read(all_, video));
-    const auto n = static_cast<int64_t>(plan.frames.size());
-    if (n * n_tokens_ > kMostVideoTokens || n * size_.height * size_.width > kMostVideoPixels)
-      return errorf(ErrorCode::kInvalidArgument,
-                    "video: expected to become at most {} tokens and {} pixels, got {} frames",
-                    kMostVideoTokens, kMostVideoPixels, n);
-    plan.views.assign(plan.frames.size(), {size_.height, size_.width, 0, 0, n_tokens_});
-    plan.n_soft = static_cast<int>(n * n_tokens_);
+ private:
+  void write_prompt(const VideoInfo&, ImagePlan& plan) const override {
     for (size_t i = 0; i < plan.frames.size(); ++i) {
       plan.prompt.push_back({fmt::format("{}Frame{}: {}", i == 0 ? "" : "\n", i + 1, start_)});
       plan.prompt.push_back({all_.soft_token, n_tokens_});
       plan.prompt.push_back({end_});
     }
-    return plan;
   }
-
- private:
   // true: the middle of a frame's share; else its place.
   void read_shift(ProcessorSettings& settings) {
     if (settings.is_flag("initial_shift")) {
@@ -102,7 +109,6 @@ class InternVideos : public WholeFrames {
       settings.refuse("initial_shift", "at most 1000000", fmt::format("{}", all_.sampling.shift));
   }
 
-  int n_tokens_ = 0;
   std::string start_, end_;
 };
 
@@ -117,31 +123,21 @@ class OneVisionVideos : public WholeFrames {
     side_ = patch > 0 ? size_.height / patch : 0;
     if (side_ < 1 || size_.height != size_.width || size_.height > 4096)
       settings.refuse("size", "a square of patches, up to 4096", "another");
+    n_tokens_ = (side_ + 1) / 2 * ((side_ + 1) / 2);
     all_.sampling = read_sampling(settings, {.rule = SamplingRule::kFloor, .least = 1});
     all_.chooses = settings.flag("do_sample_frames", false);
     settings.ignore({"return_metadata", "crop_size", "image_grid_pinpoints"});
     all_.placeholder = all_.soft_token = inputs.token("video_token", "<video>");
   }
 
-  Result<ImagePlan> plan(const VideoInfo& video) const override {
-    RETURN_IF_ERROR(check_video(video));
-    ImagePlan plan;
-    plan.width = video.width, plan.height = video.height;
-    ASSIGN_OR_RETURN(plan.frames, frames_read(all_, video));
-    const auto n = static_cast<int64_t>(plan.frames.size());
-    const int half = (side_ + 1) / 2, n_tokens = half * half;
-    if (n * n_tokens > kMostVideoTokens || n * size_.height * size_.width > kMostVideoPixels)
-      return errorf(ErrorCode::kInvalidArgument,
-                    "video: expected to become at most {} tokens and {} pixels, got {} frames",
-                    kMostVideoTokens, kMostVideoPixels, n);
-    plan.views.assign(plan.frames.size(), {size_.height, size_.width, 0, 0, n_tokens});
+ private:
+  void write_prompt(const VideoInfo&, ImagePlan& plan) const override {
+    const int half = (side_ + 1) / 2;
     plan.stitched = {side_, side_, 0, side_, 0, side_, half, half, true};
-    plan.n_soft = static_cast<int>(n * n_tokens) + 1;
+    plan.n_soft += 1;
     plan.prompt.push_back({all_.soft_token, plan.n_soft});
-    return plan;
   }
 
- private:
   int side_ = 0;  // patches
 };
 
@@ -168,22 +164,6 @@ class SmolVlmVideos : public WholeFrames {
     n_tokens_ = idefics3_tokens(inputs);
     all_.placeholder = inputs.token("video_token", "<video>");
     all_.soft_token = "<image>";
-  }
-
-  Result<ImagePlan> plan(const VideoInfo& video) const override {
-    RETURN_IF_ERROR(check_video(video));
-    ImagePlan plan;
-    plan.width = video.width, plan.height = video.height;
-    ASSIGN_OR_RETURN(plan.frames, frames_read(all_, video));
-    const auto n = static_cast<int64_t>(plan.frames.size());
-    if (n * n_tokens_ > kMostVideoTokens || n * size_.height * size_.width > kMostVideoPixels)
-      return errorf(ErrorCode::kInvalidArgument,
-                    "video: expected to become at most {} tokens and {} pixels, got {} frames",
-                    kMostVideoTokens, kMostVideoPixels, n);
-    plan.views.assign(plan.frames.size(), {size_.height, size_.width, 0, 0, n_tokens_});
-    plan.n_soft = static_cast<int>(n * n_tokens_);
-    write_prompt(video, plan);
-    return plan;
   }
 
   std::vector<float> pixels(const ImageView& view, std::span<const Image> frames) const override {
@@ -222,7 +202,7 @@ class SmolVlmVideos : public WholeFrames {
     return wide ? std::pair(longer, shorter) : std::pair(shorter, longer);
   }
 
-  void write_prompt(const VideoInfo& video, ImagePlan& plan) const {
+  void write_prompt(const VideoInfo& video, ImagePlan& plan) const override {
     const bool chosen = chooses_frames(all_, video);
     const std::vector<double> times = times_of(video, plan.frames, chosen);
     const double seconds = video.seconds > 0 ? video.seconds
@@ -244,7 +224,6 @@ class SmolVlmVideos : public WholeFrames {
   static constexpr const char* kAround = "<fake_token_around_image>";
 
   SizeSetting first_;
-  int n_tokens_ = 0;
 };
 
 }  // namespace

@@ -66,7 +66,7 @@ class ProcessorSettings {
   void ignore(std::initializer_list<const char*> names) {
     known_.insert(names.begin(), names.end());
   }
-  // The same of all names of sounds, which lie in files of models that hear too.
+  // Marks all settings of sounds as known, which files of models that also hear have.
   void ignore_sounds();
   // Refuses a setting of this value by name.
   void refuse(const std::string& name, const std::string& expected, const std::string& got);

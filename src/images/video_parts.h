@@ -1,4 +1,4 @@
-// What families of videos share: their settings, the frames that are read, and times.
+// Settings, choice of frames and times that all families of videos share.
 #pragma once
 #include <memory>
 #include <span>

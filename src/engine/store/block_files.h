@@ -50,8 +50,8 @@ struct StoreCheck {
   int64_t n_damaged = 0, n_unread = 0;
 };
 
-// What is wrong with a block. was_read: that is its content; else it could not be read, and may be
-// whole.
+// A fault of a block. was_read: its content is wrong; else the file could not be read, and the block
+// may be whole.
 struct BlockFault {
   std::filesystem::path file;
   std::string what;

@@ -581,7 +581,7 @@ Status Eyes::add_view(const PlannedPicture& planned, VideoRows& video, const Goe
   return video.add(std::move(rows));
 }
 
-// Of a video or a sound all views are there.
+// Returns the rows of a picture. REQUIRES: all views of a video or a sound are encoded.
 Result<EmbeddingRows> Eyes::compute(const PlannedPicture& planned, Begun& begun,
                                     const GoesOn& goes_on) {
   EmbeddingRows rows;

@@ -44,7 +44,7 @@ class Eyes {
     size_t calls = 4096;                     // that wait
     size_t waiting_bytes = size_t{1} << 30;  // of files of calls that wait
     size_t cache_bytes = size_t{256} << 20;  // of kept rows
-    // Of samples and spectra of sounds that were begun. With more, no other sound is begun.
+    // Bytes of samples and spectra of the sounds under way. Beyond it no further sound is begun.
     size_t spectra_bytes = size_t{256} << 20;
     // Bytes of all rows at once: of requests that run or wait, and of kept rows. 0: a quarter of the
     // machine's memory.
@@ -111,7 +111,7 @@ class Eyes {
   void stop();
 
  private:
-  // What was begun of the next picture of a call, if it is a video or a sound.
+  // Views of the next picture of a call that are encoded already, if it is a video or a sound.
   struct Begun {
     std::optional<VideoRows> video;
     std::unique_ptr<SoundRows> sound;

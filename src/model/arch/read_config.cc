@@ -406,8 +406,8 @@ NamedArchitecture named_architecture(const json& part, const json& whole) {
   return found;
 }
 
-// As transformers does: rope_scaling, which makers tell users to add, counts beside rope_parameters.
-// Those of each kind of layer stay as they are.
+// Adds rope_scaling, which makers tell users to write into config.json, to rope_parameters, as
+// transformers does. rope_parameters of each kind of layer stay as they are.
 void join_ropes(json& object) {
   const auto added = object.find("rope_scaling"), saved = object.find("rope_parameters");
   if (added == object.end() || saved == object.end() || !added->is_object() || added->empty() ||
